@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -57,4 +59,39 @@ def test_from_git(tmp_path: Path) -> None:
 def test_from_the_wheel_of_a_source_distribution(tmp_path: Path) -> None:
     run([sys.executable, "-m", "build", "--outdir", tmp_path, PACKAGE], tmp_path)
     (wheel,) = tmp_path.glob("*.whl")
+    assert sorted(set(contents(wheel))) == contents(wheel)
+    assert [name for name in contents(wheel) if "v1/" in name] == [f"anabranch/v1/{name}" for name in STUBS]
     assert "site-packages/anabranch/v1" in installed(tmp_path, str(wheel))
+
+
+STUBS = sorted(path.name for path in (ROOT / "gen/python/anabranch/v1").iterdir() if path.suffix in (".py", ".pyi"))
+
+
+def contents(wheel: Path) -> list[str]:
+    """Returns the names of the files in a wheel, in order."""
+    return sorted(zipfile.ZipFile(wheel).namelist())
+
+
+@pytest.fixture
+def without_links(tmp_path: Path) -> Path:
+    """The package in a checkout where the link to the stubs is a file, as Git on Windows and archives of GitHub have it."""
+    package, stubs = tmp_path / "checkout/clients/python", "src/anabranch/v1"
+    leave_out = shutil.ignore_patterns("__pycache__", "v1", ".*", "tests")
+    shutil.copytree(PACKAGE, package, ignore=leave_out)
+    shutil.copytree(ROOT / "gen/python", tmp_path / "checkout/gen/python", ignore=shutil.ignore_patterns("__pycache__"))
+    (package / stubs).write_text(str((ROOT / "clients/python" / stubs).readlink()))
+    return package
+
+
+def test_from_a_checkout_without_links(tmp_path: Path, without_links: Path) -> None:
+    assert "site-packages/anabranch/v1" in installed(tmp_path, str(without_links))
+
+
+def test_editable_from_a_checkout_without_links(tmp_path: Path, without_links: Path) -> None:
+    assert installed(tmp_path, "-e", str(without_links)).startswith(str(without_links))
+
+
+def test_the_source_distribution_of_a_checkout_without_links(tmp_path: Path, without_links: Path) -> None:
+    run([sys.executable, "-m", "build", "--outdir", tmp_path, without_links], tmp_path)
+    (wheel,) = tmp_path.glob("*.whl")
+    assert [name for name in contents(wheel) if "v1/" in name] == [f"anabranch/v1/{name}" for name in STUBS]
