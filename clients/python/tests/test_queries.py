@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ import anabranch as ab
 from anabranch import _queries
 from anabranch.client import Client
 from anabranch.trajectory import Trajectory
+from anabranch.v1.admin_service_pb2 import ImportArchiveRequest
+from anabranch.v1.admin_service_pb2_grpc import AdminServiceStub
 
 
 @pytest.fixture
@@ -118,6 +121,94 @@ def test_a_watched_tree_yields_what_changes_and_outlasts_a_restart(own_server: S
     names = set[str]()
     while "late" not in names:
         names |= {node.trajectory.name for node in next(changes)}
+
+
+def test_watched_runs_are_reported_through_a_restart(own_server: Server) -> None:
+    own_server.start()
+    client = ab.connect(own_server.address)
+    first = client.run("first", config={}, labels={"kind": "watched"})
+    messages = client.watch_runs(labels={"kind": "watched"})
+    page = next(messages)
+    assert ([each.run.name for each in page.runs], list(page.page.run_ids)) == (["first"], [first.id])
+    own_server.restart()
+    client.run("other", config={})
+    second = client.run("second", config={}, labels={"kind": "watched"})
+    names = set[str]()
+    for message in messages:
+        names |= {each.run.name for each in message.runs}
+        if list(message.page.run_ids) == [second.id, first.id]:
+            break
+    assert names == {"first", "second"}
+
+
+def test_states_are_compared_as_json_or_as_bytes(client: Client) -> None:
+    t = client.trajectory()
+    t.reset(states={"env": {"x": 1, "y": [1, 2]}, "raw": b"a" * 5000})
+    t.step(action=1, states={"env": {"x": 2, "y": [1, 2]}, "raw": b"a" * 4000 + b"b" * 1000})
+    t.flush(30)
+    patched = client.diff_states((t, 0, "env"), (t.id, 1, "env"))
+    assert patched.patch == [{"op": "replace", "path": "/x", "value": 2}]
+    assert (patched.identical, patched.no_patch_reason, patched.changed_ranges) == (False, "", [])
+    differing = client.diff_states((t, 0, "raw"), (t, 1, "raw"))
+    assert (differing.patch, differing.no_patch_reason, differing.truncated) == (None, "not_json", False)
+    assert differing.changed_ranges == [(3968, 5000)]
+    digests = [state.digest for step in t.steps() for state in step.message.states if state.name == "raw"]
+    assert client.diff_states(*digests).changed_ranges == differing.changed_ranges
+    assert client.diff_states(digests[0], digests[0]).identical
+    with pytest.raises(ab.errors.StateNotFound):
+        client.diff_states((t, 0, "other"), (t, 1, "raw"))
+
+
+def test_storage_of_a_trajectory_a_run_and_everything(client: Client) -> None:
+    run = client.run(f"run {uuid.uuid4()}", config={})
+    t = client.trajectory(run=run)
+    t.reset(states={"env": b"s" * 10_000})
+    t.flush(30)
+    of_trajectory, of_run, of_all = (
+        client.storage_usage(trajectory=t),
+        client.storage_usage(run=run),
+        client.storage_usage(),
+    )
+    assert 10_000 <= of_trajectory.states.logical_bytes == of_run.states.logical_bytes <= 10_001
+    assert of_all.states.logical_bytes >= 10_000
+    assert of_trajectory.steps.stored_bytes > 0
+
+
+def test_an_export_is_an_archive_that_imports(own_server: Server, client: Client, tmp_path: Path) -> None:
+    t = client.trajectory(name="kept")
+    t.reset(observation=1)
+    t.step(action=1, observation=2, states={"env": b"s" * 10_000})
+    t.flush(30)
+    archive = tmp_path / "kept.archive"
+    assert client.export(archive, trajectory=t) == archive.stat().st_size
+    own_server.start()
+    stub = AdminServiceStub(own_server.stubs().channel)
+    assert stub.ImportArchive(iter([ImportArchiveRequest(chunk=archive.read_bytes())])).steps == 2
+    read = ab.connect(own_server.address).episode(t)
+    assert (read.name, read.observations.tolist(), read.steps[1].state("env")) == ("kept", [1, 2], b"s" * 10_000)
+    before = archive.read_bytes()
+    with pytest.raises(FileExistsError):
+        client.export(archive, trajectory=t)
+    with pytest.raises(ab.errors.TrajectoryNotFound):
+        client.export(tmp_path / "none.archive", trajectory=str(uuid.uuid4()))
+    assert archive.read_bytes() == before
+    assert [path.name for path in tmp_path.glob("*.archive*")] == ["kept.archive"]
+
+
+async def test_aio_watches_compares_measures_and_exports(server: Server, tmp_path: Path) -> None:
+    async with ab.aio.connect(server.address) as client:
+        run = await client.run(f"run {uuid.uuid4()}", config={}, labels={"kind": (kind := uuid.uuid4().hex)})
+        async for message in client.watch_runs(labels={"kind": kind}):
+            assert [each.run.id for each in message.runs] == [run.id]
+            break
+        async with client.trajectory(run=run) as t:
+            t.reset(states={"env": {"x": 1}})
+            t.step(action=1, states={"env": {"x": 2}})
+        await t.flush(30)
+        difference = await client.diff_states((t.id, 0, "env"), (t.id, 1, "env"))
+        assert difference.patch == [{"op": "replace", "path": "/x", "value": 2}]
+        assert (await client.storage_usage(run=run)).steps.logical_bytes > 0
+        assert await client.export(tmp_path / "run.archive", run=run) == (tmp_path / "run.archive").stat().st_size
 
 
 def test_a_watched_run_outlasts_a_restart(own_server: Server) -> None:

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from anabranch._decode import decode_json
 from anabranch._outage import call, received, resumed, retried
 from anabranch._tensors import optional
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection
     from anabranch._outage import Message, Stream
+    from anabranch._reading import HasId
+    from anabranch.v1.run_service_pb2 import ListRunsRequest, WatchRunsResponse
+    from anabranch.v1.state_service_pb2 import StateReference, StorageUsage
     from anabranch.v1.trajectory_service_pb2 import BranchPair, ReadStepSeriesRequest, TreeNode, WatchTreeResponse
 
 Measure = Literal["reward_sum", "reward_mean", "steps"]
+#: A state by its digest, or by its trajectory, the number of its step and its name.
+StateAt: TypeAlias = "str | tuple[HasId | str, int, str]"
 
 _MOST_HITS = 1000
 _REWARDS = ("reward_sum", "reward", "reward_mean")
@@ -63,6 +71,21 @@ class BranchComparison:
     lower: int
     #: p-value of the two-sided sign test.
     p_value: float
+
+
+@dataclass(frozen=True)
+class StateDifference:
+    """What differs between two states."""
+
+    identical: bool
+    #: JSON Patch (RFC 6902) that makes the other state of the first one. None unless both are JSON (see `no_patch_reason`).
+    patch: list[dict[str, Any]] | None
+    #: Why there is no patch, for example `not_json`. Empty if there is one, or if the states are identical.
+    no_patch_reason: str
+    #: Without a patch: ranges [start, end) of bytes that differ, at most 10,000.
+    changed_ranges: list[tuple[int, int]]
+    #: Whether further ranges follow.
+    truncated: bool
 
 
 def search(connection: Connection, text: str, place: Mapping[str, str], limit: int | None) -> Iterator[Match]:
@@ -171,6 +194,81 @@ def watch_tree(connection: Connection, tree_id: str) -> Iterator[list[TreeNode]]
     for message in resumed(connection, lambda: connection.stubs.trajectories.WatchTree(request), endless=True):
         if message.nodes:
             yield list(message.nodes)
+
+
+def watch_runs(connection: Connection, request: ListRunsRequest) -> Iterator[WatchRunsResponse]:
+    """Yields a page of runs, then what changes in it."""
+    from anabranch.v1.run_service_pb2 import WatchRunsRequest
+
+    watched = WatchRunsRequest(list=request)
+    for message in resumed(connection, lambda: connection.stubs.runs.WatchRuns(watched), endless=True):
+        if message.runs or message.HasField("page"):
+            yield message
+
+
+def diff_states(connection: Connection, state: StateAt, other: StateAt) -> StateDifference:
+    from anabranch.v1.state_service_pb2 import DiffStatesRequest, NoPatchReason
+
+    request = DiffStatesRequest()
+    if isinstance(state, str):
+        request.digest = state
+    else:
+        request.reference.CopyFrom(_reference(*state))
+    if isinstance(other, str):
+        request.other_digest = other
+    else:
+        request.other_reference.CopyFrom(_reference(*other))
+    found = call(connection, lambda stubs: stubs.states.DiffStates(request, timeout=_SECONDS))
+    return StateDifference(
+        found.identical,
+        decode_json(found.patch_json) if found.HasField("patch_json") else None,
+        NoPatchReason.Name(found.no_patch_reason).removeprefix("NO_PATCH_REASON_").lower()
+        if found.no_patch_reason
+        else "",
+        [(each.start_offset, each.end_offset) for each in found.changed_ranges],
+        found.truncated,
+    )
+
+
+def storage_usage(connection: Connection, trajectory_id: str, run_id: str) -> StorageUsage:
+    from anabranch.v1.state_service_pb2 import GetStorageUsageRequest
+
+    request = GetStorageUsageRequest(trajectory_id=trajectory_id, run_id=run_id)
+    return _repeated(connection, lambda: connection.stubs.states.GetStorageUsage(request))[-1].usage
+
+
+def export_archive(connection: Connection, path: str | os.PathLike[str], trajectory_id: str, run_id: str) -> int:
+    """Writes an archive into a new file. Returns its size."""
+    from anabranch.v1.admin_service_pb2 import ExportArchiveRequest
+    from anabranch.v1.admin_service_pb2_grpc import AdminServiceStub
+
+    request = ExportArchiveRequest(trajectory_id=trajectory_id, run_id=run_id)
+    target = Path(path)
+    if target.exists():
+        raise FileExistsError(f"{target} exists: an archive replaces no file")
+    part = target.with_name(f"{target.name}.part")
+
+    def write() -> int:
+        with part.open("wb") as file:
+            for message in received(AdminServiceStub(connection.stubs.channel).ExportArchive(request)):
+                file.write(message.chunk)
+            file.flush()
+            os.fsync(file.fileno())
+            return file.tell()
+
+    try:
+        size = retried(connection, write)
+        os.link(part, target)
+        return size
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _reference(trajectory: HasId | str, step_number: int, name: str) -> StateReference:
+    from anabranch.v1.state_service_pb2 import StateReference
+
+    trajectory_id = trajectory if isinstance(trajectory, str) else trajectory.id
+    return StateReference(trajectory_id=trajectory_id, step_number=step_number, name=name)
 
 
 def _series(steps: Iterable[int], values: Iterable[float]) -> Series:

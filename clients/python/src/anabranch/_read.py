@@ -238,7 +238,7 @@ def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
         name=selection.name,
         labels=selection.labels,
         step_labels=selection.step_labels,
-        statuses=_statuses(selection),
+        statuses=statuses_of(selection.statuses),
         min_reward_sum=selection.min_reward,
         max_reward_sum=selection.max_reward,
         descending=True,
@@ -250,7 +250,8 @@ def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
     return request
 
 
-def _statuses(selection: Selection) -> list[StatusEnum.ValueType]:
+def statuses_of(statuses: Iterable[Status]) -> list[StatusEnum.ValueType]:
+    """Returns the statuses of the protos."""
     from anabranch.v1.status_pb2 import Status as StatusEnum
 
-    return [StatusEnum.Value(f"STATUS_{status.upper()}") for status in selection.statuses]
+    return [StatusEnum.Value(f"STATUS_{status.upper()}") for status in statuses]

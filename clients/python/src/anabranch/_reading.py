@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -10,10 +11,12 @@ from anabranch._read import Selection, Status
 if TYPE_CHECKING:
     from anabranch._compare import Comparison
     from anabranch._connection import Connection
-    from anabranch._queries import BranchComparison, Match, Measure, Series
+    from anabranch._queries import BranchComparison, Match, Measure, Series, StateAt, StateDifference
     from anabranch.client import Client
     from anabranch.episodes import Episode, Episodes, Step
     from anabranch.tokens import Tokens
+    from anabranch.v1.run_service_pb2 import WatchRunsResponse
+    from anabranch.v1.state_service_pb2 import StorageUsage
     from anabranch.v1.trajectory_service_pb2 import TreeNode
 
 
@@ -147,6 +150,54 @@ class ClientReading:
         from anabranch._queries import watch_tree
 
         return watch_tree(self.connection, id_of(tree))
+
+    def watch_runs(
+        self,
+        *,
+        experiment: HasId | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        status: Status | Iterable[Status] = (),
+        limit: int = 50,
+    ) -> Iterator[WatchRunsResponse]:
+        """Yields the newest runs that match, at most `limit`, then those that change, and `page` when their ids or order
+        change. Never ends by itself, and continues after a lost connection: then runs are yielded again."""
+        from anabranch._queries import watch_runs
+        from anabranch._read import statuses_of
+        from anabranch.v1.run_service_pb2 import ListRunsRequest
+
+        statuses = statuses_of((status,) if isinstance(status, str) else tuple(status))
+        request = ListRunsRequest(page_size=limit, experiment_id=id_of(experiment), labels=labels, statuses=statuses)
+        return watch_runs(self.connection, request)
+
+    def diff_states(self, state: StateAt, other: StateAt) -> StateDifference:
+        """Compares two states, each given by its digest or by (trajectory, number of the step, name).
+
+        If both are JSON, the difference is a JSON Patch, otherwise the ranges of bytes that differ. Raises StateNotFound,
+        StatePruned, TrajectoryNotFound or StepNotFound.
+        """
+        from anabranch._queries import diff_states
+
+        return diff_states(self.connection, state, other)
+
+    def storage_usage(self, *, trajectory: HasId | str | None = None, run: HasId | str | None = None) -> StorageUsage:
+        """Returns the bytes that the steps and states of a trajectory, of a run, or of everything take: `steps` and
+        `states`, each with `logical_bytes`, `stored_bytes`, `shared_bytes` and `unique_bytes`."""
+        from anabranch._queries import storage_usage
+
+        return storage_usage(self.connection, id_of(trajectory), id_of(run))
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        trajectory: HasId | str | None = None,
+        run: HasId | str | None = None,
+    ) -> int:
+        """Writes an archive (docs/archive.md) of a trajectory with its ancestors, of a run, or of everything, into a new
+        file. Returns its size in bytes. Raises FileExistsError: no file is replaced. An incomplete file is removed."""
+        from anabranch._queries import export_archive
+
+        return export_archive(self.connection, path, id_of(trajectory), id_of(run))
 
     def episode(self, trajectory: HasId | str) -> Episode:
         """Reads a trajectory with all of its steps. Raises TrajectoryNotFound."""
