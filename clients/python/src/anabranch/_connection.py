@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from anabranch._forks import prepare_forks
 from anabranch._reach import reach_of
 from anabranch.v1.limits import LIMITS
 
@@ -67,7 +67,7 @@ def address_from(address: str | None) -> str:
 
 def open_stubs(address: str) -> Stubs:
     """Creates a channel. It connects at its first call, and again after a lost connection."""
-    _prepare_forks()
+    prepare_forks()
     import grpc
 
     from anabranch.v1.rollout_service_pb2_grpc import RolloutServiceStub
@@ -85,15 +85,6 @@ def open_stubs(address: str) -> Stubs:
         RolloutServiceStub(channel),
         ServerServiceStub(channel),
     )
-
-
-def _prepare_forks() -> None:
-    """Lets forked children open channels: otherwise grpcio ends some of them by SIGABRT. Must precede its import.
-
-    A fork beside a live channel takes up to a second longer.
-    """
-    if "grpc" not in sys.modules:
-        os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "1")
 
 
 class Connection:
