@@ -188,3 +188,39 @@ def test_branches_share_the_segments_of_their_common_steps(connection: Connectio
     assert shared.trajectory_ids == [trunk_id, branch_id]
     assert [shared.row(index) for index in range(2)] == episodes.tokens().rows
     assert isinstance(shared.row(0), TokenRow)
+
+
+@pytest.mark.parametrize("how", ["step", "turn"])
+def test_logprobs_beyond_a_step_are_stored_apart_and_read_back(server: Server, how: str) -> None:
+    client = ab.connect(server.address, strict=True)
+    t = client.trajectory(task=f"long {how} {uuid.uuid4()}")
+    count = 300_000
+    reply, prompt = list(range(count)), [7, 8, 9]
+    logprobs = np.linspace(-20, 0, count, dtype=np.float32)
+    t.reset(observation=0)
+    if how == "step":
+        t.step(action="long", token_ids=reply, logprobs=logprobs, prompt_token_ids=prompt, observation=1, reward=2.0)
+    else:
+        choice = {
+            "finish_reason": "length",
+            "message": {"role": "assistant", "content": "long"},
+            "token_ids": reply,
+            "logprobs": {"content": [{"token": "", "logprob": logprob} for logprob in logprobs.tolist()]},
+        }
+        with t.turn({"model": "m", "choices": [choice], "prompt_token_ids": prompt}) as turn:
+            turn.reward = 2.0
+    t.step(action="short", token_ids=[1, 2], logprobs=[-0.5, -0.25], prompt_token_ids=[*prompt, *reply, 5])
+    t.flush(60)
+    (episode,) = client.episodes(task=t.episode().task)
+    (row,) = episode.tokens().rows
+    assert row.input_ids == [*prompt, *reply, 5, 1, 2]
+    assert row.logprobs == [0.0] * 3 + logprobs.tolist() + [0.0, -0.5, -0.25]
+    assert row.rewards[count + 2] == 2.0
+    assert client.stats.unstored == {}
+    # They are no action of the agent, and no checkpoint.
+    long, short = episode.steps[1:]
+    assert (short.action, long.states) == ("short", ())
+    if how == "step":
+        assert (long.action, episode.actions.tolist()) == ("long", ["long", "short"])
+    assert t.checkpoint() is None
+    assert len(client.branch(t.id, at=1).messages) == (1 if how == "turn" else 0)

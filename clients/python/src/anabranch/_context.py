@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 Context: TypeAlias = "array[int]"
 
+#: Type of an action after all others whose tensor has the logprobs of the first action, because they exceed a step.
+LOGPROBS_TYPE = "anabranch.logprobs"
+
 
 def new_context(tokens: Sequence[int] = ()) -> Context:
     """Returns the tokens as a context. Those of a message are given as a slice, which takes less time than each alone."""
@@ -28,15 +31,29 @@ def listed(values: Any) -> Sequence[Any]:
 
 def write_logprobs(action: Action, logprobs: Sequence[float]) -> None:
     """Adds the logprobs of an action: all at once, as they are encoded, which takes half the time of adding each."""
-    count = len(logprobs)
     try:
-        packed = struct.pack(f"<{count}f", *logprobs)
+        packed = packed_logprobs(logprobs)
     except (OverflowError, struct.error):
         # A value beyond the range of a float becomes an infinity.
         action.logprobs.extend(logprobs)
         return
     # Field 6, length-delimited.
     action.MergeFromString(b"\x32" + varint(len(packed)) + packed)
+
+
+def packed_logprobs(logprobs: Sequence[float]) -> bytes:
+    return struct.pack(f"<{len(logprobs)}f", *logprobs)
+
+
+def move_logprobs(step: Step, digest: str) -> None:
+    """Replaces the logprobs of the first action by a state that has them."""
+    count = len(step.actions[0].logprobs)
+    step.actions[0].ClearField("logprobs")
+    moved = step.actions.add()
+    moved.type = LOGPROBS_TYPE
+    tensor = moved.content.tensor
+    tensor.dtype, tensor.state_digest = "<f4", digest
+    tensor.shape.append(count)
 
 
 def write_prompt(action: Action, context: Context | None, prompt: Sequence[int] | None) -> Context | None:

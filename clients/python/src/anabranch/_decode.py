@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from anabranch._context import LOGPROBS_TYPE
 from anabranch._paths import parse_path
 from anabranch._tensors import Tensor, array_of, image_of
 from anabranch._values import JSON_TYPE, SURROGATES_TYPE, TENSOR_TYPE, TEXT_TYPE
@@ -58,6 +59,8 @@ def decode_json(text: str) -> Any:
 def decode_items(items: Sequence[Observation] | Sequence[Action], fetch: Fetch) -> Any:
     """Returns the value of all observations or actions of a step: None if there is none; the value of a single one
     without type; nested dicts and tuples if the types are paths of leaves; otherwise the list of values."""
+    if items and items[-1].type == LOGPROBS_TYPE:
+        items = items[:-1]
     if not items:
         return None
     values = [decode_content(item.content, fetch) if item.HasField("content") else None for item in items]
@@ -77,13 +80,19 @@ def digests_of(step: Step) -> list[str]:
         content = item.content.tensor if item.content.HasField("tensor") else item.content
         if content.HasField("state_digest"):
             digests.append(content.state_digest)
-    return digests + token_digests_of(step)
+    return list(dict.fromkeys(digests + token_digests_of(step)))
 
 
 def token_digests_of(step: Step) -> list[str]:
     """Returns the digests of all states that the tokens of a step need."""
     states = [digest for action in step.actions for digest in (action.token_ids_state, action.prompt_token_ids_state)]
-    return [digest for digest in states if digest]
+    return [digest for digest in (*states, logprobs_digest_of(step)) if digest]
+
+
+def logprobs_digest_of(step: Step) -> str:
+    """Returns the digest of the state that has the logprobs of the first action. Empty if the action has them itself."""
+    moved = step.actions and step.actions[-1].type == LOGPROBS_TYPE
+    return step.actions[-1].content.tensor.state_digest if moved else ""
 
 
 def state_of(step: Step, name: str) -> StepState | None:

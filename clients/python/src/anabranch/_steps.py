@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from anabranch._arguments import mapping_of
+from anabranch._context import move_logprobs, packed_logprobs
 from anabranch._values import JSON_TYPE, content_bytes
 
 if TYPE_CHECKING:
@@ -72,6 +73,9 @@ def _parts_of(step: Step) -> list[_Part]:
             parts.append((_token_bytes(action.token_ids), _replace_tokens(action, "token_ids")))
         if action.prompt_token_ids:
             parts.append((_token_bytes(action.prompt_token_ids), _replace_tokens(action, "prompt_token_ids")))
+    if step.actions and step.actions[0].logprobs:
+        logprobs = packed_logprobs(step.actions[0].logprobs)
+        parts.append((logprobs, lambda digest: move_logprobs(step, digest)))
     if step.info_json:
         parts.append((step.info_json.encode(), _replace_info(step)))
     return parts

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anabranch._decode import token_digests_of
+from anabranch._decode import logprobs_digest_of, token_digests_of
 from anabranch._tensors import optional
 
 if TYPE_CHECKING:
@@ -222,7 +222,7 @@ def _add(rows: list[tuple[TokenRow, Ends]], step: Step, action: Action) -> None:
     row, ends = rows[-1]
     row.extend(_prompt_of(step, action))
     if reply := _reply_of(step, action):
-        row.extend(reply, action.logprobs)
+        row.extend(reply, action.logprobs or _moved_logprobs(step, action))
     ends.append((step.owner_id, step.number, len(row.input_ids)))
 
 
@@ -239,6 +239,15 @@ def _prompt_of(step: Step, action: Action) -> Sequence[int]:
 
 def _reply_of(step: Step, action: Action) -> Sequence[int]:
     return _unpack(step.blob(action.token_ids_state)) if action.HasField("token_ids_state") else action.token_ids
+
+
+def _moved_logprobs(step: Step, action: Action) -> Sequence[float]:
+    """Returns the logprobs of the first action that are in a state of their own, because they exceed a step."""
+    digest = logprobs_digest_of(step.message)
+    if not digest or action != step.message.actions[0]:
+        return ()
+    data = step.blob(digest)
+    return struct.unpack(f"<{len(data) // 4}f", data)
 
 
 def _unpack(data: bytes) -> Sequence[int]:
