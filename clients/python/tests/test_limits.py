@@ -7,11 +7,13 @@ import subprocess
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from conftest import NODE, ROOT, Server, free_port, stored_steps
 from front import Front, info_of
 
 import anabranch as ab
+from anabranch._decode import Unstored
 from anabranch._limits import limits_of
 from anabranch._retry import Failure
 from anabranch.errors import StepTooLarge
@@ -45,7 +47,7 @@ def test_a_recorder_obeys_the_limits_of_its_server(server: Server, front: Front)
     t.step(observation=b"x" * 2500)
     with pytest.raises(StepTooLarge, match="expected at most 3000"):
         t.step(observation=[b"y" * 20] * 200)
-    with pytest.raises(TypeError, match="octet-stream of 5001 bytes"):
+    with pytest.raises(StepTooLarge, match="octet-stream of 5001 bytes"):
         t.step(observation=b"z" * 5001)
     for _ in range(100):
         t.step(observation=b"small")
@@ -57,6 +59,34 @@ def test_a_recorder_obeys_the_limits_of_its_server(server: Server, front: Front)
     assert max(front.chunks) < 1100
     assert len(stored_steps(server, t.id)) == 102
     assert front.asked == 1
+
+
+def test_values_beyond_256_mib_raise_with_strict_and_become_markers_otherwise(server: Server) -> None:
+    assert LIMITS["stateBytes"] == 256 * 1024**2
+    large = np.zeros(LIMITS["stateBytes"] + 1, np.uint8)
+    whole = "{" + " " * LIMITS["stateBytes"] + "}"
+    strict = ab.connect(server.address, strict=True).trajectory()
+    strict.reset(observation=0)
+    for values in ({"observation": large}, {"observation": whole}, {"states": {"env": large.tobytes()}}):
+        with pytest.raises(StepTooLarge) as raised:
+            strict.step(**values)
+        assert raised.value.reason == "STEP_TOO_LARGE"
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    t.reset(observation=0)
+    t.step(action=1, observation=large)
+    t.step(action=2, observation=whole)
+    t.step(action=3, observation=3)
+    strict.step(observation=1)
+    for each in (strict, t):
+        each.flush(100)
+    assert [step.observation for step in strict.episode().steps] == [0, 1]
+    steps = t.episode().steps
+    # A marker replaces the value, or the whole step if the value is text or a state.
+    assert [step.observation for step in steps] == [0, Unstored(f"array of {large.nbytes} bytes"), None, 3]
+    assert steps[1].action == 1
+    assert "expected at most 268435456" in steps[2].info["unstored"]
+    assert client.stats.unstored == {f"array of {large.nbytes} bytes": 1, "step": 1}
 
 
 def test_without_a_server_the_limits_are_those_of_the_version(server: Server) -> None:

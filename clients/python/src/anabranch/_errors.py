@@ -19,7 +19,7 @@ class AnabranchError(Exception):
     """A call failed, or a value cannot be stored. For errors of calls, the cause is the gRPC error. A failure to send
     recorded steps has no cause if the server rejected one entry of a batch.
 
-    `reason` is a name of docs/errors.md, for example `STEP_GAP`; it is empty if the server sent none. `metadata` has
+    `reason` is a name of docs/errors.md, for example `STEP_GAP`, or of this module; it is empty if there is none. `metadata` has
     the values that the reason promises. `retry_after` is the time in seconds after which a retry can succeed; None if
     the server named none.
     """
@@ -46,7 +46,16 @@ class Unreachable(AnabranchError):
 
 
 class StepTooLarge(AnabranchError):
-    """A step exceeds a limit of the server although its large values are stored as states."""
+    """A step exceeds a limit of the server although its large values are stored as states. `reason` is STEP_TOO_LARGE."""
+
+
+class SpoolFull(AnabranchError):
+    """The spool has no room, so the recording has ended. `reason` is SPOOL_FULL."""
+
+
+class RecorderClosed(AnabranchError):
+    """A forked child records nothing into a trajectory of its parent, and a process that exits records nothing more.
+    `reason` is RECORDER_CLOSED."""
 
 
 class Diverged(AnabranchError):

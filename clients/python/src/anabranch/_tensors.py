@@ -34,6 +34,10 @@ class UnsupportedValue(Exception):
         self.name = name
 
 
+class OversizedValue(UnsupportedValue):
+    """The value has more bytes than a state can have."""
+
+
 # Booleans, integers, floats, complex numbers, text, bytes and times. Others have Python objects or fields.
 _KINDS = frozenset("biufcUSMm")
 # The server has a form for these dtypes; others are JSON with their bytes.

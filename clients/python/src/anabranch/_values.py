@@ -27,10 +27,11 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from anabranch._errors import StepTooLarge
 from anabranch._kinds import CONTAINERS, Kind, kind_of, type_name
 from anabranch._limits import Limits
 from anabranch._paths import Path, format_path, subject_of
-from anabranch._tensors import UnsupportedValue, form_of, png_of, tensor_of
+from anabranch._tensors import OversizedValue, UnsupportedValue, form_of, png_of, tensor_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -97,10 +98,14 @@ class ValueEncoder:
         return content_bytes(content)
 
     def marker(self, unsupported: UnsupportedValue, root: str, path: Iterable[object]) -> dict[str, str]:
-        """Returns what replaces a value that cannot be stored. Raises TypeError with `strict`."""
+        """Returns what replaces a value that cannot be stored. With `strict`, raises StepTooLarge for one that is too large,
+        and TypeError otherwise."""
         subject = subject_of(root, path)
         if self.strict:
-            raise TypeError(f"{subject} is a {unsupported.name}, which cannot be stored") from None
+            text = f"{subject} is a {unsupported.name}, which cannot be stored"
+            if isinstance(unsupported, OversizedValue):
+                raise StepTooLarge(text, reason="STEP_TOO_LARGE") from None
+            raise TypeError(text) from None
         if not self.unstored[unsupported.name]:
             _logger.warning("%s is a %s, which cannot be stored. A marker replaces it.", subject, unsupported.name)
         self.unstored[unsupported.name] += 1
@@ -150,13 +155,13 @@ class ValueEncoder:
 
     def _set_data(self, content: Content, data: bytes, media_type: str) -> None:
         if len(data) > self.limits["stateBytes"]:
-            raise UnsupportedValue(f"{media_type} of {len(data)} bytes")
+            raise OversizedValue(f"{media_type} of {len(data)} bytes")
         content.data = data
         content.media_type = media_type
 
     def _set_tensor(self, content: Content, dtype: str, shape: tuple[int, ...], data: bytes) -> None:
         if len(data) > self.limits["stateBytes"]:
-            raise UnsupportedValue(f"array of {len(data)} bytes")
+            raise OversizedValue(f"array of {len(data)} bytes")
         tensor = content.tensor
         tensor.dtype = dtype
         tensor.shape.extend(shape)
