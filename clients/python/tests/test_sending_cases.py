@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import uuid
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ from anabranch._office import Identity
 from anabranch._outbox import Outbox
 from anabranch._retry import Failure, Patience, Situation, judge
 from anabranch._segment import Kind
+from anabranch._sending import DEFAULT_SENDING, Sending
 from anabranch._spool import MemorySpool
 from anabranch.v1.trajectory_pb2 import Content, Observation, Step
 from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
@@ -25,6 +27,8 @@ CASES: dict[str, Any] = json.loads((ROOT / "test/client/sending_cases.json").rea
 
 TRAJECTORY = "0191c5a0-0000-7000-8000-0000000000aa"
 SECONDS = 60
+#: What ends waiting, with the defaults, in milliseconds.
+LIMITS = {"silence_ms": CASES["defaults"]["silence_ms"], "give_up_after_ms": math.inf}
 
 
 def failure_of(error: dict[str, Any]) -> Failure:
@@ -37,7 +41,7 @@ def test_frames_and_the_window_have_the_same_bounds() -> None:
         "frame_bytes": _queue._FRAME_BYTES,
         "window_steps": _queue._WINDOW_STEPS,
         "window_bytes": _queue._WINDOW_BYTES,
-        "silence_ms": _sender._SILENCE_SECONDS * 1000,
+        "silence_ms": DEFAULT_SENDING.silence * 1000,
     }
 
 
@@ -50,11 +54,13 @@ def test_errors_after_which_a_retry_can_succeed(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", CASES["delays"], ids=lambda case: case["title"])
 def test_delays(case: dict[str, Any]) -> None:
-    patience = Patience(now=lambda: 0.0, chance=lambda: case["random"])
+    limit = case.get("give_up_after_ms", math.inf) / 1000
+    patience = Patience(limit, now=lambda: 0.0, chance=lambda: case["random"])
     delays: list[float | None] = []
     for error in case["failures"]:
         failure = failure_of(error)
-        delays.append(None if patience.useless(failure) else round(patience.retry_at(failure) * 1000))
+        at = math.inf if patience.useless(failure) else patience.retry_at(failure)
+        delays.append(None if at == math.inf else round(at * 1000))
     assert delays == case["delays_ms"]
 
 
@@ -104,7 +110,8 @@ def sender(
     if "window_kib" in case:
         monkeypatch.setattr(_queue, "_WINDOW_BYTES", case["window_kib"] * 1024)
     address = servers.urls[case["title"]].removeprefix("http://")
-    running = _sender.Sender(address, None, case.get("silence_ms", CASES["defaults"]["silence_ms"]) / 1000)
+    silence, give_up_after = (case.get(name, default) / 1000 for name, default in LIMITS.items())
+    running = _sender.Sender(address, None, Sending(silence, give_up_after))
     running.spool = MemorySpool(64 * 1024 * 1024)
     running.start()
     yield running

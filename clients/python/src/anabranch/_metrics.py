@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from anabranch._arguments import number_of, text_of
-from anabranch._errors import AnabranchError, Unreachable
+from anabranch._errors import SpoolFull, Unreachable, error_from_failure
 from anabranch._outage import CALL_SECONDS
 from anabranch._spool import SpoolFullError
 from anabranch.receipt import Receipt
@@ -45,7 +45,7 @@ class Metrics:
             _, position = self._recorder.record_call(self._run_id, LOG_METRICS, request.SerializeToString())
         except SpoolFullError as error:
             if self._values.strict:
-                raise AnabranchError(str(error)) from error
+                raise SpoolFull(str(error), reason="SPOOL_FULL") from error
             if not self._values.unstored["metrics"]:
                 log.warning("anabranch: metrics of run %s are not recorded: %s", self._run_id, error)
             self._values.unstored["metrics"] += len(request.points)
@@ -53,19 +53,26 @@ class Metrics:
         return Receipt(self, step, position)
 
     def flush(self) -> None:
-        """Returns when everything logged so far is durable. Raises Unreachable if the server stays away for too long."""
+        """Returns when everything logged so far is durable. Raises Unreachable if the server stays away for too long, and
+        AnabranchError after the retry limit of the client."""
         box, recorded = self._recorder.calls(self._run_id)
         limit = float(os.environ.get("ANABRANCH_CALL_SECONDS") or CALL_SECONDS)
-        if not self._recorder.sender.wait(lambda: box.settled >= recorded, limit):
+        if not self._wait(box, recorded, limit):
             raise Unreachable(f"metrics of run {self._run_id} are not durable after {limit:.0f} s; they are kept")
 
     def wait_for(self, position: int, timeout: float | None) -> None:
         """Waits until a record is durable."""
         if position == 1 << 62:
-            raise AnabranchError(f"metrics of run {self._run_id} were not recorded: the spool is full")
-        box = self._box
-        if not self._recorder.sender.wait(lambda: box.settled > position, timeout):
+            raise SpoolFull(f"metrics of run {self._run_id} were not recorded: the spool is full", reason="SPOOL_FULL")
+        if not self._wait(self._box, position + 1, timeout):
             raise TimeoutError(f"metrics of run {self._run_id} are not durable after {timeout} s; they are kept")
+
+    def _wait(self, box: Outbox, recorded: int, seconds: float | None) -> bool:
+        """Waits until the first records are durable. Returns whether they are."""
+        done = self._recorder.sender.wait(lambda: box.settled >= recorded or box.failure is not None, seconds)
+        if box.failure is not None and box.settled < recorded:
+            raise error_from_failure(box.failure, str(box.failure))
+        return done
 
     @property
     def settled(self) -> int:

@@ -51,6 +51,11 @@ class Office(Protocol):
     """What an outbox needs of the sender. `later` runs a function in the sender's thread."""
 
     connections: Connections
+    #: Retry limit: how many seconds after the first failure without progress an outbox stops sending.
+    give_up_after: float
+
+    @property
+    def place(self) -> str: ...
 
     def now(self) -> float: ...
     def notify(self, box: Outbox) -> None: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -116,18 +117,29 @@ def protocol_error(what: str) -> Failure:
 
 
 class Patience:
-    """Decides how long to wait before the next retry. Progress resets it."""
+    """Decides how long to wait before the next retry, and when to give up. Progress resets it.
 
-    def __init__(self, now: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random) -> None:
+    `give_up_after` is in seconds since the first failure without progress.
+    """
+
+    def __init__(
+        self,
+        give_up_after: float = math.inf,
+        now: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._give_up_after = give_up_after
         self._now = now
         self._chance = chance
         self._attempt = 0
         self._faults = 0
+        self._stalled_since: float | None = None
 
     def progress(self) -> None:
         """Records that something succeeded since the last failure."""
         self._attempt = 0
         self._faults = 0
+        self._stalled_since = None
 
     def useless(self, failure: Failure) -> bool:
         """Records a failure and returns whether it is permanent."""
@@ -136,10 +148,19 @@ class Patience:
         return not failure.transient or self._faults >= _MAX_SERVER_FAULTS
 
     def retry_at(self, failure: Failure) -> float:
-        """Returns the time of the next try."""
+        """Returns the time of the next try. Infinity if that would be too late: `gave_up` says so."""
+        now = self._now()
+        if self._stalled_since is None:
+            self._stalled_since = now
         step = min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(self._attempt, 10))
         self._attempt += 1
-        return self._now() + min(failure.retry_after, _LONGEST_ASKED_DELAY) + self._chance() * step
+        at = now + min(failure.retry_after, _LONGEST_ASKED_DELAY) + self._chance() * step
+        return at if at - self._stalled_since < self._give_up_after else math.inf
+
+    def gave_up(self, failure: Failure) -> Failure:
+        """Returns what ends the retries after a last failure."""
+        text = f"gave up after {self._give_up_after:g} s without progress; last error: {failure}"
+        return Failure("DEADLINE_EXCEEDED", text, cause=failure.cause)
 
 
 @dataclass(frozen=True)
