@@ -29,7 +29,7 @@ from anabranch.v1.status_pb2 import STATUS_CANCELLED
 SHARED = {"AnabranchError", "Checkpoint", "Plan", "Stats", "aio", "errors"}
 #: Public members of classes that other modules of the package use, and programs do not.
 INTERNAL = {
-    "Client": {"attempt", "connection", "flush_metrics", "metrics", "values"},
+    "Client": {"attempt", "connection", "create", "flush_metrics", "metrics", "recorder", "values"},
     "Episode": {"prefetch_states"},
     "Episodes": {"connection"},
     "Rollout": {"drop_lease", "give_back", "open", "opened"},

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import random
 import signal
@@ -10,20 +12,25 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
 import pytest
-from conftest import Server, dose, stored_steps
+from conftest import Server, dose, free_port, stored_steps
 
 import anabranch as ab
-from anabranch.v1.trajectory_pb2 import Trajectory
+from anabranch._digest import step_digest
+from anabranch.errors import RecorderClosed
+from anabranch.v1.trajectory_pb2 import Step, Trajectory
 from anabranch.v1.trajectory_service_pb2 import (
     GetTagRequest,
     GetTrajectoryRequest,
     GetTrajectoryResponse,
+    ListTagsRequest,
     SetTagRequest,
 )
 from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceServicer, add_TrajectoryServiceServicer_to_server
@@ -35,14 +42,40 @@ import anabranch as ab
 client = ab.connect(sys.argv[1])
 ts = [client.trajectory() for _ in range(2)]
 for t in ts:
-    t.reset(observation=[t.id, 0])
+    t.reset(observation=[t.id, 0], info={"begin": t.id})
     os.write(1, f"{t.id} 0\\n".encode())
 for number in itertools.count(1) if len(sys.argv) < 3 else range(1, int(sys.argv[2])):
     for t in ts:
-        states = {"env": os.urandom(50_000)} if number % 50 == 0 else {}
-        t.step(action=number, observation=[t.id, number], tags=["last"] if number % 40 == 0 else [], states=states)
+        states = {"env": b"%08d" % number * 6_000} if number % 50 == 0 else {}
+        t.step(action=number, observation=[t.id, number], reward=number / 4, truncated=number % 7 == 0,
+               info={"number": number}, metrics={"loss": 1 / number}, token_ids=[number, 1], logprobs=[-number, -0.5],
+               states=states, tags=["last"] if number % 40 == 0 else [])
         os.write(1, f"{t.id} {number}\\n".encode())
 """
+
+
+def assert_whole(server: Server, counts: dict[str, int]) -> None:
+    """Checks all that `RECORDS` records, of each step that returned."""
+    assert_stored(server, counts)
+    stubs = server.stubs()
+    for trajectory_id in counts:
+        steps = stored_steps(server, trajectory_id)
+        expected = [Step(step_number=0, info_json=json.dumps({"begin": trajectory_id}, separators=(",", ":")))]
+        for number in range(1, len(steps)):
+            step = Step(step_number=number, reward=number / 4, truncated=number % 7 == 0, metrics={"loss": 1 / number})
+            step.info_json = f'{{"number":{number}}}'
+            action = step.actions.add(token_ids=[number, 1], logprobs=[-number, -0.5])
+            action.content.json = str(number)
+            if number % 50 == 0:
+                step.states.add(name="env", data=b"%08d" % number * 6_000)
+            expected.append(step)
+        for step, stored in zip(expected, steps, strict=True):
+            step.observations.add().content.json = f'["{trajectory_id}",{step.step_number}]'
+            assert step_digest(step) == step_digest(stored)
+        tags = stubs.trajectories.ListTags(ListTagsRequest(trajectory_id=trajectory_id)).tags
+        # A tag is set in the transaction that stores its step.
+        last = (len(steps) - 1) // 40 * 40
+        assert {tag.name: tag.step_number for tag in tags} == ({"last": last} if last else {})
 
 
 def start(program: str, *arguments: str, **environment: str) -> subprocess.Popen[str]:
@@ -92,7 +125,7 @@ def kill_at_random_points(server: Server, times: int, chance: random.Random) -> 
         counts.update(returned(output + child.stdout.read()))
         child.communicate()
     run_spool("send", "--address", server.address)
-    assert_stored(server, counts)
+    assert_whole(server, counts)
     assert run_spool("list") == ""
 
 
@@ -178,7 +211,7 @@ def test_the_end_of_the_program_sends_what_waits(server: Server) -> None:
     output, errors = child.communicate(timeout=60)
     assert errors == ""
     counts = returned(output)
-    assert_stored(server, counts)
+    assert_whole(server, counts)
     assert [len(stored_steps(server, trajectory_id)) for trajectory_id in counts] == [200, 200]
     assert run_spool("list") == ""
 
@@ -204,7 +237,7 @@ def test_the_end_of_the_program_reports_what_is_kept(own_server: Server) -> None
     own_server.start()
     assert "abandoned: 200 steps of 2 trajectories" in run_spool("list")
     assert "200 steps were sent" in run_spool("send", "--address", own_server.address)
-    assert_stored(own_server, returned(output))
+    assert_whole(own_server, returned(output))
 
 
 @pytest.fixture
@@ -271,6 +304,68 @@ def test_a_server_that_never_answers_delays_neither_steps_nor_the_exit(mute: str
         assert "steps are kept in" in errors
         costs[address].append(cost)
     assert min(costs[mute]) < 2 * min(costs[own_server.address]) + 0.5
+
+
+#: The sender never returns from its first call of gRPC, which it makes with its locks held.
+STUCK = """
+import threading
+from anabranch import _wire
+called = threading.Event()
+def never(*arguments):
+    called.set()
+    threading.Event().wait()
+_wire.Connections.open_stream = _wire.Connections.call = _wire.Connections.put_state = never
+import os, sys
+import anabranch as ab
+client = ab.connect(sys.argv[1])
+ts = [client.trajectory() for _ in range(2)]
+ts[0].reset(observation=0)
+called.wait()
+for number in range(1, 20_000):
+    for t in ts:
+        t.step(action=number, observation="x" * 800, tags=["last"] if number % 1000 == 0 else [])
+ts[0].seal()
+print(client.stats.recorded, client.stats.spooled, flush=True)
+os._exit(0)
+"""
+
+
+def test_steps_wait_for_nothing_that_the_sender_does(mute: str, spool: Path) -> None:
+    # Were a lock shared with the sender, or its help needed for the next segment, a call would not return.
+    output, errors = start(STUCK, mute).communicate(timeout=300)
+    assert (output, errors) == ("40000 40000\n", "")
+    assert len(list(spool.glob("*/*/*.seg"))) > 1
+    assert "abandoned: 40000 steps of 2 trajectories" in run_spool("list")
+
+
+ANSWERS_LATE = """
+import os, sys
+import anabranch as ab
+t = ab.connect(sys.argv[1]).trajectory(id=sys.argv[2])
+t.reset(observation=0)
+for number in range(1, 20_000):
+    t.step(action=number, observation=number)
+os.write(1, b"recorded\\n")
+sys.stdin.readline()
+t.flush(100)
+os._exit(0)
+"""
+
+
+def test_steps_return_before_a_server_that_accepts_connections_answers(own_server: Server) -> None:
+    # No server runs at the address, but it accepts connections, until all calls have returned.
+    with socket.create_server(("127.0.0.1", own_server.port)):
+        trajectory_id = str(uuid.uuid4())
+        command = [sys.executable, "-c", ANSWERS_LATE, own_server.address, trajectory_id]
+        child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert child.stdout is not None
+        assert child.stdout.readline() == "recorded\n"
+    own_server.start()
+    _, errors = child.communicate("go\n", timeout=200)
+    assert child.returncode == 0, errors
+    assert len(stored_steps(own_server, trajectory_id)) == 20_000
 
 
 def test_a_folder_that_cannot_be_written_means_memory(server: Server, tmp_path: Path) -> None:
@@ -361,7 +456,7 @@ def test_the_next_process_sends_an_abandoned_spool(own_server: Server) -> None:
     deadline = time.monotonic() + 60
     while client.stats.durable < 201 and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert_stored(own_server, counts)
+    assert_whole(own_server, counts)
 
 
 NAMED = """
@@ -563,6 +658,9 @@ def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
     t = client.trajectory()
     t.reset(observation=0)
     t.flush(30)
+    strict = ab.connect(server.address, strict=True).trajectory()
+    waiting = ab.connect(f"127.0.0.1:{free_port()}").trajectory()
+    waiting.reset(observation=0)
     # Threads within gRPC must not break the child.
     for _ in range(3):
         threading.Thread(target=lambda: list(t.steps(follow=True)), daemon=True).start()
@@ -570,11 +668,28 @@ def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
     if child == 0:
         code = 1
         try:
-            refused = t.step(action=1).number
+            warned: list[str] = []
+            logging.getLogger("anabranch").handlers = [Told(warned)]
+            refused = [t.step(action=1) for _ in range(3)]
+            assert [receipt.number for receipt in refused] == [-1] * 3
+            (warning,) = warned
+            assert f"trajectory {t.id} belongs to another process" in warning
+            # What the parent had sent is durable. What it still sends is not known here.
+            t.flush()
+            for wait in (refused[0].wait, waiting.flush):
+                with pytest.raises(RecorderClosed):
+                    wait()
+            with pytest.raises(RecorderClosed, match="belongs to another process") as raised:
+                strict.step(action=1)
+            assert raised.value.reason == "RECORDER_CLOSED"
             own = client.trajectory(id="0c000000-0000-4000-8000-000000000001")
             own.reset(observation=1)
             own.flush(30)
-            code = 0 if refused == -1 else 2
+            assert [text for text in warned if "belongs to another process" in text] == [warning]
+            assert client.stats.recorded == 1
+            code = 0
+        except Exception:  # noqa: BLE001 - the child must not return into pytest
+            traceback.print_exc()
         finally:
             os._exit(code)
     t.step(action=2, observation=2)
@@ -583,6 +698,64 @@ def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
     t.flush(30)
     assert len(stored_steps(server, t.id)) == 2
     assert len(stored_steps(server, "0c000000-0000-4000-8000-000000000001")) == 1
+
+
+class Told(logging.Handler):
+    """Keeps messages of warnings."""
+
+    def __init__(self, into: list[str]) -> None:
+        super().__init__()
+        self._into = into
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._into.append(record.getMessage())
+
+
+#: Another package has used gRPC first. Forked children record while threads of the parent are within gRPC.
+FORKS_AFTER_OTHERS = """
+import os, sys, threading
+import grpc
+assert "GRPC_ENABLE_FORK_SUPPORT" not in os.environ
+channel = grpc.insecure_channel(sys.argv[1])
+channel.unary_unary("/anabranch.v1.ServerService/GetServerInfo")(b"", timeout=60)
+if sys.argv[2] == "closed":
+    channel.close()
+    del channel
+import anabranch as ab
+client = ab.connect(sys.argv[1])
+t = client.trajectory()
+t.reset(observation=0)
+t.flush(60)
+if sys.argv[2] == "closed":
+    for _ in range(3):
+        threading.Thread(target=lambda: list(t.steps(follow=True)), daemon=True).start()
+for _ in range(3):
+    child = os.fork()
+    if child == 0:
+        if sys.argv[2] == "closed":
+            own = client.trajectory()
+            own.reset(observation=0)
+            own.flush(60)
+        else:
+            # A channel could abort this child. It warns before that.
+            from anabranch._forks import prepare_forks
+            prepare_forks()
+            prepare_forks()
+        os._exit(0)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("channel", ["closed", "open"])
+def test_a_package_that_imports_grpc_first_does_not_break_forks(server: Server, channel: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
+    command = [sys.executable, "-c", FORKS_AFTER_OTHERS, server.address, channel]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=300)
+    assert (done.stdout.split(), done.returncode) == (["0"] * 3, 0), done.stderr
+    # With an open channel, grpc cannot be mended: each child says so once.
+    warnings = done.stderr.count("set GRPC_ENABLE_FORK_SUPPORT=1 before the program starts")
+    assert warnings == (3 if channel == "open" else 0)
 
 
 #: Says when the end of the program begins to wait. Programs that a shell starts in the background ignore interrupts.

@@ -10,9 +10,11 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from conftest import Server
-from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from anabranch import connect
+from anabranch._decode import decode_json
+from anabranch._wire import APPEND_BATCH
 from anabranch.client import Client
 from anabranch.errors import Diverged
 from anabranch.gym import Record, RecordVector, resume
@@ -121,12 +123,13 @@ def test_an_environment_that_does_not_repeat_its_recording_has_diverged(client: 
 
 
 def test_without_seed_and_snapshot_there_is_no_resume(client: Client, task: str) -> None:
-    env = Record(cartpole(), client, task=task)
-    env.reset()
-    with pytest.raises(ValueError, match="neither a seed nor a snapshot"):
-        resume(cartpole(), env.trajectory)
+    # Recorded without `Record`.
+    t = client.trajectory(task=task)
+    t.reset(observation=np.zeros(4, np.float32))
+    with pytest.raises(ValueError, match="neither a seed, nor a state of random numbers, nor a snapshot"):
+        resume(cartpole(), t)
     with pytest.raises(ValueError, match="`at` is 5"):
-        resume(cartpole(), env.trajectory, at=5)
+        resume(cartpole(), t, at=5)
 
 
 class Walk(gym.Env):
@@ -239,3 +242,174 @@ def test_each_episode_of_each_sub_environment_is_a_trajectory(client: Client, ta
             assert episode.infos == [{"begin": number}, *({"count": step} for step in range(1, count + 1))]
             assert episode.status == ("completed" if count == length else "cancelled")
         assert all(len(episode) == length for episode in own[:-1])
+
+
+@pytest.fixture
+def calls(client: Client, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The calls that the recorder of this test begins: methods, and streams."""
+    begun: list[str] = []
+    own = client.recorder.sender.connections
+    call, open_stream = own.call, own.open_stream
+
+    def counted(method: str, *rest: Any) -> None:
+        begun.append(method)
+        call(method, *rest)
+
+    def opened(*rest: Any) -> Any:
+        begun.append("stream")
+        return open_stream(*rest)
+
+    monkeypatch.setattr(own, "call", counted)
+    monkeypatch.setattr(own, "open_stream", opened)
+    return begun
+
+
+@pytest.mark.parametrize("count", [4, 64])
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_each_vector_step_is_one_append_batch(
+    client: Client, task: str, calls: list[str], count: int, mode: AutoresetMode
+) -> None:
+    lengths = [2 + index % 3 for index in range(count)]
+    env = RecordVector(SyncVectorEnv([factory(length) for length in lengths], autoreset_mode=mode), client, task=task)
+    known: dict[str, Any] = {}
+
+    def note() -> None:
+        known.update({trajectory.id: trajectory for trajectory in env.trajectories if trajectory is not None})
+
+    def durable() -> None:
+        note()
+        for trajectory in known.values():
+            trajectory.flush(60)
+
+    env.reset(seed=5)
+    durable()
+    for step in range(1, 9):
+        env.step(np.zeros(count, np.int64))
+        durable()
+        # Creations, steps, and seals too.
+        assert calls == [APPEND_BATCH] * (1 + step)
+    for _ in range(20):
+        env.step(np.zeros(count, np.int64))
+        note()
+    env.close()
+    durable()
+    # Steps that wait for an answer share the next message.
+    assert set(calls) == {APPEND_BATCH}
+    assert len(calls) <= 9 + 20 + 1
+    episodes = list(client.episodes(task=task))
+    assert len(episodes) == len(known)
+    assert {episode.status for episode in episodes} == {"completed", "cancelled"}
+    for episode in episodes:
+        length = lengths[int(episode.labels["env_index"])]
+        assert episode.status == ("completed" if len(episode) == length else "cancelled")
+        assert episode.rewards.tolist() == [float(number) for number in range(1, len(episode) + 1)]
+
+
+def test_metadata_has_seed_and_options(client: Client, task: str) -> None:
+    env = Record(cartpole(), client, task=task)
+    options = {"low": -0.01, "high": 0.01}
+    env.reset(seed=7, options=options)
+    env.reset()
+    env.trajectory.flush(60)
+    vector = RecordVector(SyncVectorEnv([cartpole, cartpole, cartpole]), client, task=f"{task} vector")
+    vector.reset(seed=1)
+    vector.reset(seed=[3, None, 5], options={**options, "reset_mask": np.array([True, True, False])})
+    flush(vector)
+    # Both may have been created at the same time.
+    both = [metadata_of(episode) for episode in client.episodes(task=task)]
+    unseeded, seeded = sorted(both, key=lambda each: each["seed"] is not None)
+    assert seeded == {"env": "CartPole-v1", "seed": 7, "options": options, "random": None}
+    assert (unseeded["seed"], unseeded["random"]["bit_generator"]) == (None, "PCG64")
+    found = [metadata_of(each.episode()) for each in vector.trajectories if each is not None]
+    assert [each["seed"] for each in found] == [3, None, 3]
+    assert [each["options"] for each in found] == [options, options, None]
+    assert [each["random"] and each["random"]["bit_generator"] for each in found] == [None, "PCG64", None]
+
+
+def test_an_episode_without_a_seed_begins_with_its_random_numbers(client: Client, task: str) -> None:
+    env = Record(cartpole(limit=20), client, task=task)
+    env.reset()
+    first, _ = env.reset()
+    observations = [first, *play(env, first, 100)]
+    resumed, observation = resume(cartpole(limit=20), env.trajectory, at=10)
+    assert np.array_equal(observation, observations[10])
+    assert np.array_equal(np.stack(play(resumed, observation, 100)), np.stack(observations[11:]))
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+@pytest.mark.parametrize("snapshots", [{}, {"snapshot": save, "restore": load, "snapshot_every": 3}])
+def test_episodes_after_an_automatic_reset_are_resumed_exactly(
+    client: Client, task: str, mode: AutoresetMode, snapshots: dict[str, Any]
+) -> None:
+    vector = SyncVectorEnv([lambda: cartpole(limit=8), lambda: cartpole(limit=11)], autoreset_mode=mode)
+    env = RecordVector(vector, client, task=task, **snapshots)
+    observations, _ = env.reset(seed=7)
+    dones = np.zeros(2, bool)
+    for _ in range(40):
+        if mode is AutoresetMode.DISABLED and dones.any():
+            observations, _ = env.reset(options={"reset_mask": dones})
+        actions = np.array([balance(observation) for observation in observations])
+        observations, _, terminations, truncations, _ = env.step(actions)
+        dones = terminations | truncations
+    env.close()
+    flush(env)
+    own = [each for each in client.episodes(task=task) if len(each) == (8, 11)[int(each.labels["env_index"])]]
+    later = [each for each in own if metadata_of(each)["seed"] is None]
+    assert (len(own) - len(later), {each.labels["env_index"] for each in later}) == (2, {"0", "1"})
+    for episode in later:
+        limit = len(episode)
+        taken = [0, 3, 6, 9][: 1 + (limit - 1) // 3]
+        assert [step.number for step in episode.steps if step.states] == (taken if snapshots else [])
+        resumed, observation = resume(cartpole(limit), episode.id, client=client, at=5, **snapshots)
+        assert np.array_equal(observation, episode.observations[5])
+        assert np.array_equal(np.stack(play(resumed, observation, 100)), episode.observations[6:])
+        assert resumed.trajectory.episode().truncated
+
+
+def test_snapshots_that_sub_environments_offer_are_taken(client: Client, task: str) -> None:
+    env = RecordVector(SyncVectorEnv([Walk, Walk]), client, task=task, snapshot_every=4)
+    env.reset()
+    action = (np.array([1, 0]), np.array([[0.5, -0.25], [0.0, 0.25]], np.float32))
+    observed = [env.step(action)[0]["at"].copy() for _ in range(10)]
+    env.close()
+    flush(env)
+    for trajectory in env.trajectories:
+        assert trajectory is not None
+        episode = trajectory.episode()
+        index = int(episode.labels["env_index"])
+        assert [step.number for step in episode.steps if step.states] == [0, 4, 8]
+        resumed, observation = resume(Walk(), trajectory, at=6)
+        assert np.array_equal(observation["at"], observed[5][index])
+        assert np.array_equal(resumed.step((action[0][index], action[1][index]))[0]["at"], observed[6][index])
+
+
+def test_sub_environments_of_other_processes_have_neither_snapshots_nor_random_numbers(
+    client: Client, task: str
+) -> None:
+    vector = AsyncVectorEnv([factory(2), factory(3)], context="spawn")
+    with pytest.raises(ValueError, match="`snapshot` needs sub-environments in this process"):
+        RecordVector(vector, client, snapshot=save, restore=load)
+    env = RecordVector(vector, client, task=task, snapshot_every=1)
+    env.reset(seed=5)
+    for _ in range(5):
+        env.step(np.array([0, 1]))
+    env.close()
+    flush(env)
+    episodes = sorted(client.episodes(task=task), key=lambda each: (each.labels["env_index"], each.observations[0][0]))
+    assert [metadata_of(each)["seed"] for each in episodes] == [5, None, 6, None]
+    assert [metadata_of(each)["random"] for each in episodes] == [None] * 4
+    assert not any(step.states for each in episodes for step in each.steps)
+    with pytest.raises(ValueError, match="nor a state of random numbers"):
+        resume(Counter(2), episodes[1].id, client=client)
+    resumed, observation = resume(Counter(2), episodes[0].id, client=client, at=1)
+    assert (observation.tolist(), resumed.trajectory.next_step) == ([11.0], 2)
+
+
+def flush(env: RecordVector) -> None:
+    for trajectory in env.trajectories:
+        if trajectory is not None:
+            trajectory.flush(60)
+
+
+def metadata_of(episode: Any) -> dict[str, Any]:
+    return decode_json(episode.trajectory.metadata_json)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pickle
+import subprocess
+import sys
 import threading
 import time
+import uuid
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 from conftest import Server, stored_steps
 
 import anabranch as ab
-from anabranch import _spool, _wire
-from anabranch.errors import AnabranchError, TrajectoryNotFound
+from anabranch import _sender, _spool, _wire
+from anabranch.client import _NAMES
+from anabranch.errors import RunNotFound, SpoolFull, TrajectoryNotFound, TrajectorySealed
 from anabranch.v1.trajectory_service_pb2 import ListTagsRequest
 
 
@@ -318,8 +325,16 @@ def test_reset_must_come_first_and_seal_last(server: Server) -> None:
         t.reset()
     t.seal()
     assert t.done
-    with pytest.raises(AnabranchError, match="sealed"):
+    with pytest.raises(TrajectorySealed, match="sealed") as raised:
         t.step(action=2)
+    assert raised.value.reason == "TRAJECTORY_SEALED"
+    lenient = ab.connect(server.address).trajectory()
+    lenient.seal()
+    refused = lenient.step(action=1)
+    assert refused.number == -1
+    # Not after a timeout: the step is not recorded.
+    with pytest.raises(TrajectorySealed):
+        refused.wait()
 
 
 def test_a_seal_follows_a_late_stream_of_its_own_writer(server: Server) -> None:
@@ -397,3 +412,180 @@ def test_many_trajectories_that_step_together_share_messages(server: Server, mon
         assert server.stored(t.id).status == 5
         assert tagged(server, t.id) == {"kept": 46}
     assert 1 <= calls.count(_wire.APPEND_BATCH) < 500
+
+
+def test_a_full_spool_raises_its_class(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ANABRANCH_SPOOL_BYTES", str(20 * 1024 * 1024))
+    t = ab.connect(server.address, strict=True).trajectory()
+    with pytest.raises(SpoolFull, match="ANABRANCH_SPOOL_BYTES") as raised:
+        for _ in range(2000):
+            t.step(states={"env": os.urandom(10_000_000)})
+    assert raised.value.reason == "SPOOL_FULL"
+    with pytest.raises(SpoolFull):
+        t.flush()
+
+
+def test_a_name_is_of_its_experiment_run_and_task(server: Server) -> None:
+    client = ab.connect(server.address)
+    names = [f"experiment {uuid.uuid4()}" for _ in range(2)]
+    runs = [client.run("same name", config={}, experiment=name) for name in names]
+    found: list[str] = []
+    for run in runs:
+        t = client.trajectory(task="t", name="n", run=run, resume="allow")
+        key = [run.experiment_id, run.id, "t", "n"]
+        assert t.id == str(uuid.uuid5(_NAMES, json.dumps(key)))
+        t.reset(observation=0)
+        t.flush(60)
+        assert server.stored(t.id).experiment_id == run.experiment_id != ""
+        # An id is accepted wherever an object is.
+        assert client.trajectory(task="t", name="n", run=run.id, resume="must").id == t.id
+        found.append(t.id)
+    alone = client.trajectory(task="t", name="n", resume="allow")
+    assert alone.id == str(uuid.uuid5(_NAMES, json.dumps(["", "", "t", "n"])))
+    assert len({*found, alone.id}) == 3
+    with pytest.raises(RunNotFound):
+        client.trajectory(task="t", name="n", run=str(uuid.uuid4()), resume="allow")
+
+
+def test_a_relative_variable_is_resolved_when_the_client_connects(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ANABRANCH_SPOOL", "from environment")
+    client = ab.connect(server.address)
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setenv("ANABRANCH_SPOOL", "later")
+    for _ in range(2):
+        t = client.trajectory()
+        t.reset(observation=0)
+        t.flush(60)
+        assert client.stats.durable > 0
+        monkeypatch.chdir(tmp_path.parent)
+    assert [path.name for path in (tmp_path / "elsewhere").iterdir()] == []
+    root = tmp_path / "from environment"
+    assert len(list(root.glob("*/*/*.seg"))) == 1
+    # For the user alone.
+    assert [path.stat().st_mode & 0o777 for path in (root, *root.glob("*"), *root.glob("*/*"))] == [0o700] * 3
+
+
+GIVES_UP = """
+import os, sys
+import anabranch as ab
+from anabranch.errors import AnabranchError
+client = ab.connect(sys.argv[1], give_up_after=0.3)
+t = client.trajectory(id=sys.argv[2])
+t.reset(observation=0)
+try:
+    t.flush()
+except AnabranchError as error:
+    print(error)
+for number in range(1, 50):
+    t.step(action=number, observation=number)
+print(client.stats.spooled)
+"""
+
+
+def test_after_the_retry_limit_the_rest_stays_in_the_spool(own_server: Server) -> None:
+    trajectory_id = str(uuid.uuid4())
+    command = [sys.executable, "-c", GIVES_UP, own_server.address, trajectory_id]
+    # The end does not wait either: nothing can be sent any more.
+    environment = {**os.environ, "ANABRANCH_EXIT_SECONDS": "600"}
+    done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stderr
+    failure, spooled = done.stdout.splitlines()
+    assert failure.startswith("DEADLINE_EXCEEDED: gave up after 0.3 s without progress; last error: UNAVAILABLE")
+    assert spooled == "50"
+    assert f"trajectory {trajectory_id}: 1 steps cannot be sent and are kept in " in done.stderr
+    assert "50 steps are kept in " in done.stderr
+    own_server.start()
+    sent = [sys.executable, "-m", "anabranch", "spool", "send", "--address", own_server.address]
+    assert "50 steps were sent" in subprocess.run(sent, check=True, capture_output=True, text=True, timeout=300).stdout
+    assert observed(own_server, trajectory_id) == [str(number) for number in range(50)]
+
+
+@pytest.mark.parametrize("option", ["silence", "give_up_after"])
+def test_times_of_sending_are_above_zero(option: str) -> None:
+    with pytest.raises(ValueError, match=f"`{option}` is 0: expected seconds above 0"):
+        ab.connect("127.0.0.1:1", **{option: 0})
+
+
+#: Each process gets a client by pickling, as with Ray and the workers of torch.
+SPAWNS = """
+import multiprocessing, os, sys
+import anabranch as ab
+
+def work(client, trajectory_id):
+    with client.trajectory(id=trajectory_id) as t:
+        t.reset(observation=[os.getpid(), client.strict])
+    t.flush(60)
+
+if __name__ == "__main__":
+    client = ab.connect(sys.argv[1], strict=True)
+    t = client.trajectory(id=sys.argv[2])
+    t.reset(observation=[os.getpid(), client.strict])
+    t.flush(60)
+    spawn = multiprocessing.get_context("spawn")
+    processes = [spawn.Process(target=work, args=(client, each)) for each in sys.argv[3:]]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    print(os.getpid(), *(process.pid for process in processes))
+    sys.exit(max(process.exitcode for process in processes))
+"""
+
+
+def test_processes_get_clients_by_pickling(server: Server, tmp_path: Path) -> None:
+    program = tmp_path / "spawns.py"
+    program.write_text(SPAWNS)
+    ids = [str(uuid.uuid4()) for _ in range(3)]
+    command = [sys.executable, str(program), server.address, *ids]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300)
+    assert (done.returncode, done.stderr) == (0, "")
+    pids = done.stdout.split()
+    assert len(set(pids)) == 3
+    for pid, each in zip(pids, ids, strict=True):
+        assert observed(server, each) == [f"[{pid},true]"]
+
+
+def test_a_pickled_client_keeps_what_was_chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ab.connect("127.0.0.1:1", strict=True, spool=tmp_path / "chosen", silence=7, give_up_after=8)
+    copy = pickle.loads(pickle.dumps(client))
+    assert {**vars(copy), "connection": None} == {**vars(client), "connection": None}
+    # A variable belongs to its process.
+    monkeypatch.setenv("ANABRANCH_SPOOL", str(tmp_path / "here"))
+    pickled = pickle.dumps(ab.connect("127.0.0.1:1"))
+    monkeypatch.setenv("ANABRANCH_SPOOL", str(tmp_path / "there"))
+    assert pickle.loads(pickled)._spool == tmp_path / "there"
+
+
+def test_a_connection_has_at_most_90_streams(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_sender, "BATCH_FROM", 1 << 30)
+    opened: list[int] = []
+    client = ab.connect(server.address)
+    own = client.recorder.sender.connections
+    open_stream = own.open_stream
+
+    def counted(*arguments: Any) -> _wire.Stream:
+        stream = open_stream(*arguments)
+        opened.append(stream.lane)
+        return stream
+
+    monkeypatch.setattr(own, "open_stream", counted)
+    ts = [client.trajectory() for _ in range(95)]
+    for t in ts:
+        t.reset(observation=0)
+    for t in ts:
+        t.flush(100)
+    assert opened == [0] * 90 + [1] * 5
+    for t in ts:
+        t.seal()
+    for t in ts:
+        t.flush(100)
+    last = client.trajectory()
+    last.reset(observation=0)
+    last.flush(100)
+    # Streams that have ended make room.
+    assert opened[95:] == [0]
+    assert all(server.stored(t.id).next_step_number == 1 for t in ts)

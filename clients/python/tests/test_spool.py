@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -132,6 +133,21 @@ def test_a_full_disk_and_a_reached_limit_raise(folder: Path, monkeypatch: pytest
         while True:
             recorded.append(spool.append(track, Kind.STEP, len(recorded), bytes(1000)))
     assert len(contents(folder)) == len(recorded) > 50
+
+
+def test_five_percent_of_the_disk_stay_free(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    total = 1000 * SIZE
+    usage = SimpleNamespace(total=total, free=total // 20 + SIZE)
+    monkeypatch.setattr(_spool.shutil, "disk_usage", lambda path: usage)
+    spool = Spool(folder, 1 << 30)
+    usage.free -= 1
+    track = spool.track(b"t")
+    recorded = 0
+    with pytest.raises(SpoolFullError, match="less than 5 % of the disk would stay free"):
+        while True:
+            spool.append(track, Kind.STEP, recorded, bytes(1000))
+            recorded += 1
+    assert len(contents(folder)) == recorded > 50
 
 
 def test_memory_is_bounded() -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from anabranch._blobs import Blobs
 from anabranch._context import Context, context_after, new_context, write_prompt
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 #: The most that the server sends with a step. Smaller states can be stored where their digests do not find them.
 _INLINE_BYTES = 256 * 1024
 _SECONDS = 60
+
+_T = TypeVar("_T")
 
 #: The observation of a step that is not read yet.
 _UNREAD = object()
@@ -123,23 +125,32 @@ class Checkpoint(Mapping[str, Any]):
 def find(client: Client, trajectory_id: str, deadline: float) -> Trajectory | None:
     """Returns a trajectory, or None if it does not exist. Waits for a server that is not reachable, until the deadline
     on the monotonic clock."""
-    import grpc
-
-    from anabranch._errors import error_from_rpc
-    from anabranch._retry import failure_of, retrying
+    from anabranch.errors import TrajectoryNotFound
     from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
 
-    def once() -> Trajectory | None:
-        stub = client.connection.stubs.trajectories
-        left = max(0.0, deadline - time.monotonic())
-        return stub.GetTrajectory(GetTrajectoryRequest(trajectory_id=trajectory_id), timeout=left).trajectory
-
+    request = GetTrajectoryRequest(trajectory_id=trajectory_id)
+    stub = client.connection.stubs.trajectories
     try:
-        return retrying(once, deadline - time.monotonic())
-    except grpc.RpcError as error:
-        if failure_of(error).reason == "TRAJECTORY_NOT_FOUND":
-            return None
-        raise error_from_rpc(error) from error
+        return _until(deadline, lambda left: stub.GetTrajectory(request, timeout=left)).trajectory
+    except TrajectoryNotFound:
+        return None
+
+
+def experiment_of(client: Client, run_id: str, deadline: float) -> str:
+    """Returns the id of the experiment of a run. Waits as `find` does. Raises RunNotFound."""
+    from anabranch.v1.run_service_pb2 import GetRunRequest
+
+    stub = client.connection.stubs.runs
+    return _until(deadline, lambda left: stub.GetRun(GetRunRequest(run_id=run_id), timeout=left)).run.experiment_id
+
+
+def _until(deadline: float, once: Callable[[float], _T]) -> _T:
+    """Repeats a call until it succeeds, fails permanently, or the time is up. It is given the seconds that are left."""
+    from anabranch._errors import raising_reasons
+    from anabranch._retry import retrying
+
+    with raising_reasons():
+        return retrying(lambda: once(max(0.0, deadline - time.monotonic())), deadline - time.monotonic())
 
 
 def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) -> Checkpoint | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import uuid
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -12,9 +13,10 @@ from anabranch._link import Link
 from anabranch._office import Identity, Moved, Office, Records
 from anabranch._queue import Queue
 from anabranch._retry import Failure, Patience, Situation, judge, protocol_error
-from anabranch._segment import Entry, Kind, Marks
+from anabranch._segment import STEPS, Entry, Kind, Marks
 
 if TYPE_CHECKING:
+    from anabranch._batch import StepGroup
     from anabranch.v1.trajectory_service_pb2 import AppendOpened, AppendResult, AppendStepsResponse
 
 #: How often a branch checks whether its branch point is durable.
@@ -30,11 +32,21 @@ _BRANCH_TRIES = 60
 class Outbox:
     """The records of one trajectory, in order. Everything but `add` and the read-only state belongs to the sender."""
 
-    def __init__(self, office: Office, records: Records, marks: Marks | None, track: int, identity: Identity) -> None:
+    def __init__(
+        self,
+        office: Office,
+        records: Records,
+        marks: Marks | None,
+        track: int,
+        identity: Identity,
+        group: StepGroup | None = None,
+    ) -> None:
         self.trajectory_id = identity.trajectory_id
         self.queued = False
-        #: Whether records were sent in a batch. Then the next ones are too, as long as that works.
-        self.shares = False
+        #: The trajectories that step together with this one. None if it steps alone.
+        self.group = group
+        #: Whether records are sent in batches, as long as that works: those of a group, and others after their first one.
+        self.shares = group is not None
         #: Number of records that are acked or given up.
         self.settled = 0
         #: All steps below this number are durable.
@@ -79,7 +91,7 @@ class Outbox:
         self._rejected_step: Entry | None = None
         #: What can still be sent in place of the rejected step.
         self._remedies: Iterator[bytes] = iter(())
-        self._patience = Patience()
+        self._patience = Patience(office.give_up_after, office.now)
         self.retry_at = 0.0
         #: Adds a record. Threads that record call this, the sender everything else.
         self.add = self._queue.add
@@ -96,6 +108,11 @@ class Outbox:
     @property
     def _isolating(self) -> bool:
         return self.durable < self._isolated_below
+
+    @property
+    def _can_share(self) -> bool:
+        too_old = self._office.connections.limits.too_old
+        return self._batches and not self._comparing and not self._isolating and not too_old
 
     def pump(self) -> None:
         """Sends what can be sent now."""
@@ -118,10 +135,10 @@ class Outbox:
             creates = head.kind == Kind.CREATE and self._creates_by_open
             # A seal needs the epoch of the writer, and a stream is granted it.
             seals = head.kind == Kind.SEAL and self._epoch is None
-            if self._comparing or not (creates or seals or head.is_step):
-                self._act(head)
-            elif self.shares and not seals and self._batches and not self._isolating:
+            if self.shares and self._can_share and (creates or head.is_step or head.kind == Kind.SEAL):
                 self._office.notify(self)
+            elif self._comparing or not (creates or seals or head.is_step):
+                self._act(head)
             else:
                 self._open(head if creates else None)
         elif self.last_call is not None:
@@ -153,7 +170,7 @@ class Outbox:
     def share(self) -> Share | None:
         """Returns what a message of AppendBatch has of this trajectory. None if it needs a stream or a call of its own."""
         self._queue.collect()
-        unfit = self._busy or self._link.exists or self._comparing or self._isolating or not self._batches
+        unfit = self._busy or self._link.exists or not self._can_share
         if unfit or self.failure or self.moved or self.waits_for or self._office.now() < self.retry_at:
             return None
         entries = self._queue.share(ENTRY_BYTES)
@@ -265,7 +282,7 @@ class Outbox:
                 self._refused_by = int((failure.metadata or {}).get("writer_epoch", "0"))
             # The first refusal in a row is retried without delay.
             self._reopenings += 1
-            self.retry_at = self._patience.retry_at(failure) if self._reopenings > 1 else 0.0
+            self._wait(failure, at_once=self._reopenings == 1)
         elif verdict == "isolate":
             self._isolated_below = sent_below
         elif verdict == "replace":
@@ -289,7 +306,14 @@ class Outbox:
 
     def _retry(self, failure: Failure) -> None:
         self._office.failed(failure)
-        self.retry_at = self._patience.retry_at(failure)
+        self._wait(failure)
+
+    def _wait(self, failure: Failure, *, at_once: bool = False) -> None:
+        retry_at = self._patience.retry_at(failure)
+        if retry_at == math.inf:
+            self._fail(self._patience.gave_up(failure))
+        else:
+            self.retry_at = 0.0 if at_once else retry_at
 
     def _act(self, entry: Entry) -> None:
         """Starts the call of a record. Those after it wait for its end."""
@@ -326,7 +350,7 @@ class Outbox:
             self._retry(failure)
         elif entry.kind == Kind.CREATE and failure.reason in _BEFORE_BRANCH and self._branch_tries < _BRANCH_TRIES:
             self._branch_tries += 1
-            self.retry_at = self._patience.retry_at(failure)
+            self._wait(failure)
         elif entry.kind == Kind.CREATE and failure.reason in ("TRAJECTORY_EXISTS", "REQUEST_ID_REUSED"):
             self._settle([self._queue.take_head()])
         elif entry.kind == Kind.CREATE:
@@ -434,7 +458,7 @@ class Outbox:
         self._link.close(cancel=True)
         self._queue.collect()
         self._queue.unsend()
-        steps = self._queue.steps()
+        steps = self._queue.count(STEPS)
         self.failed_at = self.settled
         if failure.reason == "TRAJECTORY_NOT_FOUND":
             dropped = f"trajectory {self.trajectory_id} was deleted"
@@ -446,9 +470,13 @@ class Outbox:
                 self._mark(entries[-1])
             self._office.dropped(steps, dropped)
         else:
-            self._office.report(
-                f"trajectory {self.trajectory_id}: {steps} steps cannot be sent and stay in the spool: {failure}"
+            calls = self._queue.count((Kind.VERB,))
+            what = (
+                f"run {self.trajectory_id}: {calls} logs"
+                if calls
+                else f"trajectory {self.trajectory_id}: {steps} steps"
             )
+            self._office.report(f"{what} cannot be sent and are kept {self._office.place}: {failure}")
         # Threads that record look at `dropped` first.
         self.failure, self.dropped = failure, dropped
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 
 from anabranch._segment import STEPS, Entry, Kind
 
@@ -11,6 +12,8 @@ _FRAME_BYTES = 256 * 1024
 _FRAME_STEPS = 1024
 _WINDOW_STEPS = 10_000
 _WINDOW_BYTES = 16 * 1024 * 1024
+#: What an entry of AppendBatch can have, in this order.
+_SHARED = (Kind.CREATE, *STEPS, Kind.SEAL)
 
 
 class Queue:
@@ -69,11 +72,11 @@ class Queue:
         return steps
 
     def share(self, size: int) -> list[Entry]:
-        """Returns the next records that one message can have: a creation, and steps. They stay pending."""
+        """Returns the next records that one entry of a message can have. They stay pending."""
         entries: list[Entry] = []
         for entry in self._pending:
             size -= entry.length
-            if entry.kind not in (Kind.CREATE, *STEPS) or (entries and size < 0) or len(entries) > _FRAME_STEPS:
+            if entry.kind not in _SHARED or (entries and size < 0) or len(entries) > _FRAME_STEPS:
                 break
             entries.append(entry)
         return entries
@@ -114,6 +117,6 @@ class Queue:
         self._pending.clear()
         return entries
 
-    def steps(self) -> int:
-        """Returns the number of pending steps."""
-        return sum(1 for entry in self._pending if entry.is_step)
+    def count(self, kinds: Collection[Kind]) -> int:
+        """Returns the number of pending records of some kinds."""
+        return sum(1 for entry in self._pending if entry.kind in kinds)

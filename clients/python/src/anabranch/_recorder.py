@@ -8,15 +8,18 @@ import os
 import threading
 import time
 import uuid
+import weakref
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch._abandoned import Owner, folder_of, note_move, resolved, spool_root
+from anabranch._batch import StepGroup
 from anabranch._office import Identity, Moved
 from anabranch._outbox import Outbox
 from anabranch._segment import Entry, Kind
 from anabranch._sender import Sender
+from anabranch._sending import DEFAULT_SENDING, Sending
 from anabranch._spool import MemorySpool, Spool, SpoolFullError, Track
 
 log = logging.getLogger("anabranch")
@@ -45,16 +48,17 @@ class Stats:
 class Recorder:
     """Records trajectories for one server."""
 
-    def __init__(self, address: str, folder: Path | None) -> None:
+    def __init__(self, address: str, folder: Path | None, sending: Sending = DEFAULT_SENDING) -> None:
         self.address = address
         #: False in a forked child, whose parent owns spool and sender.
         self.alive = True
         parent = None if folder is None else folder_of(folder, address)
-        self.sender = Sender(address, parent)
+        self.sender = Sender(address, parent, sending)
         self._owner: Owner | None = None
         self.spool = self._open(parent)
         self.sender.spool = self.spool
         self._dropped = 0
+        self._groups: weakref.WeakSet[StepGroup] = weakref.WeakSet()
         #: Where calls that concern a run are recorded, by the run's id.
         self._calls: dict[str, tuple[Outbox, Track]] = {}
         self._calls_lock = threading.Lock()
@@ -72,18 +76,27 @@ class Recorder:
             log.warning("anabranch: no spool in %s (%s); steps are kept in memory until they are sent", parent, error)
             return MemorySpool(_MEMORY_BYTES)
 
-    def open(self, identity: Identity) -> tuple[Outbox, Track]:
+    def group(self) -> StepGroup:
+        """Returns a new group of trajectories that step together."""
+        group = StepGroup(self.sender.deliver)
+        self._groups.add(group)
+        return group
+
+    def open(self, identity: Identity, group: StepGroup | None = None) -> tuple[Outbox, Track]:
         """Adds a trajectory."""
         track = self.spool.track(identity.to_bytes())
-        box = Outbox(self.sender, self.spool, self.spool.marks, track.number, identity)
+        box = Outbox(self.sender, self.spool, self.spool.marks, track.number, identity, group)
         box.moving = lambda moved: self._note_move(track.number, moved)
         return box, track
 
     def record(self, box: Outbox, track: Track, kind: Kind, number: int, payload: bytes) -> Entry:
         """Appends a record and tells the sender. Raises SpoolFullError."""
         entry = self.spool.append(track, kind, number, payload)
-        box.add(entry)
-        self.sender.notify(box)
+        if box.group is None:
+            box.add(entry)
+            self.sender.notify(box)
+        else:
+            box.group.add(box, entry)
         return entry
 
     def calls(self, run_id: str) -> tuple[Outbox, int]:
@@ -141,7 +154,7 @@ class Recorder:
     def close(self, seconds: float) -> None:
         """Sends what waits, for a time. Reports what is kept."""
         try:
-            done = self.sender.wait(lambda: not self.sender.busy, seconds)
+            done = self.sender.wait(lambda: not (self._recording or self.sender.busy), seconds)
         except KeyboardInterrupt:
             done = False
         self.alive = False
@@ -160,6 +173,11 @@ class Recorder:
         elif left:
             log.warning("anabranch: %s were kept in memory only and are lost", left)
 
+    @property
+    def _recording(self) -> bool:
+        """Whether a thread records a vector step."""
+        return any(group.waiting for group in list(self._groups))
+
     def forget(self) -> None:
         """In a forked child: the parent owns everything."""
         self.alive = False
@@ -169,12 +187,15 @@ class Recorder:
             note_move(self._owner.folder, track, moved)
 
 
+_Key = tuple[str, "Path | None", Sending]
+
+
 class _Process:
     """The recorders of this process."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.recorders: dict[tuple[str, str | None], Recorder] = {}
+        self.recorders: dict[_Key, Recorder] = {}
         # Two threads may fork at the same time.
         self._held = threading.local()
 
@@ -186,18 +207,16 @@ class _Process:
         for recorder in self._held.recorders:
             recorder.sender.release()
 
-    def recorder(self, address: str, spool: object) -> Recorder:
-        folder = _folder_from(spool)
-        key = (address, None if folder is None else str(folder))
+    def recorder(self, address: str, spool: object, sending: Sending) -> Recorder:
+        key = (address, _folder_from(spool), sending)
         with self.lock:
             recorder = self.recorders.get(key)
             if recorder is None or not recorder.alive:
-                recorder = self.recorders[key] = Recorder(address, folder)
+                recorder = self.recorders[key] = Recorder(*key)
             return recorder
 
-    def existing(self, address: str, spool: object) -> Recorder | None:
-        folder = _folder_from(spool)
-        return self.recorders.get((address, None if folder is None else str(folder)))
+    def existing(self, address: str, spool: object, sending: Sending) -> Recorder | None:
+        return self.recorders.get((address, _folder_from(spool), sending))
 
     def forked(self) -> None:
         for recorder in self.recorders.values():
@@ -224,11 +243,11 @@ def _folder_from(spool: object) -> Path | None:
     return resolved(os.fspath(spool)) if isinstance(spool, (str, os.PathLike)) else spool_root()
 
 
-def recorder_for(address: str, spool: object) -> Recorder:
+def recorder_for(address: str, spool: object, sending: Sending = DEFAULT_SENDING) -> Recorder:
     """Returns the recorder of this process for a server. `spool` is a folder, None for the default, False for memory."""
-    return _process.recorder(address, spool)
+    return _process.recorder(address, spool, sending)
 
 
-def recorder_if_any(address: str, spool: object) -> Recorder | None:
+def recorder_if_any(address: str, spool: object, sending: Sending) -> Recorder | None:
     """Returns the recorder of this process for a server, if something was recorded for it."""
-    return _process.existing(address, spool)
+    return _process.existing(address, spool, sending)

@@ -8,6 +8,7 @@ from anabranch._decode import decode_json
 from anabranch._errors import Diverged
 from anabranch._kinds import is_a
 from anabranch._paths import format_path
+from anabranch._snapshots import set_random_state
 from anabranch._tensors import optional
 
 if TYPE_CHECKING:
@@ -44,15 +45,18 @@ class Replay:
 
     def _restore(self, at: int) -> int:
         """Restores the nearest snapshot at or before a step, or resets. Returns the number of the reached step."""
-        seed = self._start.get("seed")
+        seed, random = self._start.get("seed"), self._start.get("random")
+        if seed is None and random is not None:
+            set_random_state(self._env, random)
         first, _ = self._env.reset(seed=seed, options=self._start.get("options"))
         if self._snapshots.available:
             for step in reversed(self._episode.steps[: at + 1]):
                 if _STATE in step.states:
                     self._snapshots.restore(step.state(_STATE))
                     return step.number
-        if seed is None:
-            raise ValueError(f"trajectory {self._episode.id} has neither a seed nor a snapshot to begin with")
+        if seed is None and random is None:
+            missing = "neither a seed, nor a state of random numbers, nor a snapshot that can be restored"
+            raise ValueError(f"trajectory {self._episode.id} has {missing}")
         _check(self._episode.steps[0], "", self._episode.steps[0].observation, first)
         return 0
 

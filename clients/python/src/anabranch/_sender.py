@@ -11,17 +11,17 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 
 from anabranch._abandoned import Abandoned, abandoned
-from anabranch._batch import BATCH_FROM, send_batches
+from anabranch._batch import BATCH_FROM, Batches, Recorded
 from anabranch._outbox import Outbox
 from anabranch._reach import reach_of
 from anabranch._retry import Failure
 from anabranch._scope import scope
+from anabranch._sending import DEFAULT_SENDING, Sending
 from anabranch._spool import MemorySpool, Spool
 from anabranch._wire import Connections
 
 log = logging.getLogger("anabranch")
 
-_SILENCE_SECONDS = 45.0
 _IDLE_SECONDS = 60.0
 _SCAN_SECONDS = 30.0
 #: Records that arrive within this time share a frame. Short bursts of the sender delay the threads that record less.
@@ -31,8 +31,9 @@ _GATHER_SECONDS = 0.002
 class Sender:
     """Sends the records of this process, and those that dead processes left for the same server."""
 
-    def __init__(self, address: str, parent: Path | None, silence: float = _SILENCE_SECONDS) -> None:
+    def __init__(self, address: str, parent: Path | None, sending: Sending = DEFAULT_SENDING) -> None:
         self.address = address
+        self.give_up_after = sending.give_up_after
         self.connections = Connections(address)
         self.spool: Spool | MemorySpool | None = None
         #: Folders of this process.
@@ -48,9 +49,12 @@ class Sender:
         self.waiters = 0
         self.scans = 0
         self._parent = parent
-        self._silence = silence
+        self._silence = sending.silence
         self._events: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._ready: deque[Outbox] = deque()
+        #: Records of groups that their outboxes do not have yet.
+        self._delivered: deque[Recorded] = deque()
+        self._batches = Batches(self)
         self._boxes: set[Outbox] = set()
         self._sleeping = False
         self._moved = False
@@ -78,9 +82,17 @@ class Sender:
         if not box.queued:
             box.queued = True
             self._ready.append(box)
-            if self._sleeping:
-                self._sleeping = False
-                self._events.put(None)
+            self._wake()
+
+    def deliver(self, recorded: Recorded) -> None:
+        """Takes records that are to be sent together. Their outboxes get them in the sender's thread."""
+        self._delivered.append(recorded)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._sleeping:
+            self._sleeping = False
+            self._events.put(None)
 
     def later(self, work: Callable[[], None]) -> None:
         """Runs a function in the sender's thread."""
@@ -121,7 +133,9 @@ class Sender:
     @property
     def busy(self) -> bool:
         """Whether records wait that can still be sent."""
-        return bool(self._ready) or any(box.waiting and box.failure is None for box in list(self._boxes))
+        return bool(self._delivered or self._ready) or any(
+            box.waiting and box.failure is None for box in list(self._boxes)
+        )
 
     @property
     def keeps(self) -> bool:
@@ -157,14 +171,18 @@ class Sender:
         self.unstored_values += 1
         log.warning("anabranch: %s", problem)
 
+    @property
+    def place(self) -> str:
+        """Where steps are kept."""
+        return "in memory" if self.spool is None or self.spool.folder is None else f"in {self.spool.folder}"
+
     def failed(self, failure: Failure) -> None:
         if not failure.unreachable:
             return
         self._kept_until = None
         if self._durable_before is None:
             self._durable_before = self.durable
-            kept = "in memory" if self.spool is None or self.spool.folder is None else f"in {self.spool.folder}"
-            self._reach.lost(failure.message, f"steps are kept {kept} and sent when it is back", self)
+            self._reach.lost(failure.message, f"steps are kept {self.place} and sent when it is back", self)
 
     def report_return(self) -> None:
         """Reports that the server is back, when all is sent that was kept meanwhile."""
@@ -190,7 +208,7 @@ class Sender:
 
     def _round(self) -> None:
         self._sleeping = True
-        if not self._ready:
+        if not self._delivered and not self._ready:
             try:
                 event = self._events.get(timeout=self._pause())
             except Empty:
@@ -211,6 +229,12 @@ class Sender:
                 event = self._events.get_nowait()
             except Empty:
                 break
+        while self._delivered:
+            for box, entry in self._delivered[0]:
+                box.add(entry)
+                self.notify(box)
+            # Other threads look at `busy`: the records must be in one of the lists.
+            self._delivered.popleft()
         ready: list[Outbox] = []
         while self._ready:
             box = self._ready.popleft()
@@ -218,7 +242,7 @@ class Sender:
             self._boxes.add(box)
             ready.append(box)
         many = sum(not box.streaming for box in ready) >= BATCH_FROM
-        send_batches(self, [box for box in ready if many or box.shares])
+        self._batches.send([box for box in ready if many or box.shares])
         for box in ready:
             if not (many or box.shares):
                 box.pump()

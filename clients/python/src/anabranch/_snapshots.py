@@ -43,7 +43,7 @@ class Snapshots:
         try:
             state = {
                 "env": self._snapshot(self._env.unwrapped),
-                "random": _random_state(self._env),
+                "random": random_state(self._env),
                 "wrappers": [_wrapper_state(wrapper) for wrapper in _wrappers(self._env)],
             }
             ValueEncoder(strict=True).info_json(state, "snapshot")
@@ -63,7 +63,7 @@ class Snapshots:
             raise ValueError(f"the snapshot has {len(state['wrappers'])} wrappers, the environment {len(wrappers)}")
         self._restore(self._env.unwrapped, state["env"])
         if state["random"] is not None:
-            self._env.unwrapped.np_random.bit_generator.state = state["random"]
+            set_random_state(self._env, state["random"])
         for wrapper, members in zip(wrappers, state["wrappers"], strict=True):
             _restore_wrapper(wrapper, members)
 
@@ -96,9 +96,14 @@ def _restore_mujoco(env: Any, state: Any) -> None:
     env.data.time = state["time"]
 
 
-def _random_state(env: Any) -> Any:
+def random_state(env: Any) -> Any:
+    """Returns the state of an environment's random numbers, as a value that can be stored. None if it has none."""
     generator = getattr(env.unwrapped, "np_random", None)
     return None if generator is None else generator.bit_generator.state
+
+
+def set_random_state(env: Any, state: Any) -> None:
+    env.unwrapped.np_random.bit_generator.state = state
 
 
 def _wrappers(env: Any) -> Any:

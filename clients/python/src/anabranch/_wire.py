@@ -231,7 +231,7 @@ class Addressee:
 
 
 def entry_of(to: Addressee, writer_id: str | None, contents: Sequence[tuple[Kind, bytes]]) -> bytes:
-    """Returns an entry of AppendBatch with a creation and steps. With `writer_id`, the entry is granted an epoch."""
+    """Returns an entry of AppendBatch: a creation, steps and a seal. With `writer_id`, the entry is granted an epoch."""
     from anabranch.v1.trajectory_service_pb2 import AppendEntry, AppendStepsRequest
 
     entry = AppendEntry(trajectory_id=to.trajectory_id, uid=to.uid)
@@ -245,6 +245,8 @@ def entry_of(to: Addressee, writer_id: str | None, contents: Sequence[tuple[Kind
     for kind, content in contents:
         if kind == Kind.CREATE:
             _set_creation(entry.create, content)
+        elif kind == Kind.SEAL:
+            entry.seal.ParseFromString(content)
         else:
             tags, step = (b"", content) if kind == Kind.STEP else _split(content)
             if tags:
@@ -361,14 +363,16 @@ def remedies_of(kind: Kind, content: bytes, number: int, problem: str) -> Iterat
         yield step
     marker = marker_of(number, problem)
     first = Step.FromString(step).actions[:1]
-    if first and (first[0].token_ids or first[0].prompt_token_ids or first[0].HasField("kept_tokens")):
-        with_tokens = Step.FromString(marker)
-        action = with_tokens.actions.add(token_ids=first[0].token_ids, prompt_token_ids=first[0].prompt_token_ids)
-        if first[0].HasField("kept_tokens"):
-            action.kept_tokens = first[0].kept_tokens
-        if len(first[0].logprobs) == len(first[0].token_ids):
-            action.logprobs.extend(first[0].logprobs)
-        yield with_tokens.SerializeToString()
+    if first:
+        tokens = first[0]
+        for field in ("type", "name", "call_id", "content"):
+            tokens.ClearField(field)
+        if len(tokens.logprobs) != len(tokens.token_ids):
+            tokens.ClearField("logprobs")
+        if tokens.ByteSize() > 0:
+            with_tokens = Step.FromString(marker)
+            with_tokens.actions.append(tokens)
+            yield with_tokens.SerializeToString()
     yield marker
 
 

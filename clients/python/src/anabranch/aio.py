@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -155,6 +156,7 @@ class Run(Wrapper[_runs.Run]):
     id = Shared[str]()
     message = Shared[Any]()
     name = Shared[str]()
+    experiment_id = Shared[str]()
     config = Shared[Any]()
     labels = Shared[Mapping[str, str]]()
     status = Shared[str]()
@@ -320,9 +322,17 @@ class Client(Wrapper[_client.Client]):
             self.sync.close()
 
 
-def connect(address: str | None = None, *, strict: bool = False, spool: Spool = None) -> Client:
+def connect(
+    address: str | None = None,
+    *,
+    strict: bool = False,
+    spool: Spool = None,
+    silence: float = 45.0,
+    give_up_after: float = math.inf,
+) -> Client:
     """Returns a client. It connects at its first call. The arguments are those of `anabranch.connect`."""
-    return Client(Threads(), _client.connect(address, strict=strict, spool=spool))
+    sync = _client.connect(address, strict=strict, spool=spool, silence=silence, give_up_after=give_up_after)
+    return Client(Threads(), sync)
 
 
 async def _play(rollout: Rollout, play: Callable[[Rollout], Awaitable[object]]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 import uuid
@@ -14,13 +15,15 @@ from typing import TYPE_CHECKING, Literal
 from anabranch._connection import Connection, address_from
 from anabranch._reading import ClientReading
 from anabranch._running import ClientRuns
+from anabranch._sending import DEFAULT_SENDING, Sending
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from anabranch._batch import StepGroup
     from anabranch._history import Position
     from anabranch._metrics import Metrics
-    from anabranch._recorder import Stats
+    from anabranch._recorder import Recorder, Stats
     from anabranch._values import ValueEncoder
     from anabranch.trajectory import Trajectory
     from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage
@@ -32,25 +35,41 @@ Resume = Literal["never", "allow", "must"]
 _NAMES = uuid.UUID("5f0c4a51-1df1-5d4f-9c2b-6c1f3b0f0a7e")
 
 
-def connect(address: str | None = None, *, strict: bool = False, spool: Spool = None) -> Client:
+def connect(
+    address: str | None = None,
+    *,
+    strict: bool = False,
+    spool: Spool = None,
+    silence: float = 45.0,
+    give_up_after: float = math.inf,
+) -> Client:
     """Returns a client. It connects at its first call.
 
     `address` is HOST:PORT; the default is ANABRANCH_ADDRESS, else 127.0.0.1:50051. With `strict`, values that cannot be
     stored raise; otherwise a marker replaces them. `spool` is the folder for steps that are not on the server yet; the
     default is ANABRANCH_SPOOL, else $XDG_STATE_HOME/anabranch/spool. False keeps them in memory. A relative folder is
     resolved at this call.
+
+    The recorder opens a stream again on which the server owes an answer for `silence` seconds. If it makes no progress
+    with a trajectory for `give_up_after` seconds, it stops sending this trajectory and reports so: its steps, also later
+    ones, stay in the spool for the next process. Default: never. Raises ValueError if one of them is not above 0.
     """
-    return Client(address_from(address), strict=strict, spool=spool)
+    sending = Sending(silence, give_up_after)
+    return Client(address_from(address), strict=strict, spool=spool, sending=sending)
 
 
 class Client(ClientReading, ClientRuns):
     """A client of one server. Threads can share it, and it can be pickled: the pickle has the address."""
 
-    def __init__(self, address: str, *, strict: bool = False, spool: Spool = None) -> None:
+    def __init__(
+        self, address: str, *, strict: bool = False, spool: Spool = None, sending: Sending = DEFAULT_SENDING
+    ) -> None:
         self.address = address
         self.strict = strict
-        # The program can change its working directory before it records.
-        self._spool: Spool = spool if spool is None or spool is False else Path(spool).expanduser().resolve()
+        self._sending = sending
+        self._given_spool = _absolute(spool)
+        # The program can change its working directory before it records. Another process has an ANABRANCH_SPOOL of its own.
+        self._spool = _absolute(os.environ.get("ANABRANCH_SPOOL") or None if spool is None else spool)
         self._values: ValueEncoder | None = None
         self.connection = Connection(address)
 
@@ -68,30 +87,50 @@ class Client(ClientReading, ClientRuns):
     ) -> Trajectory:
         """Returns a new trajectory, or continues one. A new one needs no server: its creation is recorded.
 
-        With `resume`, the id is derived from run, task and name. "allow" continues the trajectory or creates it; "must"
-        raises TrajectoryNotFound if it does not exist. Resuming waits for the server, for at most `resume_timeout`
-        seconds in all: first it sends what earlier processes left of the trajectory. Raises TimeoutError, or Unreachable
-        if the server does not answer.
+        With `resume`, the id is derived from the run and its experiment, the task and the name. "allow" continues the
+        trajectory or creates it; "must" raises TrajectoryNotFound if it does not exist. Resuming waits for the server, for
+        at most `resume_timeout` seconds in all: first it sends what earlier processes left of the trajectory. Raises
+        TimeoutError, or Unreachable if the server does not answer.
         """
-        from anabranch._wire import CREATE
-        from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
-
-        run_id = _id_of(run)
         if resume != "never":
-            base = id or str(uuid.uuid5(_NAMES, json.dumps(["", run_id, task, name])))
-            found = self._resume(base, name, labels or {}, resume_timeout, must=resume == "must")
+            deadline = time.monotonic() + resume_timeout
+            base = id or self._named(run, task, name, deadline)
+            found = self._resume(base, name, labels or {}, resume_timeout, deadline, must=resume == "must")
             if found is not None:
                 return found
             id = base
-        trajectory_id = id or str(uuid.uuid4())
+        return self.create(id or str(uuid.uuid4()), task, name, labels or {}, metadata, run)
+
+    def create(
+        self,
+        trajectory_id: str,
+        task: str,
+        name: str,
+        labels: Mapping[str, str],
+        metadata: object,
+        run: object = None,
+        group: StepGroup | None = None,
+    ) -> Trajectory:
+        """Returns a new trajectory. The trajectories of a group step together."""
+        from anabranch._wire import CREATE
+        from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
+
         request = CreateTrajectoryRequest(trajectory_id=trajectory_id, request_id=trajectory_id)
-        request.name, request.task_id, request.run_id = name, task, run_id
-        request.labels.update(labels or {})
+        request.name, request.task_id, request.run_id = name, task, _id_of(run)
+        request.labels.update(labels)
         if metadata is not None:
             request.metadata_json = self.values.info_json(metadata, "metadata")
-        created = self._open(trajectory_id, name, labels or {})
+        created = self._open(trajectory_id, name, labels, group=group)
         created.create(CREATE, request.SerializeToString())
         return created
+
+    def _named(self, run: object, task: str, name: str, deadline: float) -> str:
+        """Returns the id of the trajectory with this name. A run that is given by its id is read for its experiment."""
+        from anabranch._history import experiment_of
+
+        run_id = _id_of(run)
+        experiment = str(getattr(run, "experiment_id", "")) or (run_id and experiment_of(self, run_id, deadline))
+        return str(uuid.uuid5(_NAMES, json.dumps([experiment, run_id, task, name])))
 
     def branch(
         self,
@@ -133,9 +172,14 @@ class Client(ClientReading, ClientRuns):
     @property
     def stats(self) -> Stats:
         """What happened to the steps of this process that were recorded for this server."""
+        return self.recorder.stats(self.values.unstored)
+
+    @property
+    def recorder(self) -> Recorder:
+        """The recorder of this process for the server, the spool and the limits of this client."""
         from anabranch._recorder import recorder_for
 
-        return recorder_for(self.address, self._spool).stats(self.values.unstored)
+        return recorder_for(self.address, self._spool, self._sending)
 
     @property
     def values(self) -> ValueEncoder:
@@ -149,22 +193,21 @@ class Client(ClientReading, ClientRuns):
 
     def attempt(self, trajectory_id: str) -> Trajectory:
         """Continues the trajectory of an attempt at a rollout: its unsent steps are dropped when the lease is lost."""
-        found = self._resume(trajectory_id, "", {}, 30.0, must=True, is_attempt=True)
+        found = self._resume(trajectory_id, "", {}, 30.0, time.monotonic() + 30.0, must=True, is_attempt=True)
         assert found is not None
         return found
 
     def metrics(self, run_id: str) -> Metrics:
         """Records metrics of a run. `Run.log` and `Stage.log` do so."""
         from anabranch._metrics import Metrics
-        from anabranch._recorder import recorder_for
 
-        return Metrics(recorder_for(self.address, self._spool), self.values, run_id)
+        return Metrics(self.recorder, self.values, run_id)
 
     def flush_metrics(self, run_id: str) -> None:
         """Returns when the metrics of a run that this process has logged are durable."""
         from anabranch._recorder import recorder_if_any
 
-        recorder = recorder_if_any(self.address, self._spool)
+        recorder = recorder_if_any(self.address, self._spool, self._sending)
         if recorder is not None and recorder.alive:
             self.metrics(run_id).flush()
 
@@ -184,7 +227,7 @@ class Client(ClientReading, ClientRuns):
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_unpickle, (self.address, self.strict, self._spool))
+        return (_unpickle, (self.address, self.strict, self._given_spool, self._sending))
 
     def __repr__(self) -> str:
         return f"Client({self.address!r})"
@@ -200,15 +243,14 @@ class Client(ClientReading, ClientRuns):
         epoch: int | None = None,
         done: bool = False,
         is_attempt: bool = False,
+        group: StepGroup | None = None,
     ) -> Trajectory:
         from anabranch._history import Position
         from anabranch._office import Identity
-        from anabranch._recorder import recorder_for
         from anabranch.trajectory import Trajectory
 
         identity = Identity(trajectory_id, str(uuid.uuid4()), name, epoch, epoch is not None, is_attempt)
-        recorder = recorder_for(self.address, self._spool)
-        return Trajectory(self, recorder, identity, labels, start or Position(), next_step, done=done)
+        return Trajectory(self, self.recorder, identity, labels, start or Position(), next_step, done=done, group=group)
 
     def _resume(
         self,
@@ -216,17 +258,16 @@ class Client(ClientReading, ClientRuns):
         name: str,
         labels: Mapping[str, str],
         timeout: float,
+        deadline: float,
         *,
         must: bool,
         is_attempt: bool = False,
     ) -> Trajectory | None:
         """Continues the trajectory with this id, or the last of the branches that continue it (rule W13)."""
         from anabranch._history import Position, find
-        from anabranch._recorder import recorder_for
         from anabranch.errors import TrajectoryNotFound
 
-        deadline = time.monotonic() + timeout
-        recorder = recorder_for(self.address, self._spool)
+        recorder = self.recorder
         latest: TrajectoryMessage | None = None
         following = trajectory_id
         while True:
@@ -283,5 +324,9 @@ def _id_of(value: object) -> str:
     return "" if value is None else value if isinstance(value, str) else str(getattr(value, "id", value))
 
 
-def _unpickle(address: str, strict: bool, spool: Spool) -> Client:
-    return Client(address, strict=strict, spool=spool)
+def _absolute(spool: Spool) -> Spool:
+    return spool if spool is None or spool is False else Path(spool).expanduser().resolve()
+
+
+def _unpickle(address: str, strict: bool, spool: Spool, sending: Sending) -> Client:
+    return Client(address, strict=strict, spool=spool, sending=sending)

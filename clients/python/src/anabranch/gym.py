@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch._reading import id_of
 from anabranch._replay import Replay
-from anabranch._snapshots import Restore, Snapshot, Snapshots
+from anabranch._snapshots import Restore, Snapshot, Snapshots, random_state
 from anabranch._tensors import optional
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ STATE = "env"
 class Record(_gymnasium.Wrapper):
     """Records each episode as a trajectory. No call waits for the server.
 
-    `reset()` starts a trajectory, whose metadata has the seed and the options; step 0 is its result. The end of the
-    episode seals it as completed. A `reset()` or `close()` before the end seals it as cancelled.
+    `reset()` starts a trajectory, whose metadata has the seed and the options; step 0 is its result. Without a seed, the
+    metadata has the state of the environment's random numbers before the reset, from which `resume` begins as well. The
+    end of the episode seals it as completed. A `reset()` or `close()` before the end seals it as cancelled.
 
     A snapshot of the environment is stored with the reset and with every `snapshot_every`-th step: by `snapshot(env)`
     and `restore(env, state)`, else by what the environment offers (ALE's `clone_state`, MuJoCo's positions and
@@ -65,8 +66,10 @@ class Record(_gymnasium.Wrapper):
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._cancel("reset")
+        random = random_state(self.env) if seed is None else None
         observation, info = self.env.reset(seed=seed, options=options)
-        self._trajectory = self._client.trajectory(**self._fields, metadata=episode_metadata(self.env, seed, options))
+        metadata = episode_metadata(self.env, seed, random, options)
+        self._trajectory = self._client.trajectory(**self._fields, metadata=metadata)
         self._trajectory.reset(observation=observation, info=info, states=self._states(0))
         return observation, info
 
@@ -119,10 +122,10 @@ def resume(
 ) -> tuple[Record, Any]:
     """Brings an environment to a recorded step, and records what follows as a branch at this step.
 
-    Restores the nearest snapshot at or before `at` (default: the last step), or begins with the recorded seed, and
-    replays the recorded actions up to `at`. `trajectory` is a trajectory, or an id together with `client`. Returns the
+    Restores the nearest snapshot at or before `at` (default: the last step), or begins with the recorded seed or state
+    of random numbers, and replays the recorded actions up to `at`. `trajectory` is a trajectory, or an id together with `client`. Returns the
     recording environment and its observation. Raises Diverged, which names the first step that differs from the
-    recording, and ValueError if the recording has neither a seed nor a snapshot that can be restored.
+    recording, and ValueError if the recording has none of the three.
     """
     client = client_of(trajectory, client)
     if not isinstance(trajectory, str):
@@ -154,10 +157,11 @@ def client_of(trajectory: Any, client: Client | None) -> Client:
     return trajectory.client
 
 
-def episode_metadata(env: Any, seed: int | None, options: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns what a replay needs to begin an episode again."""
+def episode_metadata(env: Any, seed: int | None, random: Any, options: dict[str, Any] | None) -> dict[str, Any]:
+    """Returns what a replay needs to begin an episode again. `random` is the state of the random numbers before a reset
+    without a seed; None if it is not known."""
     spec = getattr(env, "spec", None)
-    return {"env": None if spec is None else spec.id, "seed": seed, "options": options}
+    return {"env": None if spec is None else spec.id, "seed": seed, "random": random, "options": options}
 
 
 def __getattr__(name: str) -> Any:

@@ -67,6 +67,11 @@ class Run:
         return self.message.name
 
     @property
+    def experiment_id(self) -> str:
+        """Id of the experiment that the run belongs to."""
+        return self.message.experiment_id
+
+    @property
     def config(self) -> Any:
         """The effective config: that of the experiment, merged with the run's own."""
         return decode_json(self.message.config_json) if self.message.config_json else {}

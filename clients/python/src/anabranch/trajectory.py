@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch import _history, _wire
 from anabranch._arguments import flag_of, names_of, number_of, prompt_of, text_of, write_metrics, write_tokens
-from anabranch._errors import AnabranchError, StepTooLarge, error_from_failure
+from anabranch._errors import AnabranchError, RecorderClosed, SpoolFull, StepTooLarge, error_from_failure
 from anabranch._history import Checkpoint, Position
 from anabranch._office import Identity
 from anabranch._reading import TrajectoryReading
@@ -19,11 +19,13 @@ from anabranch._segment import Kind
 from anabranch._spool import SpoolFullError
 from anabranch._steps import UNSET, TooLargeError, encode, fill
 from anabranch._turns import Turn
+from anabranch.errors import TrajectorySealed
 from anabranch.receipt import Receipt
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from anabranch._batch import StepGroup
     from anabranch._recorder import Recorder
     from anabranch.client import Client
     from anabranch.v1.trajectory_pb2 import Step
@@ -33,6 +35,8 @@ log = logging.getLogger("anabranch")
 Status = Literal["completed", "failed", "cancelled"]
 #: The default of arguments that are sequences.
 NOTHING: tuple[()] = ()
+#: Position of a step that is not recorded.
+_REFUSED = 1 << 62
 _STATUSES: dict[str, int] = {"completed": 5, "failed": 6, "cancelled": 7}
 
 
@@ -53,6 +57,7 @@ class Trajectory(TrajectoryReading):
         next_step: int,
         *,
         done: bool = False,
+        group: StepGroup | None = None,
     ) -> None:
         from anabranch.v1.trajectory_pb2 import Step
 
@@ -63,7 +68,7 @@ class Trajectory(TrajectoryReading):
         self._labels = dict(labels)
         self._values = client.values
         self._lock = threading.RLock()
-        self._box, self._track = recorder.open(identity)
+        self._box, self._track = recorder.open(identity, group)
         self._next = self._start = next_step
         self._existed = identity.take_over
         self._at = start
@@ -178,7 +183,7 @@ class Trajectory(TrajectoryReading):
 
         A step without `reset()` before it follows an empty step 0. Values that cannot be stored are replaced by markers,
         and a full spool ends the recording; neither raises. With `strict`, the call raises TypeError for the former,
-        StepTooLarge for a step beyond the limits, and AnabranchError for the latter.
+        StepTooLarge for a step beyond the limits, SpoolFull for the latter, and TrajectorySealed after `seal()`.
         """
         step = self._new_step()
         if action is not UNSET:
@@ -255,7 +260,7 @@ class Trajectory(TrajectoryReading):
         """Returns when everything recorded so far is durable on the server.
 
         `timeout` is in seconds. Raises TimeoutError when it has passed, and AnabranchError if steps are not recorded:
-        the class of the server's reason, for example TrajectoryNotFound.
+        the class of the reason, for example TrajectoryNotFound or SpoolFull.
         """
         with self._lock:
             position = self._last_position
@@ -263,10 +268,12 @@ class Trajectory(TrajectoryReading):
 
     def wait_for(self, position: int, timeout: float | None) -> None:
         """Waits until the record at a position is durable."""
-        if self._ended:
-            raise AnabranchError(self._ended)
-        box = self._box
-        done = self._recorder.sender.wait(lambda: box.settled > position or box.failure is not None, timeout)
+        box, recorder = self._box, self._recorder
+        if self._ended or position == _REFUSED or (not recorder.alive and box.settled <= position):
+            problem = self._problem()
+            assert problem is not None
+            raise problem
+        done = recorder.sender.wait(lambda: box.settled > position or box.failure is not None, timeout)
         if box.failure is not None and position >= box.failed_at:
             raise error_from_failure(box.failure, str(box.failure))
         if not done:
@@ -331,7 +338,7 @@ class Trajectory(TrajectoryReading):
             self._branch_off(self._next - 1)
         number = step.step_number = self._next
         problem = self._problem()
-        if problem:
+        if problem is not None:
             return self._refuse(problem)
         position = self._track.position
         if prompt is not UNSET:
@@ -340,7 +347,7 @@ class Trajectory(TrajectoryReading):
             position = self._write(step, number, tags)
         except SpoolFullError as error:
             self._end(str(error))
-            return self._refuse(self._ended)
+            return self._refuse(SpoolFull(self._ended, reason="SPOOL_FULL"))
         self._next = number + 1
         self._done = step.terminated or step.truncated
         if step.HasField("reward") and step.reward == step.reward:
@@ -353,7 +360,7 @@ class Trajectory(TrajectoryReading):
         except TooLargeError as error:
             self._at.context = None
             if self.client.strict:
-                raise StepTooLarge(f"step {number}: {error}") from None
+                raise StepTooLarge(f"step {number}: {error}", reason="STEP_TOO_LARGE") from None
             self._values.unstored["step"] += 1
             log.warning("anabranch: step %d: %s; a marker replaces it", number, error)
             data, uploads = _wire.marker_of(number, str(error)), []
@@ -367,7 +374,7 @@ class Trajectory(TrajectoryReading):
 
     def _record(self, kind: Kind, payload: bytes) -> None:
         """Records what is not a step. The caller holds the lock."""
-        if self._problem():
+        if self._problem() is not None:
             return
         try:
             self._last_position = self._recorder.record(self._box, self._track, kind, self._next, payload).position
@@ -389,26 +396,27 @@ class Trajectory(TrajectoryReading):
         with self._lock:
             self._record(Kind.CREATE, method.encode() + b"\0" + request)
 
-    def _problem(self) -> str:
-        """Returns why nothing can be recorded; empty if it can."""
+    def _problem(self) -> AnabranchError | None:
+        """Returns why nothing can be recorded; None if it can."""
         if self._ended:
-            return self._ended
-        if self._sealed:
-            return f"trajectory {self.id} is sealed"
+            return SpoolFull(self._ended, reason="SPOOL_FULL")
         if not self._recorder.alive:
-            return f"trajectory {self.id} belongs to another process, or this process is exiting"
-        return self._box.dropped
+            text = f"trajectory {self.id} belongs to another process, or this process is exiting"
+            return RecorderClosed(text, reason="RECORDER_CLOSED")
+        if self._sealed:
+            return TrajectorySealed(f"trajectory {self.id} is sealed", reason="TRAJECTORY_SEALED")
+        dropped, failure = self._box.dropped, self._box.failure
+        return error_from_failure(failure, dropped) if dropped and failure is not None else None
 
-    def _refuse(self, problem: str) -> Receipt:
+    def _refuse(self, problem: AnabranchError) -> Receipt:
         """Counts a step that is not recorded."""
         if self.client.strict:
-            failure = self._box.failure if problem == self._box.dropped else None
-            raise AnabranchError(problem) if failure is None else error_from_failure(failure, problem)
+            raise problem
         self._recorder.drop()
         if not self._warned:
             self._warned = True
             log.warning("anabranch: %s; its further steps are not recorded", problem)
-        return Receipt(self, -1, 1 << 62)
+        return Receipt(self, -1, _REFUSED)
 
     def _end(self, problem: str) -> None:
         """Ends the recording at the last whole step."""
