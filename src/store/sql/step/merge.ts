@@ -5,6 +5,7 @@ import type { Engine } from '../engine.ts';
 import { SEGMENTS, type SegmentRow } from '../tables/steps.ts';
 import { inLockOrder } from '../trajectory/heads.ts';
 import { type Transaction, write } from '../transaction.ts';
+import { foldTotals } from '../usage/totals.ts';
 import { isSet } from '../values.ts';
 import { type Attachment, deleteAttachments, readAttachments, sameAttachments } from './attached.ts';
 import { foldedRows } from './folded_rows.ts';
@@ -210,12 +211,16 @@ async function removeRows(
   return true;
 }
 
+/** Changes of a namespace's totals after which the sweep adds them up, if the collection of states has not. */
+const MANY_COUNTS = 1000;
+
 export async function findUnmerged(
   engine: Engine,
   after: TrajectoryRef | undefined,
   limit: number,
   idleSeconds: number,
 ) {
+  await foldTotals(engine, MANY_COUNTS);
   const segments = engine.table('segments');
   // A single row stays as it is. `merged_to` is its first step, if it has room for more.
   const unmerged = sql<boolean | bigint>`(not t.purging and t.update_time < ${engine.hoursAgo(idleSeconds / 3600)}

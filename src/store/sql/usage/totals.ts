@@ -84,13 +84,13 @@ export async function checkTotals(engine: Engine): Promise<readonly StorageFault
 }
 
 /**
- * Adds the rows of each namespace up. On SQLite it always has one row. Two instances may do it at the same time: the
+ * Adds the rows of each namespace up that has more than `mostRows`. On SQLite it always has one row. Two instances may do it at the same time: the
  * second one waits for the first one's rows, and finds none.
  */
-export async function foldTotals(engine: Engine): Promise<void> {
+export async function foldTotals(engine: Engine, mostRows = 1): Promise<void> {
   const counts = engine.table('storage_counts');
   const { rows } = await sql<{ namespace: string }>`
-    select namespace from ${counts} group by namespace having count(*) > 1`.execute(engine.db);
+    select namespace from ${counts} group by namespace having count(*) > ${sql.lit(mostRows)}`.execute(engine.db);
   for (const { namespace } of rows) {
     await engine.write((tx) =>
       sql`with taken as (delete from ${counts} where namespace = ${namespace} returning *)
