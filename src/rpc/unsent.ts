@@ -6,7 +6,7 @@ import type { HttpResponse } from './http.ts';
 const LARGE_BYTES = 128 * 1024;
 
 /** Smaller messages need not wait: one for each stream of a connection needs little memory. */
-export function isLarge(message: Uint8Array): boolean {
+export function isLarge(message: { readonly length: number }): boolean {
   return message.length > LARGE_BYTES;
 }
 

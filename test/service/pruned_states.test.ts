@@ -1,6 +1,10 @@
 import { create } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
-import { DiffStatesRequestSchema, GetStateRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import {
+  DiffStatesRequestSchema,
+  GetStateRequestSchema,
+  type GetStateResponse,
+} from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { diffStates } from '../../src/service/state/diff.ts';
 import { getState } from '../../src/service/state/get.ts';
 import { readStates } from '../../src/service/state/read.ts';
@@ -38,7 +42,7 @@ describeApp('pruned states', (on) => {
     fields: Parameters<typeof create<typeof GetStateRequestSchema>>[1],
   ) => {
     const chunks = await all(getState(create(GetStateRequestSchema, fields), callOf(app, caller)));
-    return Buffer.concat(chunks.map(({ chunk }) => chunk)).toString();
+    return Buffer.concat(chunks.map((sent) => (sent.decode() as GetStateResponse).chunk)).toString();
   };
   const at = (trajectoryId: string, stepNumber: bigint, name = 'env') => ({ trajectoryId, stepNumber, name });
 

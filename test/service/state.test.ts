@@ -1,7 +1,11 @@
 import { randomBytes } from 'node:crypto';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
-import { GetStateRequestSchema, ReadStatesByDigestRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import {
+  GetStateRequestSchema,
+  type GetStateResponse,
+  ReadStatesByDigestRequestSchema,
+} from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { getState } from '../../src/service/state/get.ts';
 import { putState } from '../../src/service/state/put.ts';
@@ -489,12 +493,13 @@ function put(scene: AppScene, bytes: Buffer, piece: number, digest?: string) {
   return putState(scene.app, scene.caller, { digest, chunks });
 }
 
-function chunksOf(
+async function* chunksOf(
   { app: ownApp, caller }: AppScene,
   request: MessageInitShape<typeof GetStateRequestSchema>,
   app = ownApp,
-) {
-  return getState(create(GetStateRequestSchema, request), callOf(app, caller));
+): AsyncGenerator<GetStateResponse, void, undefined> {
+  for await (const sent of getState(create(GetStateRequestSchema, request), callOf(app, caller)))
+    yield sent.decode() as GetStateResponse;
 }
 
 async function get(scene: AppScene, digest: string, offset = 0, length?: number): Promise<Buffer> {

@@ -12,17 +12,41 @@ import { isLargeInMemory, type Received } from '../received.ts';
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
 const NOTHING: Uint8Array = new Uint8Array();
 
-export function encodeMessage(schema: DescMessage, message: Message | EncodedResponse): Buffer {
+/** A message in its envelope, in pieces that are written one after the other. */
+export interface Envelope {
+  readonly length: number;
+  readonly pieces: readonly Uint8Array[];
+}
+
+/** Large pieces of a response are not copied. */
+export function encodeMessage(schema: DescMessage, message: Message | EncodedResponse): Envelope {
   const [data, more] = message instanceof EncodedResponse ? message.parts : [toBinary(schema, message), NOTHING];
   const length = data.length + more.length;
   if (length > WRITE_MAX_BYTES) throw new Error(`a response of ${length} bytes is too large`);
-  const envelope = Buffer.allocUnsafe(HEADER_BYTES + length);
-  envelope[0] = 0;
-  envelope.writeUInt32BE(length, 1);
-  envelope.set(data, HEADER_BYTES);
-  envelope.set(more, HEADER_BYTES + data.length);
-  return envelope;
+  const isSmall = length < COPIED_BYTES;
+  const first = Buffer.allocUnsafe(HEADER_BYTES + (isSmall ? length : 0));
+  first[0] = 0;
+  first.writeUInt32BE(length, 1);
+  if (!isSmall) return { length: HEADER_BYTES + length, pieces: joinSmall([first, data, more]) };
+  first.set(data, HEADER_BYTES);
+  first.set(more, HEADER_BYTES + data.length);
+  return { length: first.length, pieces: [first] };
 }
+
+/** Joins a small piece with the one before it, if that is small, too. */
+function joinSmall(all: readonly Uint8Array[]): Uint8Array[] {
+  const pieces: Uint8Array[] = [];
+  for (const piece of all) {
+    const last = pieces.at(-1);
+    if (last !== undefined && last.length + piece.length < COPIED_BYTES)
+      pieces.splice(-1, 1, Buffer.concat([last, piece]));
+    else if (piece.length > 0) pieces.push(piece);
+  }
+  return pieces;
+}
+
+/** Writing one more piece costs more than copying fewer bytes. */
+const COPIED_BYTES = 16 * 1024;
 
 /** Errors: ConnectError, with a message that `explainConnectError` recognises. */
 export function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {

@@ -3,6 +3,7 @@ import type { ConnectError } from '@connectrpc/connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { isLarge, type UnsentMessages } from '../unsent.ts';
 import { callerGone } from './context.ts';
+import type { Envelope } from './envelope.ts';
 
 const HEADERS = { ':status': 200, 'content-type': 'application/grpc+proto' };
 const OK = { 'grpc-status': '0' };
@@ -23,12 +24,12 @@ export class Reply {
    * Writes one message of a stream. Returns undefined if there is room for the next one, else a promise to wait for.
    * Errors: the caller has disconnected.
    */
-  send(envelope: Buffer): Promise<void> | undefined {
+  send(envelope: Envelope): Promise<void> | undefined {
     return isLarge(envelope) ? this.#sendLarge(envelope) : this.#write(envelope);
   }
 
   /** Ends the response with one message. Errors: the caller has disconnected. */
-  answer(envelope: Buffer): Promise<void> | undefined {
+  answer(envelope: Envelope): Promise<void> | undefined {
     if (isLarge(envelope)) return this.#answerLarge(envelope);
     this.#end(envelope, undefined);
     return undefined;
@@ -59,7 +60,7 @@ export class Reply {
     if (!this.#stream.headersSent) this.#stream.respond(HEADERS, { waitForTrailers: true });
   }
 
-  async #sendLarge(envelope: Buffer): Promise<void> {
+  async #sendLarge(envelope: Envelope): Promise<void> {
     const sent = await this.#unsent.enter(this.#stream, envelope.length);
     try {
       await this.#write(envelope);
@@ -68,20 +69,26 @@ export class Reply {
     }
   }
 
-  async #answerLarge(envelope: Buffer): Promise<void> {
+  async #answerLarge(envelope: Envelope): Promise<void> {
     const sent = await this.#unsent.enter(this.#stream, envelope.length);
     this.#end(envelope, sent);
   }
 
-  #write(envelope: Buffer): Promise<void> | undefined {
+  #write(envelope: Envelope): Promise<void> | undefined {
     this.#begin();
-    return this.#stream.write(envelope) ? undefined : this.#room();
+    const { pieces } = envelope;
+    if (pieces.length > 1) this.#stream.cork();
+    let hasRoom = true;
+    for (const piece of pieces) hasRoom = this.#stream.write(piece);
+    if (pieces.length > 1) this.#stream.uncork();
+    return hasRoom ? undefined : this.#room();
   }
 
-  #end(envelope: Buffer, sent: (() => void) | undefined): void {
+  #end(envelope: Envelope, sent: (() => void) | undefined): void {
     this.#begin();
     this.#response.addTrailers(OK);
-    this.#stream.end(envelope, sent);
+    for (const piece of envelope.pieces.slice(0, -1)) this.#stream.write(piece);
+    this.#stream.end(envelope.pieces.at(-1), sent);
   }
 
   #room(): Promise<void> {

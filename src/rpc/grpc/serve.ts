@@ -12,7 +12,7 @@ import type { MessageGuard } from '../message_guard.ts';
 import type { Received } from '../received.ts';
 import type { UnsentMessages } from '../unsent.ts';
 import { GrpcContext } from './context.ts';
-import { encodeMessage, Messages } from './envelope.ts';
+import { type Envelope, encodeMessage, Messages } from './envelope.ts';
 import { Reply } from './reply.ts';
 
 /** A method and its handler. */
@@ -61,7 +61,7 @@ export class PlainGrpc {
   readonly #logger: Logger;
   readonly #guard: MessageGuard;
   readonly #unsent: UnsentMessages;
-  readonly #encoded = new WeakMap<Sent, Buffer>();
+  readonly #encoded = new WeakMap<Sent, Envelope>();
 
   constructor(logger: Logger, guard: MessageGuard, unsent: UnsentMessages) {
     this.#logger = logger;
@@ -87,7 +87,7 @@ export class PlainGrpc {
   }
 
   /** A message that several streams send is encoded once. */
-  #encode({ output }: DescMethod, message: Sent): Buffer {
+  #encode({ output }: DescMethod, message: Sent): Envelope {
     const known = this.#encoded.get(message);
     if (known !== undefined) return known;
     const envelope = encodeMessage(output, message);

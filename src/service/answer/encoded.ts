@@ -1,12 +1,13 @@
 import {
   create,
+  type DescField,
   type DescMessage,
   fromBinary,
   type Message,
   type MessageInitShape,
   toBinary,
 } from '@bufbuild/protobuf';
-import { BinaryReader } from '@bufbuild/protobuf/wire';
+import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import type { EncodedSteps } from '../../store/contract/step.ts';
 
 /** A response that was encoded without creating messages for its steps. */
@@ -48,6 +49,18 @@ export function withSteps<Desc extends DescMessage>(
 ): EncodedResponse {
   const others = toBinary(schema, create(schema, init));
   return new EncodedResponse(schema, [others, steps?.bytes ?? NOTHING], resumeAt);
+}
+
+/** Returns a response with a field of bytes that are not copied. `init` has its other fields. */
+export function withBytes<Desc extends DescMessage>(
+  schema: Desc,
+  init: MessageInitShape<Desc>,
+  field: DescField,
+  bytes: Uint8Array,
+): EncodedResponse {
+  const out = new BinaryWriter().raw(toBinary(schema, create(schema, init)));
+  const others = out.tag(field.number, WireType.LengthDelimited).uint32(bytes.length).finish();
+  return new EncodedResponse(schema, [others, bytes], undefined);
 }
 
 const NOTHING = new Uint8Array();

@@ -1,12 +1,9 @@
-import { create } from '@bufbuild/protobuf';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { type State, StateSchema } from '../../../gen/es/anabranch/v1/state_pb.js';
-import {
-  type GetStateRequest,
-  type GetStateResponse,
-  GetStateResponseSchema,
-} from '../../../gen/es/anabranch/v1/state_service_pb.js';
+import { type GetStateRequest, GetStateResponseSchema } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
+import { type EncodedResponse, withBytes, withSteps } from '../answer/encoded.ts';
 import type { Call } from '../method.ts';
 import { addressOf, contentBytes, findContent } from './content.ts';
 
@@ -17,18 +14,17 @@ import { addressOf, contentBytes, findContent } from './content.ts';
 export async function* getState(
   { digest, reference, offset, length }: GetStateRequest,
   call: Call,
-): AsyncGenerator<GetStateResponse, void, undefined> {
+): AsyncGenerator<EncodedResponse, void, undefined> {
   const found = await findContent(call, addressOf(digest, reference));
   const { size, mediaType } = found;
   if (offset > size) throw rangeBeyondState(offset, found);
   const from = Number(offset);
   const to = length === undefined || length > size - from ? size : from + Number(length);
-  let answer = create(GetStateResponseSchema, { state: fromState(found), mediaType });
-  if (from === to) yield answer;
+  let others: MessageInitShape<typeof GetStateResponseSchema> = { state: fromState(found), mediaType };
+  if (from === to) yield withSteps(GetStateResponseSchema, others, undefined);
   for await (const chunk of contentBytes(call, found, from, to)) {
-    answer.chunk = chunk;
-    yield answer;
-    answer = create(GetStateResponseSchema);
+    yield withBytes(GetStateResponseSchema, others, GetStateResponseSchema.field.chunk, chunk);
+    others = {};
   }
 }
 

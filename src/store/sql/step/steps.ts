@@ -55,11 +55,12 @@ export function addAll(
   attached: AttachedStates,
   named: NamedStates | undefined,
 ): void {
-  forEachStep(page, (found) => {
+  const add = (found: FoundStep) => {
     const { owner, at, row } = found;
     const states = attachedTo(attached, owner.key, at.stepNumber);
     encoder.add(found, states, named?.of(row, at, states));
-  });
+  };
+  forEachStep(page, add, true);
 }
 
 /** Bytes that the server adds to a step: its tag and length, commit time, epoch and reward sum. */
@@ -210,9 +211,14 @@ interface FoundStep extends PageStep {
 /**
  * Calls `use` for the steps of a page in order, at least one if there is one, until a step is missing (RD1) or the page
  * is full. A page ends before a segment that it cannot have whole, because the next page would read that segment again.
- * A damaged segment fails only the page that begins with it, so that the steps before it can be read.
+ * A damaged segment fails only the page that begins with it, so that the steps before it can be read. `keepsNothing`:
+ * `use` keeps no bytes of a step, so decompressed steps are freed at once, without a collection of the heap.
  */
-function forEachStep({ rows, from, maxBytes, cutAt }: Page, use: (found: FoundStep) => void): void {
+function forEachStep(
+  { rows, from, maxBytes, cutAt }: Page,
+  use: (found: FoundStep) => void,
+  keepsNothing = false,
+): void {
   let next = from;
   let bytes = 0;
   for (const row of rows) {
@@ -220,8 +226,9 @@ function forEachStep({ rows, from, maxBytes, cutAt }: Page, use: (found: FoundSt
     if (begin !== next) return;
     const isWhole = bytes + bytesOf(segment) <= maxBytes && (end !== cutAt || segment.next_step_number === end);
     if (next > from && !isWhole) return;
+    let at: SegmentCursor | undefined;
     try {
-      const at = new SegmentCursor(segment);
+      at = new SegmentCursor(segment);
       const found = { owner, at, row };
       while (next < end && at.next()) {
         if (at.stepNumber < begin) continue;
@@ -233,6 +240,8 @@ function forEachStep({ rows, from, maxBytes, cutAt }: Page, use: (found: FoundSt
     } catch (error) {
       if (error instanceof AnabranchError && next > from) return;
       throw error;
+    } finally {
+      if (keepsNothing) at?.free();
     }
   }
 }

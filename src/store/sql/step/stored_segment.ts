@@ -10,8 +10,9 @@ import { type Commit, writeStep } from '../../../domain/step_codec/write.ts';
 import type { StepView } from '../../contract/step.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import { readReal } from '../values.ts';
+import { free } from '../zstd.ts';
 import { Commits } from './commits.ts';
-import { readBody } from './stored_body.ts';
+import { COMPRESSED, readBody } from './stored_body.ts';
 
 /** Columns of a row of `segments` that its steps are read from. */
 export type StoredSegment = Pick<
@@ -59,6 +60,11 @@ export class SegmentCursor {
     this.#frames = new StepFrames(this.#body);
     this.stepNumber = first - 1n;
     this.rewardSum = readReal(reward_sum);
+  }
+
+  /** Frees the decompressed steps. Nothing that was read of them may be used any more. */
+  free(): void {
+    if (this.#segment.encoding === COMPRESSED) free(this.#body);
   }
 
   /** Moves to the next step. Returns false at the end. */
