@@ -1,9 +1,10 @@
 import { randomBytes } from 'node:crypto';
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import type { ArchivePart } from '../../src/domain/archive.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { NewState } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import type { ReadSlots } from '../../src/store/sql/reading/slots.ts';
 import { makeStep, newState, smallRef, stateRef } from '../support/steps.ts';
 import { archivedLines, exported, imported } from './archived.ts';
 import { collectUnused } from './collection.ts';
@@ -196,6 +197,18 @@ describeStore('imports', (on) => {
     expect((await refusal(imported(scene.store, scene.namespace, overtaken()))).reason).toBe('IMPORT_SUPERSEDED');
     expect(archivedLines(await exported(scene.store, scene.namespace))).toEqual(archivedLines(parts));
     await expectVerified(scene.store);
+  });
+
+  it('V6, A5: an import does not pause for its own writes', async () => {
+    const { scene, parts } = await moved(PARTS);
+    const { slots } = scene.store;
+    const [take, wrote] = [vi.spyOn(slots, 'take'), vi.spyOn(slots as ReadSlots, 'wrote')];
+    await imported(scene.store, scene.namespace, parts);
+    const [waiting, writing] = [take, wrote].map(({ mock }) => new Set(mock.calls.map(([who]) => who)));
+    expect(waiting!.size).toBe(1);
+    expect(writing).toEqual(waiting);
+    expect([...waiting!]).not.toEqual([undefined]);
+    vi.restoreAllMocks();
   });
 
   it('V6: an import of a small trajectory that another one has stored meanwhile ends, and changes nothing', async () => {

@@ -93,8 +93,8 @@ export interface Engine {
   write<T>(work: (tx: Tx) => Promise<T | Later<T>>, options?: WriteOptions): Promise<T>;
 
   /**
-   * Runs one transaction of a long deletion, then lets other work run. If transactions share a thread and other writers
-   * wait, it pauses as long as the transaction took.
+   * Runs one transaction of a long deletion, with what prepares it, then lets other work run. If transactions share a
+   * thread and others write, it pauses in proportion to the time that this took.
    */
   giveWayAfter<T>(transaction: () => Promise<T>): Promise<T>;
 

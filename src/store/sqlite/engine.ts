@@ -46,7 +46,9 @@ const SELECT_STATE = 'select size, referenced from states where namespace = ? an
 const REFER_TO_STATE =
   'update states set referenced = 1, version = version + 1 where namespace = ? and digest = ? and collected = 0';
 
-/** Bound on the pause between two transactions of a deletion, in milliseconds. */
+/** Length of the pause between two transactions of a deletion, as a multiple of the one before. */
+const PAUSE_PER_WORK = 2;
+/** Bound on that pause, in milliseconds. */
 const LONGEST_PAUSE_MS = 100;
 
 interface Parts extends EngineParts {
@@ -127,8 +129,8 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     const { writeLock } = this.parts;
     const begun = performance.now();
     const result = await transaction();
-    const took = Math.min(performance.now() - begun, LONGEST_PAUSE_MS);
-    await (writeLock.hadOthers() ? new Promise((resolve) => setTimeout(resolve, took)) : nextIteration());
+    const pause = Math.min((performance.now() - begun) * PAUSE_PER_WORK, LONGEST_PAUSE_MS);
+    await (writeLock.hadOthers() ? new Promise((resolve) => setTimeout(resolve, pause)) : nextIteration());
     return result;
   }
 

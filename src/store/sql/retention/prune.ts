@@ -34,9 +34,11 @@ export async function pruneStates(
       .executeTakeFirst()) as SegmentRow | undefined;
     if (row === undefined) return kept;
     const these = left.filter(({ stepNumber }) => stepNumber < row.next_step_number);
-    const pruned = await prunedRow(row, these, time);
-    const pruning = { ref, row, rules, time };
-    const result = pruned && (await engine.giveWayAfter(() => replace(engine, namespace, { ...pruning, pruned })));
+    // The work before the transaction runs on the serving thread, so writers wait for it, too.
+    const result = await engine.giveWayAfter(async () => {
+      const pruned = await prunedRow(row, these, time);
+      return pruned && replace(engine, namespace, { ref, row, rules, time, pruned });
+    });
     // Another transaction has changed the row.
     if (result === 'changed') continue;
     if (result instanceof Map) {
