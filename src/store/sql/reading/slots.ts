@@ -124,30 +124,30 @@ export class ReadSlots implements Slots {
     });
   }
 
+  /** Waits for the end of the pause, of which a part may be over. Must be called with a waiting reader. */
   #rest(): void {
     const work = () => {
       this.#beginPeriod(performance.now());
       this.#grant();
     };
     const now = performance.now();
-    if (this.#isWritten(now, this.#waiting[0]?.writer))
-      setTimeout(work, Math.ceil(this.#workedMs(now) * PAUSE_PER_WORK));
+    const left = this.#workedMs(this.#endedAt) * PAUSE_PER_WORK - (now - this.#endedAt);
+    if (left > 0 && this.#isWritten(now, this.#waiting[0]!.writer)) setTimeout(work, Math.ceil(left));
     else setImmediate(work);
   }
 
   /** Grants one slot, and the next one in the next iteration of the event loop. */
   #grant(): void {
-    const next = this.#waiting.shift();
-    this.#granting = next !== undefined;
-    if (next === undefined) return;
+    const { resolve } = this.#waiting.shift()!;
     this.#begin();
-    next.resolve();
+    resolve();
     this.#grantLater();
   }
 
   #grantLater(): void {
     setImmediate(() => {
-      if (this.#workedMs(performance.now()) < WORK_MS) this.#grant();
+      if (this.#waiting.length === 0) this.#granting = false;
+      else if (this.#workedMs(this.#endedAt) < WORK_MS) this.#grant();
       else this.#rest();
     });
   }
