@@ -3,6 +3,7 @@ import { copyFile, mkdir, rm, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { Command } from 'commander';
 import type { Config } from '../config/config.ts';
+import { StartError } from '../start_error.ts';
 import { configOfDatabase } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
 import { createLogger } from './logging.ts';
@@ -49,6 +50,8 @@ async function restore(cli: CliContext, file: string, flags: RestoreFlags): Prom
     await copyFile(source, part, constants.COPYFILE_EXCL | constants.COPYFILE_FICLONE);
     try {
       return await verify(cli, part, flags);
+    } catch (error) {
+      throw error instanceof StartError ? refused(error, file) : error;
     } finally {
       for (const rest of REST) await rm(`${part}${rest}`, { force: true });
     }
@@ -93,6 +96,13 @@ async function verify(
     progress.stop();
   }
   return { steps, states };
+}
+
+/** The message of the error names the copy, and advises to choose another database. */
+function refused({ cause, message }: StartError, file: string): CliError {
+  const { fault } = cause as { readonly fault?: string };
+  const why = fault === undefined ? message : `${fault}.`;
+  return new CliError(`${file} was not restored: ${why} Use another backup.`, { exitCode: 2, cause });
 }
 
 async function exists(path: string): Promise<boolean> {

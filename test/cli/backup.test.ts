@@ -73,14 +73,16 @@ describe('anabranch backup and restore', () => {
     await writeFile(foreign, 'not a database');
     for (const [file, message] of [
       [damaged, 'checksum'],
-      [short, ''],
-      [foreign, 'not a SQLite database'],
+      [short, `${short} was not restored: `],
+      [foreign, `${foreign} was not restored: it is not a SQLite database. Use another backup.`],
       [place('missing.db'), 'does not exist'],
     ] as const) {
       const { code, stderr } = await restore(file, 'result.db');
       expect(code).not.toBe(0);
       expect(stderr).toContain(message);
       expect(stderr).not.toContain('Internal error');
+      // The operator has named neither the copy nor the database that is read.
+      expect(stderr).not.toMatch(/\.part|DATABASE_URL|--database/);
       expect((await readdir(folder)).filter((name) => name.startsWith('result'))).toEqual([]);
     }
   });
