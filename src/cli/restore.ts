@@ -100,8 +100,8 @@ async function verify(
 
 /** The message of the error names the copy, and advises to choose another database. */
 function refused({ cause, message }: StartError, file: string): CliError {
-  const { fault } = cause as { readonly fault?: string };
-  const why = fault === undefined ? message : `${fault}.`;
+  const fault = cause instanceof Error ? cause.cause : undefined;
+  const why = fault instanceof Error ? `${fault.message}.` : message;
   return new CliError(`${file} was not restored: ${why} Use another backup.`, { exitCode: 2, cause });
 }
 

@@ -3,7 +3,7 @@ import type { ListSort, SortValue } from '../../domain/list_order.ts';
 import { cursorInt, invalidPageToken } from './page_token.ts';
 
 /** A row of a list, with what its order compares. */
-export interface ListPlace {
+export interface ListKey {
   readonly key: bigint;
   readonly value: SortValue;
 }
@@ -23,12 +23,12 @@ export function toListSort(request: { readonly order: ListOrder; readonly ascend
   return by === 'CREATION' && !ascending ? undefined : { by, ascending };
 }
 
-export function placeText({ key, value }: ListPlace): string[] {
+export function writeListKey({ key, value }: ListKey): string[] {
   return [`${key}`, ...(value === undefined ? [] : [`${value}`])];
 }
 
 /** Errors: INVALID_PAGE_TOKEN. */
-export function readPlace(sort: ListSort | undefined, cursor: readonly string[]): ListPlace {
+export function readListKey(sort: ListSort | undefined, cursor: readonly string[]): ListKey {
   return { key: cursorInt(cursor, 0), value: readValue(sort?.by, cursor) };
 }
 

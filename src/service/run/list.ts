@@ -12,7 +12,7 @@ import { pageByKey } from '../answer/page.ts';
 import { countFitting, sizerOf } from '../answer/size.ts';
 import { toView } from '../convert/values.ts';
 import type { Call } from '../method.ts';
-import { placeText, readPlace, toListSort } from '../request/list_order.ts';
+import { readListKey, toListSort, writeListKey } from '../request/list_order.ts';
 import { makePageToken, pageArgsOf } from '../request/page_token.ts';
 import { fromRun } from './messages.ts';
 import { progressBytes, progressesOf } from './progress.ts';
@@ -38,8 +38,8 @@ export async function listRuns(
     fetch: ({ limit, after }) =>
       app.store.listRuns(caller.namespace, filter, { limit, sort, after: after?.key, value: after?.value }, view),
     keyOf: cursorOf,
-    readKey: (cursor) => readPlace(sort, cursor),
-    writeKey: placeText,
+    readKey: (cursor) => readListKey(sort, cursor),
+    writeKey: writeListKey,
     show: (row) => ({ row, run: fromRun(row, view) }),
     bytesOf: ({ run }) => runBytes(run),
   });
@@ -51,6 +51,6 @@ export async function listRuns(
   if (count >= runs.length) return { runs, nextPageToken: page.nextPageToken };
   return {
     runs: runs.slice(0, count),
-    nextPageToken: makePageToken(args.binding, placeText(cursorOf(rows[count - 1]!))),
+    nextPageToken: makePageToken(args.binding, writeListKey(cursorOf(rows[count - 1]!))),
   };
 }

@@ -13,7 +13,7 @@ import { sizerOf } from '../answer/size.ts';
 import { toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
-import { placeText, readPlace, toListSort } from '../request/list_order.ts';
+import { readListKey, toListSort, writeListKey } from '../request/list_order.ts';
 import { cursorInt, makePageToken, pageArgsOf, pageLimit, readPageToken } from '../request/page_token.ts';
 import { compareTrajectories, requireListRange } from './comparison.ts';
 import { toNewBranch, toNewTrajectory } from './creation.ts';
@@ -77,8 +77,8 @@ export const trajectoryMethods: Methods<
         key: row.ref.key,
         value: sort && sortValue(sort, { ...row, reward: row.rewardSum }),
       }),
-      readKey: (cursor) => readPlace(sort, cursor),
-      writeKey: placeText,
+      readKey: (cursor) => readListKey(sort, cursor),
+      writeKey: writeListKey,
       show: (row) => fromTrajectory(row, view),
       bytesOf: trajectoryBytes,
     });

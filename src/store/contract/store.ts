@@ -104,8 +104,6 @@ export interface CallScope {
 /** The store cannot be opened. The message tells the operator why and what to do. */
 export class StoreOpenError extends Error {
   override readonly name = 'StoreOpenError';
-  /** What is wrong, without the name of the database and without advice, for callers that name and advise otherwise. */
-  readonly fault?: string;
 }
 
 /** DATABASE_UNAVAILABLE: the database has answered no connection for seconds. Waiting calls can fail at once. */

@@ -163,6 +163,8 @@ function contains(path: string, bytes: Buffer): boolean {
 }
 
 function notOurs(name: string, why: string): StoreOpenError {
-  const message = `${name} cannot be used as a database of Anabranch: ${why}. The file was not changed. To use another file, set --database sqlite:PATH or DATABASE_URL.`;
-  return Object.assign(new StoreOpenError(message), { fault: why });
+  return new StoreOpenError(
+    `${name} cannot be used as a database of Anabranch: ${why}. The file was not changed. To use another file, set --database sqlite:PATH or DATABASE_URL.`,
+    { cause: new Error(why) },
+  );
 }

@@ -87,7 +87,7 @@ function resolvePath(path: string): string {
 
 function cannotOpen(path: string, cause: Error): StoreOpenError {
   const message = `${path} cannot be opened as a database: ${cause.message}. Name another file (--database sqlite:PATH).`;
-  return Object.assign(new StoreOpenError(message, { cause }), { fault: cause.message });
+  return new StoreOpenError(message, { cause });
 }
 
 /**

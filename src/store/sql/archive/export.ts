@@ -14,10 +14,11 @@ import { runAlone, spoolRun } from './run_records.ts';
 /** Bytes of one part of records, unless one record has more. */
 const RECORDS_BYTES = 256 * 1024;
 
-/** Trajectories whose places one statement reads. */
+/** Trajectories that one statement reads. */
 const PAGE = 500;
 
-interface Place {
+/** A trajectory to export, with the columns that decide which of its steps and ancestors are exported. */
+interface TrajectoryRow {
   readonly tree: bigint;
   readonly key: bigint;
   readonly parent: bigint | null;
@@ -112,10 +113,10 @@ class Export {
     return row.key;
   }
 
-  async #singleOf(): Promise<Place | undefined> {
+  async #singleOf(): Promise<TrajectoryRow | undefined> {
     if (this.#what.kind !== 'trajectory') return undefined;
     const { id } = this.#what;
-    const row = await visibleById(this.#scope, 'trajectories', id).select(PLACE_COLUMNS).executeTakeFirst();
+    const row = await visibleById(this.#scope, 'trajectories', id).select(ROW_COLUMNS).executeTakeFirst();
     if (row === undefined) throw trajectoryNotFound(id);
     return row;
   }
@@ -157,16 +158,16 @@ class Export {
     for (let after = 0n; ; ) {
       const { engine, db, namespace } = this.#scope;
       const of = run === undefined ? sql`namespace = ${namespace}` : sql`run = ${run} and not hidden`;
-      const { rows } = await sql<Place>`
-        select ${sql.join(PLACE_COLUMNS.map((name) => sql.ref(name)))} from ${engine.table('trajectories')} as t
+      const { rows } = await sql<TrajectoryRow>`
+        select ${sql.join(ROW_COLUMNS.map((name) => sql.ref(name)))} from ${engine.table('trajectories')} as t
         where ${of} and key > ${after} and key <= ${horizon} and not purging
           and not exists (select 1 from ${engine.table('trajectory_imports')} as i
             where i.tree = t.tree and i.trajectory = t.key)
         order by key limit ${sql.lit(PAGE)}`.execute(db);
-      for (const place of rows) {
+      for (const row of rows) {
         // Its run was created after the runs were read.
-        if (place.run !== null && !this.#spool.has(place.run)) continue;
-        yield* this.#withAncestors(place, undefined);
+        if (row.run !== null && !this.#spool.has(row.run)) continue;
+        yield* this.#withAncestors(row, undefined);
       }
       if (rows.length < PAGE) return;
       after = rows.at(-1)!.key;
@@ -174,41 +175,44 @@ class Export {
   }
 
   /** `leaf`: the only trajectory that was selected, so that ancestors end at the branch points of its lineage. */
-  async *#withAncestors(place: Place, leaf: Place | undefined): AsyncGenerator<ArchivePart, void, undefined> {
-    const chain: { readonly place: Place; readonly end: bigint; readonly hidden: boolean }[] = [];
-    let child: Place | undefined;
-    for (let at: Place | undefined = place; at !== undefined && !this.#done.has(at.key); ) {
-      const isSelected = at === place && !isSet(at.hidden);
+  async *#withAncestors(
+    first: TrajectoryRow,
+    leaf: TrajectoryRow | undefined,
+  ): AsyncGenerator<ArchivePart, void, undefined> {
+    const chain: { readonly row: TrajectoryRow; readonly end: bigint; readonly hidden: boolean }[] = [];
+    let child: TrajectoryRow | undefined;
+    for (let at: TrajectoryRow | undefined = first; at !== undefined && !this.#done.has(at.key); ) {
+      const isSelected = at === first && !isSet(at.hidden);
       const end = isSelected ? at.next_step_number : await this.#neededEnd(at, leaf === undefined ? undefined : child);
-      chain.push({ place: at, end, hidden: !isSelected });
+      chain.push({ row: at, end, hidden: !isSelected });
       child = at;
-      at = at.parent === null ? undefined : await this.#placeOf(at.tree, at.parent);
+      at = at.parent === null ? undefined : await this.#parentOf(at.tree, at.parent);
     }
-    for (const { place: each, end, hidden } of chain.reverse()) {
+    for (const { row: each, end, hidden } of chain.reverse()) {
       this.#done.add(each.key);
       if (each.run !== null) yield* this.#runAlone(each.run);
       yield* this.#trajectories.export({ tree: each.tree, key: each.key, id: each.id, end, hidden });
     }
   }
 
-  async #placeOf(tree: bigint, key: bigint): Promise<Place | undefined> {
+  async #parentOf(tree: bigint, key: bigint): Promise<TrajectoryRow | undefined> {
     const { db } = this.#scope;
-    const query = db.selectFrom('trajectories').select(PLACE_COLUMNS).where('tree', '=', tree).where('key', '=', key);
+    const query = db.selectFrom('trajectories').select(ROW_COLUMNS).where('tree', '=', tree).where('key', '=', key);
     return query.where('purging', '=', 0).executeTakeFirst();
   }
 
   /** Returns the end of the steps of an ancestor that exported branches need. */
-  async #neededEnd(place: Place, child: Place | undefined): Promise<bigint> {
+  async #neededEnd(row: TrajectoryRow, child: TrajectoryRow | undefined): Promise<bigint> {
     if (child?.branch_point != null) return child.branch_point + 1n;
     const { engine, db } = this.#scope;
     const { rows } = await sql<{ last: bigint | null }>`
       select max(branch_point) as last from ${engine.table('trajectories')}
-      where tree = ${place.tree} and parent = ${place.key} and not purging`.execute(db);
-    return (rows[0]?.last ?? place.next_step_number - 1n) + 1n;
+      where tree = ${row.tree} and parent = ${row.key} and not purging`.execute(db);
+    return (rows[0]?.last ?? row.next_step_number - 1n) + 1n;
   }
 }
 
-const PLACE_COLUMNS = [
+const ROW_COLUMNS = [
   'tree',
   'key',
   'id',

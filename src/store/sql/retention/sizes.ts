@@ -7,11 +7,11 @@ import { KeySet } from '../usage/key_set.ts';
 import { bindDigest, readDigest } from '../values.ts';
 import type { StateFacts } from './facts.ts';
 
-/** References of a state that are counted. The bytes of a state with more are not part of the estimate. */
+/** Bound on the references that are counted for a state. The estimate leaves out the bytes of a state with more. */
 const MOST_REFERENCES = 1000;
-/** Digests of one statement. */
+/** Bound on the digests in one statement. */
 const DIGESTS = 500;
-/** States whose compression is remembered, so that the chains of their dependents are not followed again. */
+/** Bound on the states whose compression is cached, so that the chains of their dependents are not followed again. */
 const RATIOS = 4096;
 
 /** A stored state, or one that is stored as changes of it. */
@@ -38,9 +38,9 @@ export type StoredStates = ReadonlyMap<string, StoredState>;
 export class RemovedStates {
   readonly #scope: ReadScope;
   readonly #gone = new KeySet();
-  /** References that are left of states that have several. */
+  /** Number of remaining references by row key, of states that have had several. */
   readonly #left = new Map<bigint, number>();
-  /** By digest: stored bytes for each byte, of the state at the end of the chain. */
+  /** By digest: stored bytes for each byte of the state at the end of the chain, which is stored whole. */
   readonly #ratios = new Map<string, number>();
 
   constructor(scope: ReadScope) {

@@ -25,7 +25,7 @@ export interface StepRange {
 }
 
 export interface PlannedRange extends StepRange {
-  /** States were attached to its steps. */
+  /** Whether states were attached to steps of the range. */
   readonly hasAttached: boolean;
 }
 
@@ -33,12 +33,12 @@ export interface Plan {
   readonly ranges: readonly PlannedRange[];
   readonly mergedFrom: bigint;
   readonly mergedTo: bigint;
-  /** Where the last row ends. Undefined if rows are left to later merges. */
+  /** Number of the step after the last row. Undefined if rows are left to later merges. */
   readonly end: bigint | undefined;
-  /** Rows that stay as they are were not counted yet. */
+  /** Whether the totals lack rows that stay as they are. */
   readonly leavesUncounted: boolean;
   readonly bytes: number;
-  /** There are more rows to look at. */
+  /** Whether the trajectory has more rows than the plan looked at. */
   readonly goesOn: boolean;
 }
 
@@ -141,13 +141,13 @@ const NOTHING_ATTACHED: ReadonlyMap<bigint, number> = new Map();
 
 interface RowSize extends StepRange {
   readonly encoding: bigint;
-  /** Null if the row is not counted. */
+  /** Bytes with which the totals count the row. Null if they lack it. */
   readonly counted: bigint | null;
-  /** Of the steps. */
+  /** Bytes of the steps of the row, not compressed. */
   readonly bytes: bigint;
-  /** Of their small states. */
+  /** Bytes of the small states of these steps, not compressed. */
   readonly stateBytes: bigint;
-  /** Of the states that were attached to them. Undefined if there are none. */
+  /** Bytes of the states that were attached to these steps. Undefined if there are none. */
   readonly attachedBytes: number | undefined;
 }
 
@@ -171,7 +171,7 @@ class OpenRange {
     return { from: this.#from, to: this.#to, hasAttached: this.#hasAttached };
   }
 
-  /** Of its steps with their small states. */
+  /** Bytes of the steps of these rows, with their small states. */
   get bytes(): number {
     return this.#bytes + this.#stateBytes;
   }
