@@ -6,13 +6,14 @@ import type { App } from '../../src/stream/app.ts';
 import { type ReadRolloutsArgs, readRollouts } from '../../src/stream/rollouts/read.ts';
 import type { RolloutsRead } from '../../src/stream/rollouts/read_group.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
-import { AppScene, all, describeApp, step, wordOf } from '../service/on_app.ts';
+import { AppScene, all, describeApp, state, step, wordOf } from '../service/on_app.ts';
 import { servicesOf } from '../service/services.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
 import { runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { statementsOfWarm } from '../store/statement_count.ts';
 import { decodedSteps } from '../support/encoded_steps.ts';
+import { sha256 } from '../support/steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 
 const NEVER = 3_600_000;
@@ -91,6 +92,46 @@ describeApp('ReadRollouts', (on) => {
       expect(basic?.rollout).toMatchObject({ inputJson: '', metadataJson: '' });
       expect(basic?.steps.map(({ actions }) => actions)).toEqual([[], []]);
     }));
+
+  it.each([
+    [0, false],
+    [1000, false],
+    [60_000, false],
+    [60_000, true],
+  ])(
+    'Q6, RD7: returns states of up to %i bytes before the steps that name them, each once in a call (follow: %s)',
+    (inlineBytes, follow) =>
+      withApp({}, async (trainer) => {
+        const { stage } = await trainer.place();
+        const [small, shared, large] = [Buffer.alloc(900, 1), Buffer.alloc(20_000, 2), Buffer.alloc(70_000, 3)];
+        const states = (own: number) => [
+          state(Buffer.alloc(500, own + 10), { name: 'own' }),
+          state(small, { name: 'small' }),
+          state(shared, { name: 'shared' }),
+          state(large, { name: 'large' }),
+        ];
+        for (const group of [0, 1]) {
+          const claim = await trainer.claimed(stage, { groupNumber: BigInt(group) });
+          await trainer.write(claim, [step(0n, 'a', { states: states(2 * group) })]);
+          await trainer.write(claim, [step(1n, 'b', { states: states(2 * group + 1) })]);
+          await trainer.complete(claim);
+        }
+        await trainer.store.closeQueue(trainer.namespace, stage.id);
+        const read = await trainer.read(stage, { inlineBytes, follow });
+        const sent: string[] = [];
+        for (const { blobs, steps, rollout } of read) {
+          expect(blobs.length === 0 || (steps.length === 0 && rollout === undefined)).toBe(true);
+          for (const { digest, data } of blobs) {
+            expect(sha256(data)).toBe(digest);
+            sent.push(digest);
+          }
+          for (const { digest, size } of steps.flatMap((each) => each.states))
+            expect(sent.includes(digest), `${size} bytes`).toBe(size <= inlineBytes);
+        }
+        expect(sent).toHaveLength(new Set(sent).size);
+        expect(sent).toHaveLength({ 0: 0, 1000: 5, 60000: 6 }[inlineBytes]!);
+      }),
+  );
 
   it('RD3: no part is larger than a message, however large a rollout and its steps are', () =>
     withApp({}, async (trainer) => {

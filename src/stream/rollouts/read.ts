@@ -6,6 +6,7 @@ import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
 import { findStage } from '../find.ts';
 import { LookSchedule } from '../look_schedule.ts';
+import { shownOfCall } from '../trajectories/read_each.ts';
 import { orDeleted, type RolloutsRead, readGroup, type StageReader, stageNow } from './read_group.ts';
 
 /** Groups read by one statement. */
@@ -42,7 +43,7 @@ export async function* readRollouts(
 ): AsyncGenerator<RolloutsRead, void, undefined> {
   const group = args.groupId ? await findGroup(app, caller, args.groupId) : undefined;
   const stage = await findStage(app, caller, group?.stage.id ?? args.stageId);
-  const reader: StageReader = { app, caller, stage, view: args.view, inlineBytes: args.inlineBytes };
+  const reader: StageReader = { app, caller, stage, view: args.view, shown: shownOfCall(app, caller, args) };
   if (group !== undefined) {
     yield* readGroup(reader, group, () => true);
     return;

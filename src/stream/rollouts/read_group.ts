@@ -8,7 +8,7 @@ import type { EncodedSteps } from '../../store/contract/step.ts';
 import type { View } from '../../store/contract/view.ts';
 import type { App } from '../app.ts';
 import type { Blob } from '../steps/inline_states.ts';
-import { readEach, type Wanted } from '../trajectories/read_each.ts';
+import { readEach, type ShownOfCall, type Wanted } from '../trajectories/read_each.ts';
 
 /** Rollouts read by one statement. In FULL view they can be large. */
 const FETCH = { BASIC: 256, FULL: 16 };
@@ -20,7 +20,8 @@ export interface StageReader {
   /** The stage when the call began. */
   readonly stage: Stage;
   readonly view: View;
-  readonly inlineBytes: number;
+  /** What the call shows of steps. Groups share the states that were sent. */
+  readonly shown: ShownOfCall;
 }
 
 /** One message; at most 1 MiB. */
@@ -53,7 +54,7 @@ export async function* readGroup(
   // Clients that count groups receive every group.
   const shown = tried.length > 0 ? tried : siblings;
   let left = shown.length;
-  const reads = readEach(reader.app, reader.caller, withTrajectories(reader, id, shown), reader);
+  const reads = readEach(reader.app, reader.caller, withTrajectories(reader, id, shown), reader.shown);
   for (;;) {
     const next = await orDeleted(reader, reads.next());
     if (next.done === true) return true;

@@ -11,7 +11,7 @@ import type { App } from '../app.ts';
 import { rowBytes } from '../row_bytes.ts';
 import { endOfRange } from '../steps/read.ts';
 import type { Shown } from '../steps/step_page.ts';
-import { type ItemRead, readEach, type Wanted } from './read_each.ts';
+import { type ItemRead, readEach, shownOfCall, type Wanted } from './read_each.ts';
 
 export interface ReadTrajectoriesArgs extends Shown {
   readonly filter: TrajectoryFilter;
@@ -71,8 +71,9 @@ export async function* readTrajectories(
   const newest = args.after?.newest ?? (await newestKey(app, caller));
   if (newest === undefined) return;
   let position = args.after;
+  const shown = shownOfCall(app, caller, args);
   const pages = pagesOf(app, caller, { ...args, filter: { ...args.filter, newest } });
-  for await (const { item, isFirst, nextStepNumber, failure, ...read } of readEach(app, caller, pages, args)) {
+  for await (const { item, isFirst, nextStepNumber, failure, ...read } of readEach(app, caller, pages, shown)) {
     const { trajectory, place, end, isResumed } = item;
     if (read.blobs === undefined)
       position = { newest, place, rest: read.isDone ? undefined : { from: nextStepNumber, to: end } };

@@ -38,6 +38,14 @@ const SMALL = { bytes: 64 * 1024, steps: 256n };
 /** What one statement reads of several trajectories. */
 const TOGETHER = { bytes: 256 * 1024, steps: 2048n, trajectories: 128 };
 
+/** What is returned of steps. `inline` is what earlier reads of the same call have sent of their states. */
+export type ShownOfCall = Shown & { readonly inline: InlineStates | undefined };
+
+/** Returns what a call shows of steps, before its first read. */
+export function shownOfCall({ store }: App, { namespace }: Caller, { view, inlineBytes }: Shown): ShownOfCall {
+  return { view, inlineBytes, inline: inlineBytes > 0 ? new InlineStates(store, namespace, inlineBytes) : undefined };
+}
+
 /**
  * Returns items in order, each followed by the steps of its trajectory. Reads small trajectories together, and the next
  * ones while some are sent. Errors: SERVER_DRAINING.
@@ -46,9 +54,9 @@ export async function* readEach<Item>(
   app: App,
   caller: Caller,
   pages: AsyncIterable<readonly Wanted<Item>[]>,
-  shown: Shown,
+  shown: ShownOfCall,
 ): AsyncGenerator<ItemRead<Item>, void, undefined> {
-  const inline = shown.inlineBytes > 0 ? new InlineStates(app.store, caller.namespace, shown.inlineBytes) : undefined;
+  const { inline } = shown;
   const groups = groupsOf(pages);
   const opening = async (): Promise<readonly Opened<Item>[] | undefined> => {
     const group = await groups.next();
