@@ -149,6 +149,33 @@ def test_minari_reads_back_equal_data(connection: Connection, tmp_path: Path, mo
         assert np.array_equal(read.actions, [number % 2 for number in range(1, len(observations))])
 
 
+def test_minari_reads_back_how_episodes_ended(
+    connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    ends = [{"terminated": True}, {"truncated": True}, {"terminated": True, "truncated": True}, {}]
+    ids = []
+    for end in ends:
+        steps = [new_step(0, observation=observe(0))]
+        for number in (1, 2):
+            fields = end if number == 2 else {}
+            steps.append(
+                new_step(number, action=act(number), observation=observe(number), reward=0.5 * number, **fields)
+            )
+        ids.append(record(connection, steps))
+    spaces = {
+        "observation_space": gym.spaces.Box(-9, 9, (2,), np.float32),
+        "action_space": gym.spaces.Discrete(2),
+        "algorithm_name": "fixed",
+    }
+    Episodes(connection, Selection(ids=tuple(ids))).to_minari("ends/test-v0", **spaces)
+    read = list(minari.load_dataset("ends/test-v0").iterate_episodes())
+    assert [episode.terminations.tolist() for episode in read] == [[False, "terminated" in end] for end in ends]
+    assert [episode.truncations.tolist() for episode in read] == [[False, "truncated" in end] for end in ends]
+    assert [episode.rewards.tolist() for episode in read] == [[0.5, 1.0]] * len(ends)
+    assert all(np.array_equal(episode.observations, np.stack([observe(n) for n in range(3)])) for episode in read)
+
+
 def test_minari_needs_a_reset_and_an_episode(connection: Connection) -> None:
     with pytest.raises(ValueError, match="no episode"):
         of_steps(connection, [new_step(0, observation=1)]).to_minari("x/y-v0")

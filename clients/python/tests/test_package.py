@@ -56,6 +56,57 @@ def test_the_stubs_are_those_of_the_protos() -> None:
     }
 
 
+ORDERS = {
+    "before": "import google.rpc.status_pb2, google.rpc.error_details_pb2\nimport anabranch.v1.trajectory_service_pb2_grpc",
+    "after": "import anabranch.v1.trajectory_service_pb2_grpc\nimport google.rpc.status_pb2, google.rpc.error_details_pb2",
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_the_stubs_load_beside_googleapis_common_protos(order: str) -> None:
+    """A copy of these protos in the package would raise `duplicate file name google/rpc/status.proto`."""
+    assert run(f"{ORDERS[order]}\nprint(google.rpc.status_pb2.DESCRIPTOR.name)") == "google/rpc/status.proto"
+    assert not (ROOT / "gen/python/google").exists()
+
+
+#: Makes an installed package unimportable.
+WITHOUT = """
+import sys
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == {module!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Missing())
+import anabranch as ab
+from anabranch._connection import Connection
+from anabranch._read import Selection
+from anabranch.episodes import Episodes
+episodes = Episodes(Connection("127.0.0.1:7"), Selection(ids=()))
+try:
+    {use}
+except ImportError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    ("module", "use", "package"),
+    [
+        ("pyarrow", "episodes.to_arrow()", "pyarrow"),
+        ("pandas", "episodes.to_pandas()", "pandas"),
+        ("datasets", "episodes.to_hf()", "datasets"),
+        ("torch", "episodes.to_torch()", "torch"),
+        ("minari", "episodes.to_minari('a/b-v0')", "minari"),
+        ("h5py", "episodes.to_minari('a/b-v0')", "h5py"),
+        ("numpy", "episodes.tokens(pad_id=0)", "numpy"),
+        ("gymnasium", "ab.gym.Record(None, None)", "gymnasium"),
+    ],
+)
+def test_the_error_for_a_missing_package_names_it(module: str, use: str, package: str) -> None:
+    printed = run(WITHOUT.format(module=module, use=use))
+    assert re.fullmatch(rf"{package} is required .+: pip install {package}", printed), printed
+
+
 def test_a_client_can_be_pickled() -> None:
     client = anabranch.connect("http://127.0.0.1:7", strict=True, spool=False)
     copy = pickle.loads(pickle.dumps(client))

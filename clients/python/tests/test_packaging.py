@@ -72,6 +72,41 @@ def contents(wheel: Path) -> list[str]:
     return sorted(zipfile.ZipFile(wheel).namelist())
 
 
+#: Imports the package and OpenTelemetry's stubs in both orders. Both need google/rpc/status.proto.
+BESIDE_OPENTELEMETRY = """
+import sys
+def ours():
+    import anabranch.v1.trajectory_service_pb2_grpc
+    from anabranch import _errors
+    import grpc
+    _errors.error_from_rpc(grpc.RpcError("translated"))
+    from google.rpc.status_pb2 import Status
+    from google.rpc.error_details_pb2 import ErrorInfo
+def theirs():
+    import opentelemetry.exporter.otlp.proto.grpc.trace_exporter
+    import google.rpc.status_pb2, google.rpc.code_pb2
+for load in {"ours": (ours, theirs), "theirs": (theirs, ours)}[sys.argv[1]]:
+    load()
+"""
+
+
+def test_beside_opentelemetry_in_both_orders(tmp_path: Path) -> None:
+    installed(tmp_path, PACKAGE, "opentelemetry-exporter-otlp-proto-grpc")
+    for first in ("ours", "theirs"):
+        run([tmp_path / "venv/bin/python", "-c", BESIDE_OPENTELEMETRY, first], tmp_path)
+    owners = run([tmp_path / "venv/bin/python", "-c", OWNERS], tmp_path)
+    assert owners == "googleapis-common-protos"
+
+
+#: Prints the distributions that install google/rpc/status.proto: one alone, so that none overwrites another one's.
+OWNERS = """
+from importlib.metadata import distributions
+for each in distributions():
+    if any(str(file) == "google/rpc/status_pb2.py" for file in each.files or ()):
+        print(each.metadata["Name"])
+"""
+
+
 @pytest.fixture
 def without_links(tmp_path: Path) -> Path:
     """The package in a checkout where the link to the stubs is a file, as Git on Windows and archives of GitHub have it."""
