@@ -11,7 +11,7 @@ const REQUIREMENTS = path.resolve(import.meta.dirname, '../../clients/python/req
 const LOWEST = ['grpcio==1.71.2', 'protobuf==5.29.1', 'googleapis-common-protos==1.66.0'];
 const HIGHEST = ['grpcio', 'protobuf', 'googleapis-common-protos'];
 /** What the tests need. The newest versions have no wheels for the oldest Python. */
-const TOOLS = ['hypothesis', 'numpy', 'pillow', 'pytest'];
+const TOOLS = ['hypothesis', 'numpy', 'pillow', 'pydantic', 'pytest'];
 
 export type Packages = 'lowest' | 'highest';
 
