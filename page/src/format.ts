@@ -12,8 +12,8 @@ export function number(value: number | undefined, digits = 4): string {
   if (size === 0) return '0';
   if (size < 1e-4 || size >= 1e15)
     return `${sign}${size.toExponential(2).replace('e-', `e${MINUS}`).replace('e+', 'e')}`;
-  if (size >= 1e6) return `${sign}${Number((size / 1e6).toPrecision(digits)).toLocaleString('en')} M`;
-  if (size >= 10 ** digits) return sign + Math.round(size).toLocaleString('en');
+  if (size >= 1e6) return `${sign}${count(Number(Number((size / 1e6).toPrecision(digits)).toFixed(3)))} M`;
+  if (size >= 10 ** digits) return sign + count(Math.round(size));
   return sign + String(Number(size.toPrecision(digits)));
 }
 
@@ -22,8 +22,11 @@ export function signed(value: number | undefined, digits = 3): string {
   return value !== undefined && value > 0 ? `+${number(value, digits)}` : number(value, digits);
 }
 
+/** Returns `1,234`. Loading the locale of `toLocaleString` takes longer than everything else that a view writes. */
 export function count(value: number | bigint): string {
-  return value.toLocaleString('en');
+  const [whole = '', fraction] = String(value).split('.');
+  const grouped = whole.replace(/\B(?=(?:\d{3})+$)/g, ',');
+  return fraction === undefined ? grouped : `${grouped}.${fraction}`;
 }
 
 /** Returns `1 step`, `2 steps`. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { addressOf, changedAddress, parseAddress, stepOf } from '../../page/src/address.ts';
-import { ago, bytes, counted, duration, nameOf, number, signed, visible } from '../../page/src/format.ts';
+import { ago, bytes, count, counted, duration, nameOf, number, signed, visible } from '../../page/src/format.ts';
 
 describe('numbers and times of the page', () => {
   it.each([
@@ -43,6 +43,13 @@ describe('numbers and times of the page', () => {
   it('writes sizes and counts', () => {
     expect([bytes(1023), bytes(1536), bytes(5 * 1024 ** 2)]).toEqual(['1023 B', '1.5 KiB', '5 MiB']);
     expect([counted(1n, 'step'), counted(1200, 'step')]).toEqual(['1 step', '1,200 steps']);
+  });
+
+  it('groups digits as the locale does', () => {
+    for (const value of [0, 7, 999, 1000, 12_345, 999_999, 1_000_000, 2 ** 53 - 1, -1234, 1234.5, 2n ** 63n - 1n]) {
+      expect(count(value)).toBe(value.toLocaleString('en'));
+    }
+    expect([number(123_456_789_012, 6), number(1_234_567, 6)]).toEqual(['123,457 M', '1.235 M']);
   });
 
   it('makes controls of direction and lone surrogates visible', () => {

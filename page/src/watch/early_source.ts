@@ -1,0 +1,47 @@
+import type { WatchEvent, WatchSource } from './stream.ts';
+
+interface Begun {
+  readonly remove: () => void;
+  /** Passes on what has come so far, and what comes from now on. */
+  readonly pass: (listener: (event: WatchEvent) => void) => void;
+}
+
+/** A source of watches, some of which have begun before anybody asked for them. */
+export class EarlySource implements WatchSource {
+  readonly #source: WatchSource;
+  readonly #begun: Map<string, Begun>;
+
+  constructor(source: WatchSource, calls: readonly Uint8Array[]) {
+    this.#source = source;
+    this.#begun = new Map(calls.map((call) => [call.join(), begin(source, call)]));
+  }
+
+  add(call: Uint8Array, listener: (event: WatchEvent) => void): () => void {
+    const begun = this.#begun.get(call.join());
+    if (begun === undefined) return this.#source.add(call, listener);
+    this.#begun.delete(call.join());
+    begun.pass(listener);
+    return begun.remove;
+  }
+
+  /** Ends the watches that nobody has asked for. */
+  drop(): void {
+    for (const { remove } of this.#begun.values()) remove();
+    this.#begun.clear();
+  }
+}
+
+function begin(source: WatchSource, call: Uint8Array): Begun {
+  const kept: WatchEvent[] = [];
+  let tell = (event: WatchEvent) => {
+    // What came before a snapshot is part of it.
+    if (event.kind === 'begin') kept.length = 0;
+    kept.push(event);
+  };
+  const remove = source.add(call, (event) => tell(event));
+  const pass: Begun['pass'] = (listener) => {
+    tell = listener;
+    for (const event of kept) listener(event);
+  };
+  return { remove, pass };
+}
