@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { GrowingValues } from '../../page/src/tree/growing_values.ts';
+import { COARSE_POINTS, GrowingValues } from '../../page/src/tree/growing_values.ts';
 import type { Series } from '../../page/src/tree/series.ts';
 
 const item = (id: string, end: number, branchPoint = -1) => ({ id, end, branchPoint });
@@ -11,8 +11,9 @@ function serverOf(ends: Record<string, [first: number, end: number]>) {
   const read = async (
     ids: readonly string[] | undefined,
     { from = 0, to = 1e9 }: { from?: number | undefined; to?: number | undefined },
+    points: number,
   ) => {
-    calls.push(`${ids?.join() ?? 'tree'} ${from}..${to}`);
+    calls.push(`${ids?.join() ?? 'tree'} ${from}..${to}${points === COARSE_POINTS ? ' coarse' : ''}`);
     const found = new Map<string, Series>();
     for (const id of ids ?? Object.keys(ends)) {
       const [first, end] = ends[id] ?? [0, 0];
@@ -31,11 +32,11 @@ describe('the values of a tree that grows', () => {
     const values = new GrowingValues();
     const ends: Record<string, [number, number]> = { r: [0, 5], a: [3, 6] };
     const { calls, read } = serverOf(ends);
-    await values.read([item('r', 5), item('a', 6, 2)], ALL, read);
-    await values.read([item('r', 5), item('a', 6, 2)], ALL, read);
+    await values.read([item('r', 5), item('a', 6, 2)], ALL, read, true);
+    await values.read([item('r', 5), item('a', 6, 2)], ALL, read, true);
     ends.a = [3, 8];
     ends.b = [5, 7];
-    const found = await values.read([item('r', 5), item('a', 8, 2), item('b', 7, 4)], ALL, read);
+    const found = await values.read([item('r', 5), item('a', 8, 2), item('b', 7, 4)], ALL, read, true);
     expect(calls).toEqual(['tree 0..1000000000', 'a,b 5..1000000000']);
     expect([...found].map(([id, { steps }]) => [id, ...steps])).toEqual([
       ['r', 0, 1, 2, 3, 4],
@@ -48,13 +49,39 @@ describe('the values of a tree that grows', () => {
     const values = new GrowingValues();
     const ends: Record<string, [number, number]> = { r: [0, 5] };
     const { calls, read } = serverOf(ends);
-    await values.read([item('r', 5)], { from: 1, to: 3 }, read);
-    await values.read([item('r', 6)], { from: 1, to: 3 }, read);
+    await values.read([item('r', 5)], { from: 1, to: 3 }, read, true);
+    await values.read([item('r', 6)], { from: 1, to: 3 }, read, true);
     expect(calls).toEqual(['tree 1..3']);
     const all = new GrowingValues();
     ends.r = [0, 9000];
-    await all.read([item('r', 5)], ALL, read);
-    await all.read([item('r', 9000)], ALL, read);
+    await all.read([item('r', 5)], ALL, read, true);
+    await all.read([item('r', 9000)], ALL, read, true);
     expect(calls.slice(1)).toEqual(['tree 0..1000000000', 'tree 0..1000000000']);
+  });
+
+  it('are coarse first, and fine if some were thinned', async () => {
+    const { calls, read } = serverOf({ r: [0, 500], a: [3, 6] });
+    const long = new GrowingValues();
+    await long.read([item('r', 500), item('a', 6, 2)], ALL, read, false);
+    for (let again = 0; again < 2; again += 1) await long.read([item('r', 500), item('a', 6, 2)], ALL, read, true);
+    expect(calls).toEqual(['tree 0..1000000000 coarse', 'tree 0..1000000000']);
+    const short = new GrowingValues();
+    await short.read([item('a', 6, 2)], ALL, read, false);
+    await short.read([item('a', 6, 2)], ALL, read, true);
+    expect(calls.slice(2)).toEqual(['tree 0..1000000000 coarse']);
+  });
+
+  it('that were read before the tree was known are continued, and read again if they could not be read', async () => {
+    const { calls, read } = serverOf({ r: [0, 5], a: [3, 6], empty: [5, 5] });
+    const begun = read(undefined, ALL, COARSE_POINTS);
+    const values = new GrowingValues(begun);
+    const all = [item('r', 5), item('a', 6, 2), item('empty', 5, 4)];
+    await values.read(all, ALL, read, false);
+    expect(calls).toEqual(['tree 0..1000000000 coarse']);
+    const grown = new GrowingValues(begun);
+    await grown.read([item('r', 7), ...all.slice(1)], ALL, read, false);
+    expect(calls.slice(1)).toEqual(['r 5..1000000000 coarse']);
+    await new GrowingValues(Promise.resolve(undefined)).read(all, ALL, read, false);
+    expect(calls.slice(2)).toEqual(['tree 0..1000000000 coarse']);
   });
 });

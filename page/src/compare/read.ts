@@ -6,7 +6,7 @@ import {
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { readSteps } from '../../../src/client/web/index.ts';
 import type { Api } from '../api.ts';
-import { SERIES_POINTS } from '../tree/read_values.ts';
+import { FINE_POINTS } from '../tree/growing_values.ts';
 import type { Series } from '../tree/series.ts';
 
 export interface Comparison {
@@ -38,7 +38,7 @@ export async function compareTrajectories(
 }
 
 async function readLineageSums(api: Api, id: string, signal: AbortSignal): Promise<Series> {
-  const request = { trajectoryIds: [id], steps: StepScope.LINEAGE, maxPoints: SERIES_POINTS };
+  const request = { trajectoryIds: [id], steps: StepScope.LINEAGE, maxPoints: FINE_POINTS };
   for await (const { series } of api.trajectories.readStepSeries(request, { signal })) {
     for (const { stepNumbers, values } of series) {
       return { steps: Float64Array.from(stepNumbers, Number), values: Float64Array.from(values) };

@@ -12,40 +12,76 @@ interface Range {
   readonly to?: number | undefined;
 }
 
-/** Reads a value of all trajectories of the tree, or of some from a step on. */
+/** Reads a value of all trajectories of the tree, or of some from a step on, with this many points of each at most. */
 export type ReadValues = (
   trajectoryIds: readonly string[] | undefined,
   range: Range,
+  points: number,
 ) => Promise<ReadonlyMap<string, Series>>;
+
+/** Points of a trajectory: four of each stretch. First enough to see the lines, then more than a screen has pixels. */
+export const [COARSE_POINTS, FINE_POINTS] = [300, 2000];
 
 /** More trajectories are read with their whole tree. */
 const MOST_TRAJECTORIES = 1000;
 /** A series with more points is read again as a whole, thinned. */
 const MOST_POINTS = 8000;
 
-/** The plotted values of a tree. Steps never change, so only those are read that were not known. */
+/**
+ * The plotted values of a tree, first coarse and then fine. Steps never change, so only those are read that were not
+ * known.
+ */
 export class GrowingValues {
   #ends = new Map<string, number>();
   #series: ReadonlyMap<string, Series> | undefined;
+  /** A coarse read that has begun before the tree was known. */
+  #begun: Promise<ReadonlyMap<string, Series> | undefined> | undefined;
+  #isFine = false;
 
-  async read(items: readonly Grown[], range: Range, read: ReadValues): Promise<ReadonlyMap<string, Series>> {
+  constructor(begun?: Promise<ReadonlyMap<string, Series> | undefined>) {
+    this.#begun = begun;
+  }
+
+  async read(
+    items: readonly Grown[],
+    range: Range,
+    read: ReadValues,
+    isFine: boolean,
+  ): Promise<ReadonlyMap<string, Series>> {
+    await this.#takeBegun();
     const ends = new Map(items.map(({ id, end }) => [id, end]));
-    const grown = items.filter(({ id, end }) => end > (this.#ends.get(id) ?? -1));
+    const endOf = ({ id, branchPoint }: Grown) => this.#ends.get(id) ?? branchPoint + 1;
+    const grown = items.filter((item) => item.end > endOf(item));
     const isLong = [...(this.#series?.values() ?? [])].some(({ steps }) => steps.length > MOST_POINTS);
-    if (this.#series === undefined || grown.length > MOST_TRAJECTORIES || isLong) {
-      this.#series = await read(undefined, range);
+    // Series that are not thinned cannot become finer.
+    const isDue = isFine && !this.#isFine && items.some(({ end, branchPoint }) => end - branchPoint > COARSE_POINTS);
+    const points = isFine ? FINE_POINTS : COARSE_POINTS;
+    if (this.#series === undefined || grown.length > MOST_TRAJECTORIES || isLong || isDue) {
+      this.#series = await read(undefined, range, points);
     } else if (grown.length > 0) {
-      const first = Math.min(...grown.map(({ id, branchPoint }) => this.#ends.get(id) ?? branchPoint + 1));
-      const from = Math.max(first, range.from ?? 0);
+      const from = Math.max(Math.min(...grown.map(endOf)), range.from ?? 0);
       if (from > (range.to ?? Number.POSITIVE_INFINITY)) return this.#series;
       const ids = grown.map(({ id }) => id);
-      const news = await read(ids, { ...range, from });
+      const news = await read(ids, { ...range, from }, points);
       const series = new Map(this.#series);
       for (const [id, newer] of news) series.set(id, spliced(series.get(id) ?? NONE, from, newer));
       this.#series = series;
     }
     this.#ends = ends;
+    this.#isFine ||= isFine;
     return this.#series;
+  }
+
+  /** Trajectories that have grown since the early read are read from the last step on that it has returned. */
+  async #takeBegun(): Promise<void> {
+    const begun = this.#begun;
+    this.#begun = undefined;
+    this.#series ??= await begun;
+    if (begun === undefined) return;
+    for (const [id, { steps }] of this.#series ?? []) {
+      const last = steps.at(-1);
+      if (last !== undefined) this.#ends.set(id, last + 1);
+    }
   }
 }
 

@@ -1,23 +1,21 @@
 import { StepScope, StepValue } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient } from '../../../src/client/web/index.ts';
+import { FINE_POINTS } from './growing_values.ts';
 import type { Series } from './series.ts';
 import { type PlottedValue, partsOf } from './value.ts';
-
-/** Points of a trajectory: four of each stretch, more than a screen has pixels. */
-export const SERIES_POINTS = 2000;
 
 /** What to plot: all trajectories of a tree or some, and all their own steps or those of a range. */
 export type Plotted = ({ readonly treeId: string } | { readonly trajectoryIds: string[] }) & {
   readonly from?: number | undefined;
   readonly to?: number | undefined;
-  /** Points of each trajectory at most. Default: as many as a plot needs. */
+  /** Points of each trajectory at most. */
   readonly points?: number;
 };
 
 /** Reads a value of the own steps of each trajectory. */
 export async function readValues(
   { trajectories }: Pick<AnabranchClient, 'trajectories'>,
-  { from, to, points = SERIES_POINTS, ...source }: Plotted,
+  { from, to, points = FINE_POINTS, ...source }: Plotted,
   value: PlottedValue,
   signal: AbortSignal,
 ): Promise<ReadonlyMap<string, Series>> {

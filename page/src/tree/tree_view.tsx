@@ -9,7 +9,7 @@ import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
 import { StepView } from '../step/step_view.tsx';
 import { BranchPlot } from './branch_plot.tsx';
-import { GrowingValues } from './growing_values.ts';
+import { COARSE_POINTS, GrowingValues } from './growing_values.ts';
 import { IcicleChart } from './icicle_chart.tsx';
 import { itemOf } from './item.ts';
 import type { Range } from './plot_drawing.ts';
@@ -25,7 +25,8 @@ import { ValueChooser } from './value_chooser.tsx';
 /** A tree of trajectories: the branching plot and the rows on one step axis, and beside them the selected step. */
 export function TreeView({ id }: { readonly id: string }) {
   const tree = useWatched(`tree ${id}`, (events) => watchTree(id, events));
-  const { api } = usePage();
+  const { api, address } = usePage();
+  const begun = useMemo(() => beginValues(api, id, plottedIn(address.query)), [id]);
   const runId = tree.value?.find(({ trajectory }) => trajectory?.runId)?.trajectory?.runId ?? '';
   const runs = useLoaded(`runs ${runId} ${tree.value?.length}`, (signal) => readRunTree(api, runId, signal));
   const items = useMemo(
@@ -42,7 +43,7 @@ export function TreeView({ id }: { readonly id: string }) {
   return (
     <>
       {tree.error !== undefined && <p class="problem">{tree.error}</p>}
-      <LoadedTree id={id} items={items} stale={tree.stale} />
+      <LoadedTree id={id} items={items} stale={tree.stale} begun={begun} />
     </>
   );
 }
@@ -66,9 +67,10 @@ interface LoadedTreeProps {
   readonly id: string;
   readonly items: readonly Item[];
   readonly stale: boolean;
+  readonly begun: BegunValues;
 }
 
-function LoadedTree({ id, items, stale }: LoadedTreeProps) {
+function LoadedTree({ id, items, stale, begun }: LoadedTreeProps) {
   const { address, set } = usePage();
   const { query } = address;
   const byId = useMemo(() => new Map(items.map((item) => [item.id, item])), [items]);
@@ -81,10 +83,9 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
   const rows = useMemo(() => rowsOf(items, { order, closed, find }), [items, order, closed, find]);
   const scale = useMemo(() => gainScale(items), [items]);
   const last = useMemo(() => items.reduce((most, item) => Math.max(most, item.end - 1), 1), [items]);
-  const range: Range = { from: stepOf(query.get('from')) ?? 0, to: stepOf(query.get('to')) ?? last };
-  const wanted = query.get('value') ?? SUM;
-  const value = isPlotted(wanted) ? wanted : SUM;
-  const values = useValues(items, value, { from: stepOf(query.get('from')), to: stepOf(query.get('to')) });
+  const { value, ...wanted } = plottedIn(query);
+  const range: Range = { from: wanted.from ?? 0, to: wanted.to ?? last };
+  const values = useValues(items, value, wanted, begun);
 
   const select = (at: string, wanted?: number) => {
     const item = byId.get(at);
@@ -235,17 +236,66 @@ function Legend() {
 
 const NO_SERIES: ReadonlyMap<string, Series> = new Map();
 
-function useValues(items: readonly Item[], value: PlottedValue, range: Pick<Plotted, 'from' | 'to'>) {
+/** What the plot shows, as the address says. */
+interface Shown extends Pick<Plotted, 'from' | 'to'> {
+  readonly value: PlottedValue;
+}
+
+function plottedIn(query: URLSearchParams): Shown {
+  const wanted = query.get('value') ?? SUM;
+  return {
+    value: isPlotted(wanted) ? wanted : SUM,
+    from: stepOf(query.get('from')),
+    to: stepOf(query.get('to')),
+  };
+}
+
+const keyOf = ({ value, from, to }: Shown) => `${value} ${from} ${to}`;
+
+/** Values that are read while the tree itself is. */
+interface BegunValues {
+  readonly key: string;
+  readonly series: Promise<ReadonlyMap<string, Series> | undefined>;
+}
+
+/** A failure shows when the values are read again. */
+function beginValues(api: Api, treeId: string, shown: Shown): BegunValues {
+  const { value, ...range } = shown;
+  const read = readValues(api, { treeId, ...range, points: COARSE_POINTS }, value, new AbortController().signal);
+  return { key: keyOf(shown), series: read.catch(() => undefined) };
+}
+
+function useValues(
+  items: readonly Item[],
+  value: PlottedValue,
+  range: Pick<Plotted, 'from' | 'to'>,
+  begun: BegunValues,
+) {
   const { api } = usePage();
   const treeId = rootOf(items)?.id ?? '';
-  const version = `${items.length} ${items.reduce((sum, item) => sum + item.end, 0)}`;
-  const key = `values ${treeId} ${value} ${range.from} ${range.to}`;
-  const growing = useMemo(() => new GrowingValues(), [key]);
+  const key = keyOf({ value, ...range });
+  const growing = useMemo(() => new GrowingValues(key === begun.key ? begun.series : undefined), [key]);
+  // What is drawn from coarse values is drawn again from fine ones.
+  const [fineKey, setFineKey] = useState<string>();
+  const isFine = fineKey === key;
+  const version = `${items.length} ${items.reduce((sum, item) => sum + item.end, 0)} ${isFine}`;
   const read = useLatest(key, version, (signal) =>
-    growing.read(items, range, (ids, part) =>
-      readValues(api, { ...(ids === undefined ? { treeId } : { trajectoryIds: [...ids] }), ...part }, value, signal),
+    growing.read(
+      items,
+      range,
+      (ids, part, points) =>
+        readValues(
+          api,
+          { ...(ids === undefined ? { treeId } : { trajectoryIds: [...ids] }), ...part, points },
+          value,
+          signal,
+        ),
+      isFine,
     ),
   );
+  useEffect(() => {
+    if (read.value !== undefined && !read.isOld) setFineKey(key);
+  }, [read.value, read.isOld]);
   const offered = useLoaded(`offered ${treeId} ${(rootOf(items)?.end ?? 0) > 1}`, (signal) =>
     offeredBy(api, items, signal),
   );
