@@ -14,6 +14,8 @@ import { referenceText } from './reference/text.ts';
 const ROOT = path.resolve(import.meta.dirname, '..');
 const TO = path.join(ROOT, 'dist/page');
 
+// Also in tests, which have another environment: they must see the page that people see.
+process.env.NODE_ENV = 'production';
 const vite = await import('vite').catch(() => undefined);
 if (vite === undefined) {
   process.stdout.write('The page is not built: Vite is not installed.\n');
@@ -23,12 +25,27 @@ if (vite === undefined) {
   // Only their names change from build to build. Compiled sources of the page may lie beside them.
   await rm(path.join(TO, 'assets'), { recursive: true, force: true });
   let total = 0;
-  for (const file of output) total += await pack(file.fileName, file.type === 'chunk' ? file.code : file.source);
-  const style = output.find(({ fileName }) => /^assets\/index-.*\.css$/.test(fileName))?.fileName;
+  for (const file of output) total += await pack(file.fileName, contentOf(file, output));
+  const style = output.find(({ fileName }) => /^assets\/style-.*\.css$/.test(fileName))?.fileName;
   await pack('file/index.html', await filePage(vite.build));
   await packReference(style === undefined ? [] : [style]);
   const seconds = ((performance.now() - began) / 1000).toFixed(1);
   process.stdout.write(`The page: ${output.length} files, ${Math.ceil(total / 1024)} KiB gzipped, ${seconds} s\n`);
+}
+
+type Output = Awaited<ReturnType<typeof bundle>>['output'];
+
+/** Returns the content of a built file. The document begins with the first script, which Vite does not know as a part of it. */
+function contentOf(file: Output[number], output: Output): string | Uint8Array {
+  if (file.type === 'chunk') return file.code;
+  if (file.fileName !== 'index.html') return file.source;
+  const early = output.find((each) => each.type === 'chunk' && each.isEntry && each.name === 'early');
+  if (early === undefined) throw new Error('Vite returned no first script');
+  const html = String(file.source);
+  return html.replace(
+    '<script ',
+    `<script type="module" async crossorigin src="/${early.fileName}"></script>\n    <script `,
+  );
 }
 
 /** Writes a file in its compressed form. Returns the number of bytes. */
@@ -94,12 +111,16 @@ async function bundle(build: Build, input: string) {
     build: {
       target: 'es2023',
       write: false,
-      modulePreload: { polyfill: false },
+      // The scripts are few, and know no others that they must load first.
+      modulePreload: false,
       assetsInlineLimit: 0,
-      // The page in a file is one script and one style.
-      cssCodeSplit: input === 'index.html',
+      // Each further file costs more time than its bytes. The page in a file is one script and one style.
+      cssCodeSplit: false,
       rolldownOptions: {
-        input: { index: path.join(import.meta.dirname, input) },
+        input: {
+          index: path.join(import.meta.dirname, input),
+          ...(input === 'index.html' ? { early: path.join(import.meta.dirname, 'src/early.ts') } : {}),
+        },
         output: input === 'index.html' ? {} : { codeSplitting: false },
       },
     },
