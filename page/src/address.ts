@@ -6,6 +6,9 @@ export interface Address {
   readonly query: URLSearchParams;
 }
 
+/** Rows of a list. */
+export const LISTED = 200;
+
 const ROUTES: readonly (readonly [RegExp, Address['view']])[] = [
   [/^\/(?:runs\/?)?$/, 'home'],
   [/^\/trees\/?$/, 'home'],

@@ -13,6 +13,7 @@ import type { DiffStatesResponse } from '../../gen/es/anabranch/v1/state_service
 import { type Step, type Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepScope, TrajectoryService, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { connectClient, type RunPicture, readTrajectories, reasonOf, watchRun } from '../../src/client/web/index.ts';
+import { LISTED } from './address.ts';
 import type { Api } from './client.ts';
 import type { RunFilter } from './home/filter.ts';
 import type { MetricRead } from './run/metric_book.ts';
@@ -23,9 +24,6 @@ import { type WatchEvents, watch } from './watch/watch.ts';
 /** Calls that views share. Calls of one view are in its folder. */
 
 export type { Api } from './client.ts';
-
-/** Rows of a list. */
-const LISTED = 200;
 
 /** Creates the client of the server that the page was loaded from. */
 export function connectHere(): Api {

@@ -1,11 +1,11 @@
-import type { ComponentType } from 'preact';
 import { useLayoutEffect } from 'preact/hooks';
-import { type Address, addressOf } from './address.ts';
+import { addressOf } from './address.ts';
 import type { Api } from './api.ts';
 import { type Context, ContextProvider, useAddress, useLoaded } from './context.ts';
 import { HomeView } from './home/home_view.tsx';
 import { KeyList, useKeyList } from './key_list.tsx';
 import { usePageKeys } from './keys.ts';
+import { LATER, type ViewOfId } from './later.ts';
 import { scopeOf } from './search/scope.ts';
 import { SearchView } from './search/search_view.tsx';
 
@@ -46,17 +46,6 @@ export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: b
     </ContextProvider>
   );
 }
-
-type ViewOfId = ComponentType<{ readonly id: string }>;
-
-/** Views that are loaded when they are shown. The search is not: letters that follow `/` must find its field. */
-const LATER: Readonly<Partial<Record<Address['view'], () => Promise<ViewOfId>>>> = {
-  compare: async () => (await import('./compare/compare_view.tsx')).CompareView,
-  group: async () => (await import('./rollout/group_view.tsx')).GroupView,
-  rollout: async () => (await import('./rollout/rollout_view.tsx')).RolloutView,
-  run: async () => (await import('./run/run_view.tsx')).RunView,
-  tree: async () => (await import('./tree/tree_view.tsx')).TreeView,
-};
 
 function View({ address: { view, id } }: Pick<Context, 'address'>) {
   const load = LATER[view];

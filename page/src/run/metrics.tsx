@@ -1,5 +1,5 @@
 import type { ComponentChildren } from 'preact';
-import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Run } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { stepOf } from '../address.ts';
 import { type Api, readMetrics, watchSeries } from '../api.ts';
@@ -142,7 +142,7 @@ function useMetricBook(runIds: readonly string[], { from, to }: StepRange) {
     made.current = key;
     book.current = newBook();
   }
-  useEffect(() => {
+  useLayoutEffect(() => {
     const current = book.current;
     if (!isVisible || current === undefined) return;
     const stop = new AbortController();
@@ -193,7 +193,7 @@ interface WhenVisibleProps {
 function WhenVisible({ onVisible, again, children }: WhenVisibleProps) {
   const place = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (place.current === null) return;
     const observer = new IntersectionObserver(
       (entries) => {

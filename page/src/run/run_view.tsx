@@ -23,15 +23,23 @@ export function RunView({ id }: { readonly id: string }) {
   const { api } = usePage();
   const watched = useWatched(`run ${id}`, (events) => watchRunHere(api, id, events));
   const { value: picture, error, stale } = watched;
-  if (picture === undefined)
-    return error === undefined ? <p class="loading">Loading the run …</p> : <p class="problem">{error}</p>;
+  if (picture === undefined && error !== undefined) return <p class="problem">{error}</p>;
+  // The metrics are watched from the start, by the call that watches the run.
   return (
     <div class="run">
-      <RunHeader picture={picture} stale={stale} error={error} />
+      {picture === undefined ? (
+        <p class="loading">Loading the run …</p>
+      ) : (
+        <RunHeader picture={picture} stale={stale} error={error} />
+      )}
       <Metrics runId={id} />
-      <Groups picture={picture} />
-      <Timeline picture={picture} />
-      <Config picture={picture} />
+      {picture !== undefined && (
+        <>
+          <Groups picture={picture} />
+          <Timeline picture={picture} />
+          <Config picture={picture} />
+        </>
+      )}
     </div>
   );
 }

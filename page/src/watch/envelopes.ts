@@ -1,3 +1,5 @@
+import { joined } from './wire.ts';
+
 /** Messages of a stream of Connect: a byte of flags, four bytes of length, and as many bytes. */
 
 export interface StreamError {
@@ -34,7 +36,7 @@ export async function* envelopesOf(body: ReadableStream<Uint8Array>): AsyncGener
     pieces.push(value);
     size += value.length;
     if (size < wanted) continue;
-    let bytes = joined(pieces, size);
+    let bytes: Uint8Array = pieces.length === 1 ? value : joined(pieces);
     wanted = wantedOf(bytes);
     while (bytes.length >= wanted) {
       yield { flags: bytes[0] ?? 0, data: bytes.slice(HEAD, wanted) };
@@ -51,17 +53,6 @@ export async function* envelopesOf(body: ReadableStream<Uint8Array>): AsyncGener
 function wantedOf(bytes: Uint8Array): number {
   if (bytes.length < HEAD) return HEAD;
   return HEAD + new DataView(bytes.buffer, bytes.byteOffset).getUint32(1);
-}
-
-function joined(pieces: readonly Uint8Array[], size: number): Uint8Array {
-  if (pieces.length === 1) return pieces[0] ?? new Uint8Array();
-  const bytes = new Uint8Array(size);
-  let at = 0;
-  for (const piece of pieces) {
-    bytes.set(piece, at);
-    at += piece.length;
-  }
-  return bytes;
 }
 
 /** Returns how a stream has ended, or undefined if the message is not its last. */

@@ -1,5 +1,5 @@
-import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { endOf, envelope, envelopesOf, type StreamError } from './envelopes.ts';
+import { bytesField, fieldsOf, joined } from './wire.ts';
 
 /** An event that the subscribers of a watch receive. */
 export type WatchEvent =
@@ -27,7 +27,7 @@ interface Subscriber {
 
 const PATH = '/anabranch.v1.ServerService/Watch';
 /** Subscribers that come at about the same time share one call. */
-const GATHER_MS = 10;
+const GATHER_MS = 3;
 const [FIRST_WAIT_MS, LONGEST_WAIT_MS] = [250, 5_000];
 /** The server sends something at least every 15 seconds. */
 const SILENCE_MS = 45_000;
@@ -101,12 +101,11 @@ export class WatchStream implements WatchSource {
 
   /** Passes messages on until the call ends. Returns its error. */
   async #receive(call: AbortController, groups: readonly (readonly Subscriber[])[]): Promise<StreamError | undefined> {
-    const writer = new BinaryWriter();
-    for (const [first] of groups) if (first !== undefined) writer.tag(1, WireType.LengthDelimited).bytes(first.call);
+    const calls = groups.flatMap(([first]) => (first === undefined ? [] : [bytesField(1, first.call)]));
     const response = await fetch(this.#origin + PATH, {
       method: 'POST',
       headers: { 'content-type': 'application/connect+proto', 'connect-protocol-version': '1' },
-      body: envelope(writer.finish()),
+      body: envelope(joined(calls)),
       signal: call.signal,
     });
     if (!response.ok || response.body === null) {
@@ -140,15 +139,12 @@ export class WatchStream implements WatchSource {
 
   /** Reads a WatchResponse. */
   #pass(data: Uint8Array, groups: readonly (readonly Subscriber[])[]): void {
-    const reader = new BinaryReader(data);
     let index = 0;
     let event: WatchEvent = { kind: 'message', bytes: new Uint8Array() };
-    while (reader.pos < reader.len) {
-      const [field, type] = reader.tag();
-      if (field === 1) index = reader.int32();
-      else if (field === 2) event = { kind: 'message', bytes: reader.bytes() };
-      else if (field === 3) event = { kind: 'failed', bytes: reader.bytes() };
-      else reader.skip(type, field);
+    for (const { number, value, bytes } of fieldsOf(data)) {
+      if (number === 1) index = value;
+      else if (number === 2) event = { kind: 'message', bytes };
+      else if (number === 3) event = { kind: 'failed', bytes };
     }
     for (const each of groups[index] ?? []) this.#tell(each, event);
   }

@@ -20,6 +20,11 @@ export interface WatchEvents {
 
 let source: WatchSource | undefined;
 
+/** Uses a source in which watches may have begun already. */
+export function watchThrough(begun: WatchSource): void {
+  source = begun;
+}
+
 /**
  * Watches until the signal is aborted, with all other watches of the browser in one stream. Yields `begin` before each
  * snapshot: first, after a reconnect, and whenever another watch begins. Throws errors that a repetition cannot mend.
