@@ -113,12 +113,12 @@ class Batches:
     def _take(self, shares: list[tuple[Outbox, Share]], response: bytes | Failure) -> None:
         from anabranch.v1.trajectory_service_pb2 import AppendBatchResponse
 
+        self._unanswered -= 1
         results: Sequence[AppendResult | Failure]
         if isinstance(response, Failure):
             results = [response] * len(shares)
         else:
             results = AppendBatchResponse.FromString(response).results
-        self._unanswered -= 1
         for (box, share), result in zip(shares, results, strict=True):
             box.shared(share, result)
         if self._unanswered == 0:
