@@ -49,15 +49,21 @@ export interface DecodedRead extends Omit<StepsRead, 'part' | 'firstStepNumber'>
   readonly steps: readonly StoredStep[];
 }
 
+export function createTestApp(
+  { engine, store: own }: Pick<OnStore, 'engine' | 'store'>,
+  settings: Partial<AppSettings> = {},
+  store: Store = own,
+): App {
+  const commitLanes = engine === 'sqlite' ? 1 : 2;
+  const ids = { uuid: v7, uid: randomUUID };
+  return createApp({ store, ids, logger, settings: { ...TEST_SETTINGS, commitLanes, ...settings } });
+}
+
 /** Runs the same tests on both engines: the use cases with a real store. */
 export function describeApp(subject: string, define: (on: OnApp) => void): void {
   describeStore(subject, (on) => {
     let app: App;
-    const newApp = (settings: Partial<AppSettings> = {}, store: Store = on.store): App => {
-      const commitLanes = on.engine === 'sqlite' ? 1 : 2;
-      const ids = { uuid: v7, uid: randomUUID };
-      return createApp({ store, ids, logger, settings: { ...TEST_SETTINGS, commitLanes, ...settings } });
-    };
+    const newApp = (settings: Partial<AppSettings> = {}, store: Store = on.store) => createTestApp(on, settings, store);
     beforeAll(() => {
       app = newApp();
     });

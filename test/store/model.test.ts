@@ -1,15 +1,19 @@
 import { randomUUID } from 'node:crypto';
 import process from 'node:process';
 import fc from 'fast-check';
-import { expect, it } from 'vitest';
+import { afterAll, beforeAll, expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { sharedSteps } from '../../src/domain/lineage.ts';
 import type { RetentionPart, RetentionPolicy } from '../../src/domain/retention.ts';
 import { isKept, type NewState } from '../../src/domain/step.ts';
+import { compareTrajectories } from '../../src/service/trajectory/comparison.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { OnBranches } from '../../src/store/contract/trajectory.ts';
+import type { App } from '../../src/stream/app.ts';
+import { createTestApp } from '../service/on_app.ts';
 import { smallRef, stateRef, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
+import { LiveFollower } from './live_follower.ts';
 import {
   isFound,
   NAMES,
@@ -47,6 +51,7 @@ type Operation =
   | { readonly kind: 'retire'; readonly rules: TreeRules }
   | { readonly kind: 'collect' }
   | { readonly kind: 'follow'; readonly at: number }
+  | { readonly kind: 'watch'; readonly at: number }
   | { readonly kind: 'replay'; readonly at: number; readonly from: number }
   | { readonly kind: 'branch'; readonly at: number; readonly step: number }
   | { readonly kind: 'seal'; readonly at: number }
@@ -114,6 +119,7 @@ const operation: fc.Arbitrary<Operation> = fc.oneof(
   },
   { weight: 2, arbitrary: fc.constant({ kind: 'collect' as const }) },
   { weight: 2, arbitrary: fc.record({ kind: fc.constant('follow' as const), at }) },
+  { weight: 2, arbitrary: fc.record({ kind: fc.constant('watch' as const), at }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('replay' as const), at, from: fc.nat(20) }) },
   { weight: 8, arbitrary: fc.record({ kind: fc.constant('branch' as const), at, step: fc.nat(20) }) },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('seal' as const), at }) },
@@ -138,16 +144,28 @@ function sumOf(rewards: readonly (number | undefined)[]): number | undefined {
 /** Applies every operation to the store and to the model, and compares the results. */
 class Twin {
   readonly #scene: Scene;
+  readonly #app: App;
   readonly #trees = new NaiveTrees();
+  readonly #followers = new Map<Naive, LiveFollower>();
   #words = 0;
 
   /** Stores that merge while the operations go on. */
   readonly #mergers: readonly Pick<Store, 'mergeSteps'>[];
   readonly #merging: Promise<unknown>[] = [];
 
-  constructor(scene: Scene, mergers: readonly Pick<Store, 'mergeSteps'>[] = []) {
-    this.#scene = scene;
+  constructor(app: App, mergers: readonly Pick<Store, 'mergeSteps'>[] = []) {
+    this.#app = app;
+    this.#scene = new Scene(app.store);
     this.#mergers = mergers;
+  }
+
+  get namespace(): string {
+    return this.#scene.namespace;
+  }
+
+  /** Ends the followers, which must not outlive the trajectories of the next case. */
+  async stop(): Promise<void> {
+    for (const follower of this.#followers.values()) await follower.stop();
   }
 
   async do(operation: Operation): Promise<void> {
@@ -167,6 +185,7 @@ class Twin {
     else if (kind === 'attach') await this.#attach(target, operation);
     else if (kind === 'tag') await this.#tag(target, operation.step);
     else if (kind === 'follow') await this.#follow(target);
+    else if (kind === 'watch') await this.#watch(target);
     else if (kind === 'delete') await this.#delete(target, operation.mode);
     else await this.#read(target, operation.from, operation.to);
   }
@@ -192,6 +211,7 @@ class Twin {
       await this.#compareStates(naive);
       await this.#follow(naive);
     }
+    await this.#compareFollowers();
     for (const removed of all.filter(({ hidden }) => hidden)) expect(await scene.isThere(removed.row.id)).toBe(false);
     await this.#compareTrees();
     const own = all.map((naive) => this.#trees.ownEnd(naive) - (naive.branchPoint + 1));
@@ -368,6 +388,54 @@ class Twin {
     const differ = naive.owners.findIndex((owner, i) => owner !== other.owners[i]);
     const shared = sharedSteps(lineage, await this.#scene.lineage(other.row));
     expect(Number(shared)).toBe(differ === -1 ? naive.words.length : differ);
+    await this.#compareSteps(naive, other, { from, to });
+  }
+
+  /** RD5: compares two trajectories, as two lists are compared. */
+  async #compareSteps(one: Naive, other: Naive, { from, to }: { readonly from: number; readonly to: number }) {
+    const [a, b] = [await this.#scene.get(one.row.id), await this.#scene.get(other.row.id)];
+    const range = { startStepNumber: BigInt(from), endStepNumber: BigInt(to) };
+    const found = await compareTrajectories(this.#app, this.#scene.caller, a, b, range);
+    const common = Math.min(one.words.length, other.words.length);
+    const differing = one.words.findIndex((word, i) => i < common && word !== other.words[i]);
+    const isLonger = one.words.length !== other.words.length;
+    const first = differing === -1 ? (isLonger ? common : undefined) : differing;
+    expect(found.firstDifference?.stepNumber).toBe(first === undefined ? undefined : BigInt(first));
+    expect([found.firstDifference?.valueJson ?? '', found.firstDifference?.otherValueJson ?? '']).toEqual(
+      differing === -1 ? ['', ''] : [one, other].map(({ words }) => JSON.stringify(words[differing])),
+    );
+    expect([found.nextStepNumber, found.otherNextStepNumber]).toEqual(
+      [one, other].map(({ words }) => BigInt(words.length)),
+    );
+    expect([found.rewardSum, found.otherRewardSum]).toEqual([one, other].map(({ rewards }) => sumOf(rewards) ?? 0));
+    const numbers = Array.from({ length: Math.max(one.words.length, other.words.length) }, (_, i) => i);
+    expect(found.rewards.map((pair) => [Number(pair.stepNumber), pair.reward, pair.otherReward])).toEqual(
+      numbers.slice(from, to).map((i) => [i, one.rewards[i], other.rewards[i]]),
+    );
+  }
+
+  /** Begins to follow a trajectory live, unless it is followed already. */
+  async #watch(naive: Naive): Promise<void> {
+    if (this.#followers.has(naive) || naive.words.length === 0) return;
+    const follower = new LiveFollower(this.#app, this.#scene.caller, naive.row.id);
+    this.#followers.set(naive, follower);
+    await follower.until(naive.words.length);
+  }
+
+  /** RD2: followers have read all steps of what is left, and a beginning of what was deleted. */
+  async #compareFollowers(): Promise<void> {
+    const living = new Set(this.#trees.living);
+    for (const [naive, follower] of this.#followers) {
+      if (living.has(naive)) {
+        await follower.until(naive.words.length);
+        if (naive.sealed) expect(await follower.end).toBe('sealed');
+        expect(follower.words).toEqual(naive.words);
+      } else {
+        // A deletion may come before the seal was read.
+        expect(await follower.end).toBeOneOf(naive.sealed ? ['sealed', 'TRAJECTORY_DELETED'] : ['TRAJECTORY_DELETED']);
+        expect(follower.words).toEqual(naive.words.slice(0, follower.words.length));
+      }
+    }
   }
 
   /** Reads on where it stopped before, as a follower does, in pages of two steps. */
@@ -466,23 +534,35 @@ function stateTexts(states: NaiveStates): string[] {
 }
 
 describeStore('the store compared with a naive list-copy model', (on) => {
+  let app: App;
+
+  beforeAll(() => {
+    app = createTestApp(on);
+  });
+
+  afterAll(() => app.close());
+
   it(
-    'O1, O2, B1, B2, W2, S8, S13, S14: random appends, attaches, nested branches, merges, seals, tags, deletes and policies give the same result',
+    'O1, O2, B1, B2, W2, RD2, RD5, S8, S13, S14: random appends, attaches, nested branches, merges, seals, tags, deletes, policies, comparisons and live followers give the same result',
     async () => {
       await fc.assert(
         fc.asyncProperty(fc.array(operation, { minLength: 20, maxLength: 50, size: 'max' }), async (operations) => {
-          const scene = new Scene(on.store);
-          const twin = new Twin(scene);
-          await twin.do({ kind: 'create', words: 3 });
-          for (const each of operations) await twin.do(each);
-          await twin.compare();
-          expect(await countRows(on.sql, scene.namespace)).toMatchObject(twin.rows);
-          checkChains(await storedStates(on.sql, scene.namespace));
-          await twin.mergeAll();
-          await twin.compare();
-          await expectVerified(on.store);
-          await twin.deleteAll();
-          expect(Object.values(await countRows(on.sql, scene.namespace)).every((n) => n === 0)).toBe(true);
+          const twin = new Twin(app);
+          const { namespace } = twin;
+          try {
+            await twin.do({ kind: 'create', words: 3 });
+            for (const each of operations) await twin.do(each);
+            await twin.compare();
+            expect(await countRows(on.sql, namespace)).toMatchObject(twin.rows);
+            checkChains(await storedStates(on.sql, namespace));
+            await twin.mergeAll();
+            await twin.compare();
+            await expectVerified(on.store);
+            await twin.deleteAll();
+            expect(Object.values(await countRows(on.sql, namespace)).every((n) => n === 0)).toBe(true);
+          } finally {
+            await twin.stop();
+          }
         }),
         { numRuns: RUNS },
       );
@@ -497,10 +577,14 @@ describeStore('the store compared with a naive list-copy model', (on) => {
       const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
       await fc.assert(
         fc.asyncProperty(fc.array(operation, { minLength: 20, maxLength: 50, size: 'max' }), async (operations) => {
-          const twin = new Twin(new Scene(on.store), [on.store, other]);
-          await twin.do({ kind: 'create', words: 3 });
-          for (const each of operations) await twin.do(each);
-          await twin.compare();
+          const twin = new Twin(app, [on.store, other]);
+          try {
+            await twin.do({ kind: 'create', words: 3 });
+            for (const each of operations) await twin.do(each);
+            await twin.compare();
+          } finally {
+            await twin.stop();
+          }
         }),
         { numRuns: RUNS },
       );
