@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 import uuid
@@ -116,6 +117,28 @@ def test_groups_of_a_stage_bring_their_small_states(server: Server, front: Front
         for number, played in enumerate(group.rollouts):
             assert np.array_equal(played.episode.observations, np.stack([expected + number, expected]))
         assert [name for name in front.methods if name != "ReadRollouts"] == ["ReadStatesByDigest"] * calls
+
+
+def test_rollouts_of_a_run_are_read_lazily_by_one_stream(server: Server, front: Front, client: Client) -> None:
+    run = ab.connect(server.address).run(f"run {uuid.uuid4()}", config={})
+    for number in range(2):
+        stage = run.stage("train_step", number)
+        stage.start()
+        for rollout in range(3):
+            with stage.rollout(0, rollout) as played:
+                played.reset(observation=10 * number + rollout)
+    read = client.run(run.name)
+    front.methods.clear()
+    everything, first = read.rollouts(), read.rollouts(stage=0)
+    missing = read.rollouts(stage=7)
+    assert front.methods == []
+    assert sorted(episode.observations[0] for episode in everything) == [0, 1, 2, 10, 11, 12]
+    assert front.methods == ["ListRollouts", "ReadTrajectories"]
+    assert sorted(episode.observations[0] for episode in pickle.loads(pickle.dumps(first))) == [0, 1, 2]
+    parts = [[episode.id for episode in everything.shard(index, 2)] for index in range(2)]
+    assert sorted(parts[0] + parts[1]) == sorted(episode.id for episode in everything)
+    with pytest.raises(ab.errors.StageNotFound):
+        next(iter(missing))
 
 
 #: What torch offers to a dataset, with the worker and the rank of this process in the environment.

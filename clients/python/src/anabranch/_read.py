@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from anabranch._outage import received, resumed, retried
+from anabranch._outage import call, received, resumed, retried
 
 if TYPE_CHECKING:
     from anabranch._connection import Connection
@@ -32,10 +32,23 @@ _WINDOW_BYTES = 16 * 1024 * 1024
 
 
 @dataclasses.dataclass(frozen=True)
+class OfRollouts:
+    """Selects the trajectories of rollouts, of their last attempts."""
+
+    run: str
+    task: str = ""
+    success: bool | None = None
+    #: Kind and number of a stage of the run. Default: all stages.
+    stage: tuple[str, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Selection:
     """Which trajectories to read. A trajectory must match all filters that are set."""
 
     ids: tuple[str, ...] | None = None
+    #: Replaces all filters below but `shard`.
+    rollouts: OfRollouts | None = None
     task: str = ""
     run: str = ""
     experiment: str = ""
@@ -98,16 +111,44 @@ def read_trajectories(connection: Connection, selection: Selection) -> Iterator[
     for name in ("name", "step_labels", "shard"):
         if request.HasField(name) if name == "shard" else getattr(request, name):
             require(connection, "read_trajectories_filters", f"`{name}` in ReadTrajectories")
-    if selection.ids is None:
+    if selection.ids is not None:
+        pages: Iterable[Sequence[str]]
+        pages = (selection.ids[start : start + _IDS] for start in range(0, len(selection.ids), _IDS))
+    elif selection.rollouts is not None:
+        pages = _pages_of(connection, selection.rollouts)
+    else:
         yield from _stream(connection, request)
         return
-    for start in range(0, len(selection.ids), _IDS):
+    for page in pages:
         own = _request_of(selection)
-        own.trajectory_ids.extend(selection.ids[start : start + _IDS])
+        own.trajectory_ids.extend(page)
         if len(own.trajectory_ids) > 1:
             require(connection, "read_trajectories_filters", "the order REQUESTED in ReadTrajectories")
             own.order, own.descending = TRAJECTORY_ORDER_REQUESTED, False
         yield from _stream(connection, own)
+
+
+def _pages_of(connection: Connection, rollouts: OfRollouts) -> Iterator[list[str]]:
+    """Yields the ids of the trajectories of rollouts, page by page. Raises StageNotFound."""
+    from anabranch.v1.rollout_service_pb2 import ListRolloutsRequest
+    from anabranch.v1.run_pb2 import StageKind
+    from anabranch.v1.run_service_pb2 import GetStageRequest
+
+    request = ListRolloutsRequest(page_size=_IDS, task_id=rollouts.task, success=rollouts.success)
+    if rollouts.stage is None:
+        request.run_id = rollouts.run
+    else:
+        kind, number = rollouts.stage
+        of = GetStageRequest(run_id=rollouts.run, kind=StageKind.Value(f"STAGE_KIND_{kind.upper()}"), number=number)
+        request.stage_id = call(connection, lambda stubs: stubs.runs.GetStage(of, timeout=60)).stage.id
+    while True:
+        page = call(connection, lambda stubs: stubs.rollouts.ListRollouts(request, timeout=60))
+        ids = [rollout.trajectory_id for rollout in page.rollouts if rollout.trajectory_id]
+        if ids:
+            yield ids
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
 
 
 def read_steps(

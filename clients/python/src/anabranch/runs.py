@@ -122,22 +122,13 @@ class Run:
     def rollouts(
         self, *, stage: int | None = None, kind: Kind = "train_step", success: bool | None = None, task: str = ""
     ) -> Episodes:
-        """Returns the trajectories of the rollouts that match, of their last attempts. `stage` is a number."""
+        """Selects the trajectories of the rollouts that match, of their last attempts. `stage` is a number. Nothing is read
+        before the iteration, which raises StageNotFound if there is no such stage."""
+        from anabranch._read import OfRollouts
         from anabranch.episodes import Episodes
-        from anabranch.v1.rollout_service_pb2 import ListRolloutsRequest
 
-        request = ListRolloutsRequest(page_size=200, task_id=task, success=success)
-        if stage is None:
-            request.run_id = self.id
-        else:
-            request.stage_id = self._stage_id(kind, stage)
-        ids: list[str] = []
-        while True:
-            page = call(self._connection, lambda stubs: stubs.rollouts.ListRollouts(request, timeout=_SECONDS))
-            ids += [rollout.trajectory_id for rollout in page.rollouts if rollout.trajectory_id]
-            if not page.next_page_token:
-                return Episodes(self._connection, Selection(ids=tuple(ids)))
-            request.page_token = page.next_page_token
+        rollouts = OfRollouts(self.id, task, success, None if stage is None else (kind, stage))
+        return Episodes(self._connection, Selection(rollouts=rollouts))
 
     def log(self, step: int, **metrics: float) -> Receipt:
         """Records a point of each named series of the run at `step`, and returns without waiting for the server.
@@ -211,13 +202,6 @@ class Run:
         except StageNotFound:
             return 0
         return found.stage.number + 1
-
-    def _stage_id(self, kind: Kind, number: int) -> str:
-        from anabranch.v1.run_pb2 import StageKind
-        from anabranch.v1.run_service_pb2 import GetStageRequest
-
-        request = GetStageRequest(run_id=self.id, kind=StageKind.Value(f"STAGE_KIND_{kind.upper()}"), number=number)
-        return call(self._connection, lambda stubs: stubs.runs.GetStage(request, timeout=_SECONDS)).stage.id
 
 
 class Stage:
