@@ -1,6 +1,7 @@
 import { randomInt, randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { TrajectoryOrder } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import {
   type AnabranchClient,
   connectClient,
@@ -10,6 +11,7 @@ import {
   readSteps,
   readTrajectories,
   reasonOf,
+  type TrajectoryReadOptions,
   uploadState,
 } from '../../src/client/index.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
@@ -84,6 +86,28 @@ describe.each(ENGINES)('the client against the real server on %s', (engine) => {
       }
     }
     expect(found).toEqual(ids);
+  });
+
+  it('RD6: selects trajectories by name, labels of steps, part and order of ids', async () => {
+    const taskId = randomUUID();
+    const ids: string[] = [];
+    for (const [name, phase] of [['a', 'reach'] as const, ['a', 'grasp'] as const, ['b', 'reach'] as const]) {
+      ids.push(randomUUID());
+      const create = { trajectory: { taskId, name } };
+      await using writer = await openWriter(client, { trajectoryId: ids.at(-1)!, create });
+      await writer.append({ ...numbered(0), labels: { phase } });
+    }
+    const read = async (options: TrajectoryReadOptions) => {
+      const found: string[] = [];
+      for await (const { trajectory } of readTrajectories(client, { taskId, ...options })) found.push(trajectory.id);
+      return found;
+    };
+    expect(await read({ name: 'a' })).toEqual(ids.slice(0, 2));
+    expect(await read({ stepLabels: { phase: 'reach' } })).toEqual([ids[0], ids[2]]);
+    const backward = ids.toReversed();
+    expect(await read({ trajectoryIds: backward, order: TrajectoryOrder.REQUESTED })).toEqual(backward);
+    const parts = [await read({ shard: { index: 0, count: 2 } }), await read({ shard: { index: 1, count: 2 } })];
+    expect(parts.flat().toSorted()).toEqual(ids.toSorted());
   });
 
   it('R1: acked steps are read back, in order', async () => {
