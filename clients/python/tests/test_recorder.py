@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from conftest import Server, stored_steps
 
 import anabranch as ab
 from anabranch import _sender, _spool, _wire
+from anabranch._retry import Failure
 from anabranch.client import _NAMES
 from anabranch.errors import RunNotFound, SpoolFull, TrajectoryNotFound, TrajectorySealed
-from anabranch.v1.trajectory_service_pb2 import ListTagsRequest
+from anabranch.v1.trajectory_service_pb2 import AppendOpened, AppendStepsResponse, ListTagsRequest
 
 
 def observed(server: Server, trajectory_id: str) -> list[str]:
@@ -118,16 +120,34 @@ def test_a_branch_of_an_empty_trajectory_is_rejected(server: Server) -> None:
     assert [each.id for each in server.listed() if each.parent_id == t.id] == []
 
 
-def test_steps_of_a_server_that_comes_later_arrive(own_server: Server) -> None:
-    t = ab.connect(own_server.address).trajectory()
+def test_steps_of_a_server_that_comes_later_arrive(own_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = ab.connect(own_server.address)
+    own = client.recorder.sender.connections
+    calls: list[str] = []
+    granted: list[AppendOpened] = []
+    open_stream = own.open_stream
+
+    def counted(opening: bytes, report: Callable[[AppendStepsResponse | Failure | None], None]) -> _wire.Stream:
+        def noted(response: AppendStepsResponse | Failure | None) -> None:
+            if isinstance(response, AppendStepsResponse) and response.HasField("opened"):
+                granted.append(response.opened)
+            report(response)
+
+        return open_stream(opening, noted)
+
+    monkeypatch.setattr(own, "open_stream", counted)
+    monkeypatch.setattr(own, "call", lambda method, *rest: calls.append(method))
+    t = client.trajectory()
     t.reset(observation=0)
     for number in range(1, 50):
         t.step(action=1, observation=number)
     with pytest.raises(TimeoutError):
         t.flush(0.2)
     own_server.start()
-    t.flush(30)
+    t.flush(60)
     assert len(stored_steps(own_server, t.id)) == 50
+    # One stream does all, the creation too.
+    assert (len(granted), calls) == (1, [])
 
 
 def test_steps_survive_restarts_of_the_server(own_server: Server) -> None:
