@@ -32,13 +32,21 @@ export async function findPython(version: string): Promise<string | undefined> {
   return undefined;
 }
 
-/** Returns the Python of a venv with these packages, made once. */
-export async function venvOf(python: string, version: string, packages: Packages): Promise<string> {
+/**
+ * Returns the Python of a venv with these packages, made once. `tools` are what the tests need. Test files that run at the
+ * same time need different ones.
+ */
+export async function venvOf(
+  python: string,
+  version: string,
+  packages: Packages,
+  tools: readonly string[] = TOOLS,
+): Promise<string> {
   const pinned = new Map(
     (await readFile(REQUIREMENTS, 'utf8')).split('\n').map((line) => [line.split('==')[0]!, line]),
   );
-  const wanted = [...(packages === 'lowest' ? LOWEST : HIGHEST.map((name) => pinned.get(name)!)), ...TOOLS];
-  const name = `python-sdk-${version}-${packages}`;
+  const wanted = [...(packages === 'lowest' ? LOWEST : HIGHEST.map((name) => pinned.get(name)!)), ...tools];
+  const name = [`python-sdk-${version}-${packages}`, ...(tools === TOOLS ? [] : tools)].join('-');
   const folder = path.join(CACHE, name);
   const own = path.join(folder, 'bin/python');
   await once(name, [python, ...wanted].join('\n'), async () => {
