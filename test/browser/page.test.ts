@@ -269,6 +269,10 @@ describe.each(THEMES)('every view, %s', (theme) => {
     const views = await played;
     const { page, faults } = await openPage(scene.context, theme);
     const found: string[] = [];
+    page.on('request', (request) => {
+      const isOwn = [scene.url, 'blob:'].some((start) => request.url().startsWith(start));
+      if (!isOwn) found.push(`a request to ${request.url()}`);
+    });
     for (const [name, view] of Object.entries(views)) {
       await show(page, scene.url + view);
       await page.waitForSelector(COMPLETE[name] ?? 'h1');
