@@ -70,18 +70,4 @@ describe('the values of a tree that grows', () => {
     await short.read([item('a', 6, 2)], ALL, read, true);
     expect(calls.slice(2)).toEqual(['tree 0..1000000000 coarse']);
   });
-
-  it('that were read before the tree was known are continued, and read again if they could not be read', async () => {
-    const { calls, read } = serverOf({ r: [0, 5], a: [3, 6], empty: [5, 5] });
-    const begun = read(undefined, ALL, COARSE_POINTS);
-    const values = new GrowingValues(begun);
-    const all = [item('r', 5), item('a', 6, 2), item('empty', 5, 4)];
-    await values.read(all, ALL, read, false);
-    expect(calls).toEqual(['tree 0..1000000000 coarse']);
-    const grown = new GrowingValues(begun);
-    await grown.read([item('r', 7), ...all.slice(1)], ALL, read, false);
-    expect(calls.slice(1)).toEqual(['r 5..1000000000 coarse']);
-    await new GrowingValues(Promise.resolve(undefined)).read(all, ALL, read, false);
-    expect(calls.slice(2)).toEqual(['tree 0..1000000000 coarse']);
-  });
 });

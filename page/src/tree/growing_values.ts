@@ -34,13 +34,7 @@ const MOST_POINTS = 8000;
 export class GrowingValues {
   #ends = new Map<string, number>();
   #series: ReadonlyMap<string, Series> | undefined;
-  /** A coarse read that has begun before the tree was known. */
-  #begun: Promise<ReadonlyMap<string, Series> | undefined> | undefined;
   #isFine = false;
-
-  constructor(begun?: Promise<ReadonlyMap<string, Series> | undefined>) {
-    this.#begun = begun;
-  }
 
   async read(
     items: readonly Grown[],
@@ -48,7 +42,6 @@ export class GrowingValues {
     read: ReadValues,
     isFine: boolean,
   ): Promise<ReadonlyMap<string, Series>> {
-    await this.#takeBegun();
     const ends = new Map(items.map(({ id, end }) => [id, end]));
     const endOf = ({ id, branchPoint }: Grown) => this.#ends.get(id) ?? branchPoint + 1;
     const grown = items.filter((item) => item.end > endOf(item));
@@ -70,18 +63,6 @@ export class GrowingValues {
     this.#ends = ends;
     this.#isFine ||= isFine;
     return this.#series;
-  }
-
-  /** Trajectories that have grown since the early read are read from the last step on that it has returned. */
-  async #takeBegun(): Promise<void> {
-    const begun = this.#begun;
-    this.#begun = undefined;
-    this.#series ??= await begun;
-    if (begun === undefined) return;
-    for (const [id, { steps }] of this.#series ?? []) {
-      const last = steps.at(-1);
-      if (last !== undefined) this.#ends.set(id, last + 1);
-    }
   }
 }
 

@@ -9,7 +9,7 @@ import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
 import { StepView } from '../step/step_view.tsx';
 import { BranchPlot } from './branch_plot.tsx';
-import { COARSE_POINTS, GrowingValues } from './growing_values.ts';
+import { GrowingValues } from './growing_values.ts';
 import { IcicleChart } from './icicle_chart.tsx';
 import { itemOf } from './item.ts';
 import type { Range } from './plot_drawing.ts';
@@ -25,8 +25,7 @@ import { ValueChooser } from './value_chooser.tsx';
 /** A tree of trajectories: the branching plot and the rows on one step axis, and beside them the selected step. */
 export function TreeView({ id }: { readonly id: string }) {
   const tree = useWatched(`tree ${id}`, (events) => watchTree(id, events));
-  const { api, address } = usePage();
-  const begun = useMemo(() => beginValues(api, id, plottedIn(address.query)), [id]);
+  const { api } = usePage();
   const runId = tree.value?.find(({ trajectory }) => trajectory?.runId)?.trajectory?.runId ?? '';
   const runs = useLoaded(`runs ${runId} ${tree.value?.length}`, (signal) => readRunTree(api, runId, signal));
   const items = useMemo(
@@ -43,7 +42,7 @@ export function TreeView({ id }: { readonly id: string }) {
   return (
     <>
       {tree.error !== undefined && <p class="problem">{tree.error}</p>}
-      <LoadedTree id={id} items={items} stale={tree.stale} begun={begun} />
+      <LoadedTree id={id} items={items} stale={tree.stale} />
     </>
   );
 }
@@ -67,10 +66,9 @@ interface LoadedTreeProps {
   readonly id: string;
   readonly items: readonly Item[];
   readonly stale: boolean;
-  readonly begun: BegunValues;
 }
 
-function LoadedTree({ id, items, stale, begun }: LoadedTreeProps) {
+function LoadedTree({ id, items, stale }: LoadedTreeProps) {
   const { address, set } = usePage();
   const { query } = address;
   const byId = useMemo(() => new Map(items.map((item) => [item.id, item])), [items]);
@@ -85,7 +83,7 @@ function LoadedTree({ id, items, stale, begun }: LoadedTreeProps) {
   const last = useMemo(() => items.reduce((most, item) => Math.max(most, item.end - 1), 1), [items]);
   const { value, ...wanted } = plottedIn(query);
   const range: Range = { from: wanted.from ?? 0, to: wanted.to ?? last };
-  const values = useValues(items, value, wanted, begun);
+  const values = useValues(items, value, wanted);
 
   const select = (at: string, wanted?: number) => {
     const item = byId.get(at);
@@ -252,29 +250,11 @@ function plottedIn(query: URLSearchParams): Shown {
 
 const keyOf = ({ value, from, to }: Shown) => `${value} ${from} ${to}`;
 
-/** Values that are read while the tree itself is. */
-interface BegunValues {
-  readonly key: string;
-  readonly series: Promise<ReadonlyMap<string, Series> | undefined>;
-}
-
-/** A failure shows when the values are read again. */
-function beginValues(api: Api, treeId: string, shown: Shown): BegunValues {
-  const { value, ...range } = shown;
-  const read = readValues(api, { treeId, ...range, points: COARSE_POINTS }, value, new AbortController().signal);
-  return { key: keyOf(shown), series: read.catch(() => undefined) };
-}
-
-function useValues(
-  items: readonly Item[],
-  value: PlottedValue,
-  range: Pick<Plotted, 'from' | 'to'>,
-  begun: BegunValues,
-) {
+function useValues(items: readonly Item[], value: PlottedValue, range: Pick<Plotted, 'from' | 'to'>) {
   const { api } = usePage();
   const treeId = rootOf(items)?.id ?? '';
   const key = keyOf({ value, ...range });
-  const growing = useMemo(() => new GrowingValues(key === begun.key ? begun.series : undefined), [key]);
+  const growing = useMemo(() => new GrowingValues(), [key]);
   // What is drawn from coarse values is drawn again from fine ones.
   const [fineKey, setFineKey] = useState<string>();
   const isFine = fineKey === key;
