@@ -298,6 +298,41 @@ describeStore('imports', (on) => {
     expect(await scene.isThere(kept.id)).toBe(true);
     await expectVerified(scene.store);
   });
+
+  it('V6: states of a trajectory that is left out stay for later trajectories of the archive', async () => {
+    const scene = new RunScene(on.store);
+    const state = stateOf(3, 5000, [0]);
+    const naming = (number: number) =>
+      makeStep(BigInt(number), { states: number === 10 ? [stateRef(state, 'big')] : [] });
+    const steps = Array.from({ length: 11 }, (_, i) => naming(i));
+    const root = await scene.create();
+    // Transactions of an import store up to 2,048 steps; the deletion is noticed after these.
+    for (let first = 0; first < 8192; first += 1024) {
+      const part = Array.from({ length: 1024 }, (_, i) => naming(first + i));
+      await scene.append(root, part, { states: first === 0 ? [state] : [] });
+    }
+    const later = await scene.create();
+    await scene.append(later, steps);
+    const parts: ArchivePart[] = [];
+    for await (const part of scene.store.exportArchive(scene.namespace, { kind: 'namespace' })) {
+      if (part.kind === 'steps' && part.trajectoryId === root.id && part.firstStepNumber === 2048n)
+        await scene.delete(root, 'CASCADE');
+      parts.push(part);
+    }
+    await scene.delete(later);
+    // Maintenance removes states without references, unless they were renewed within the hours given.
+    async function* collected(): AsyncGenerator<ArchivePart> {
+      for (const part of parts) {
+        yield part;
+        await scene.store.collectStates(1, 10_000);
+      }
+    }
+    expect(await imported(scene.store, scene.namespace, collected())).toMatchObject({
+      ...{ leftOut: [root.id], trajectories: 1n },
+    });
+    expect(await scene.steps(await scene.get(later.id))).toHaveLength(11);
+    await expectVerified(scene.store);
+  });
 });
 
 function attach(scene: RunScene, { id }: Trajectory, name: string, { digest, data }: NewState) {

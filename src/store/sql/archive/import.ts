@@ -208,8 +208,7 @@ class Import {
     if ((trajectory?.id ?? this.#skipped) !== id)
       throw archiveInvalid(`the end of trajectory ${id}`, 'it has not begun');
     if (trajectory === undefined || record.left_out === true) {
-      await this.#states.keep(trajectory?.heldStates ?? []);
-      await trajectory?.discard();
+      await this.#states.keep((await trajectory?.leaveOut()) ?? []);
       this.#progress = { ...this.#progress, leftOut: [...this.#progress.leftOut, id] };
     } else {
       await trajectory.finish(record);

@@ -22,6 +22,7 @@ import { discardImport } from './discarded_imports.ts';
 import { trajectoryDigest, trajectoryRecord } from './export_trajectory.ts';
 import { HeldSteps, type StepsToImport } from './held_steps.ts';
 import { findParent, type ImportedParent, sumsBefore } from './imported_parent.ts';
+import { renewStatesOf } from './left_out.ts';
 import { rowsIn } from './nested_rows.ts';
 import { NOUNS, plainColumns } from './nouns.ts';
 import { RestoredWriter } from './restored_writer.ts';
@@ -202,8 +203,12 @@ export class TrajectoryImport {
     if (this.#isStaged) await discardImport(this.#parts.engine.within(undefined), this.#ref!);
   }
 
-  /** States that arrived and were not stored with steps. */
-  get heldStates(): readonly NewState[] {
+  /** Removes a trajectory that the archive leaves out. Returns the states that arrived and were not stored with steps. */
+  async leaveOut(): Promise<readonly NewState[]> {
+    await this.#writing;
+    const { engine, namespace } = this.#parts;
+    if (this.#isStaged) await renewStatesOf(engine, namespace, this.#ref!, this.#begin, this.#next);
+    await this.discard();
     return this.#held.inline;
   }
 
