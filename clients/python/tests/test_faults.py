@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import random
 import signal
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -20,11 +18,10 @@ from pathlib import Path
 
 import grpc
 import pytest
-from conftest import Server, dose, free_port, stored_steps
+from conftest import Server, dose, stored_steps
 
 import anabranch as ab
 from anabranch._digest import step_digest
-from anabranch.errors import RecorderClosed
 from anabranch.v1.trajectory_pb2 import Step, Trajectory
 from anabranch.v1.trajectory_service_pb2 import (
     GetTagRequest,
@@ -653,62 +650,73 @@ def test_steps_of_a_killed_worker_are_dropped_when_its_lease_is_lost(own_server:
     assert run_spool("list") == ""
 
 
-def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
-    client = ab.connect(server.address)
-    t = client.trajectory()
-    t.reset(observation=0)
-    t.flush(30)
-    strict = ab.connect(server.address, strict=True).trajectory()
-    waiting = ab.connect(f"127.0.0.1:{free_port()}").trajectory()
-    waiting.reset(observation=0)
-    # Threads within gRPC must not break the child.
-    for _ in range(3):
-        threading.Thread(target=lambda: list(t.steps(follow=True)), daemon=True).start()
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            warned: list[str] = []
-            logging.getLogger("anabranch").handlers = [Told(warned)]
-            refused = [t.step(action=1) for _ in range(3)]
-            assert [receipt.number for receipt in refused] == [-1] * 3
-            (warning,) = warned
-            assert f"trajectory {t.id} belongs to another process" in warning
-            # What the parent had sent is durable. What it still sends is not known here.
-            t.flush()
-            for wait in (refused[0].wait, waiting.flush):
-                with pytest.raises(RecorderClosed):
-                    wait()
-            with pytest.raises(RecorderClosed, match="belongs to another process") as raised:
-                strict.step(action=1)
-            assert raised.value.reason == "RECORDER_CLOSED"
-            own = client.trajectory(id="0c000000-0000-4000-8000-000000000001")
-            own.reset(observation=1)
-            own.flush(30)
-            assert [text for text in warned if "belongs to another process" in text] == [warning]
-            assert client.stats.recorded == 1
-            code = 0
-        except Exception:  # noqa: BLE001 - the child must not return into pytest
-            traceback.print_exc()
-        finally:
-            os._exit(code)
-    t.step(action=2, observation=2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    t.seal()
-    t.flush(30)
-    assert len(stored_steps(server, t.id)) == 2
-    assert len(stored_steps(server, "0c000000-0000-4000-8000-000000000001")) == 1
+#: Forks beside live streams, and ends with the child's code. It is a program of its own, because other tests leave
+#: recorders whose servers are gone: gRPC cannot be copied while a stream waits for its connection.
+FORKS = """
+import logging, os, sys, threading, traceback
+import anabranch as ab
+import pytest
+from anabranch.errors import RecorderClosed
 
-
+warned = []
 class Told(logging.Handler):
-    """Keeps messages of warnings."""
+    def emit(self, record):
+        warned.append(record.getMessage())
 
-    def __init__(self, into: list[str]) -> None:
-        super().__init__()
-        self._into = into
+client = ab.connect(sys.argv[1])
+t = client.trajectory(id=sys.argv[2])
+t.reset(observation=0)
+t.flush(30)
+strict = ab.connect(sys.argv[1], strict=True).trajectory()
+# Threads within gRPC must not break the child.
+following = threading.Semaphore(0)
+def follow():
+    for _ in t.steps(follow=True):
+        following.release()
+for _ in range(3):
+    threading.Thread(target=follow, daemon=True).start()
+for _ in range(3):
+    following.acquire()
+child = os.fork()
+if child == 0:
+    code = 1
+    try:
+        logging.getLogger("anabranch").handlers = [Told()]
+        refused = [t.step(action=1) for _ in range(3)]
+        assert [receipt.number for receipt in refused] == [-1] * 3
+        (warning,) = warned
+        assert f"trajectory {t.id} belongs to another process" in warning
+        # What the parent had sent is durable. What it still sends is not known here.
+        t.flush()
+        with pytest.raises(RecorderClosed):
+            refused[0].wait()
+        with pytest.raises(RecorderClosed, match="belongs to another process") as raised:
+            strict.step(action=1)
+        assert raised.value.reason == "RECORDER_CLOSED"
+        own = client.trajectory(id=sys.argv[3])
+        own.reset(observation=1)
+        own.flush(30)
+        assert [text for text in warned if "belongs to another process" in text] == [warning]
+        assert client.stats.recorded == 1
+        code = 0
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(code)
+t.step(action=2, observation=2)
+code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+t.seal()
+t.flush(30)
+sys.exit(code)
+"""
 
-    def emit(self, record: logging.LogRecord) -> None:
-        self._into.append(record.getMessage())
+
+def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
+    ids = [str(uuid.uuid4()), str(uuid.uuid4())]
+    forking = start(FORKS, server.address, *ids)
+    output, errors = forking.communicate(timeout=100)
+    assert (forking.returncode, output) == (0, ""), errors
+    assert [len(stored_steps(server, trajectory_id)) for trajectory_id in ids] == [2, 1]
 
 
 #: Another package has used gRPC first. Forked children record while threads of the parent are within gRPC.
