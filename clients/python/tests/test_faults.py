@@ -734,8 +734,14 @@ t = client.trajectory()
 t.reset(observation=0)
 t.flush(60)
 if sys.argv[2] == "closed":
+    following = threading.Semaphore(0)
+    def follow():
+        for _ in t.steps(follow=True):
+            following.release()
     for _ in range(3):
-        threading.Thread(target=lambda: list(t.steps(follow=True)), daemon=True).start()
+        threading.Thread(target=follow, daemon=True).start()
+    for _ in range(3):
+        following.acquire()
 for _ in range(3):
     child = os.fork()
     if child == 0:
