@@ -649,10 +649,24 @@ def test_steps_of_a_killed_worker_are_dropped_when_its_lease_is_lost(own_server:
     assert run_spool("list") == ""
 
 
+#: Three threads follow the trajectory, and have read its first step: threads within gRPC must not break a forked child.
+FOLLOWS = """
+import threading
+def follow_by_threads(t):
+    following = threading.Semaphore(0)
+    def follow():
+        for _ in t.steps(follow=True):
+            following.release()
+    for _ in range(3):
+        threading.Thread(target=follow, daemon=True).start()
+    for _ in range(3):
+        following.acquire()
+"""
+
 #: Forks beside live streams, and ends with the child's code. It is a program of its own, because other tests leave
 #: recorders whose servers are gone: gRPC cannot be copied while a stream waits for its connection.
 FORKS = """
-import logging, os, sys, threading, traceback
+import logging, os, sys, traceback
 import anabranch as ab
 import pytest
 from anabranch.errors import RecorderClosed
@@ -667,15 +681,7 @@ t = client.trajectory(id=sys.argv[2])
 t.reset(observation=0)
 t.flush(30)
 strict = ab.connect(sys.argv[1], strict=True).trajectory()
-# Threads within gRPC must not break the child.
-following = threading.Semaphore(0)
-def follow():
-    for _ in t.steps(follow=True):
-        following.release()
-for _ in range(3):
-    threading.Thread(target=follow, daemon=True).start()
-for _ in range(3):
-    following.acquire()
+follow_by_threads(t)
 child = os.fork()
 if child == 0:
     code = 1
@@ -712,7 +718,7 @@ sys.exit(code)
 
 def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
     ids = [str(uuid.uuid4()), str(uuid.uuid4())]
-    forking = start(FORKS, server.address, *ids)
+    forking = start(f"{FOLLOWS}{FORKS}", server.address, *ids)
     output, errors = forking.communicate(timeout=100)
     assert (forking.returncode, output) == (0, ""), errors
     assert [len(stored_steps(server, trajectory_id)) for trajectory_id in ids] == [2, 1]
@@ -720,7 +726,7 @@ def test_a_forked_child_records_its_own_trajectories(server: Server) -> None:
 
 #: Another package has used gRPC first. Forked children record while threads of the parent are within gRPC.
 FORKS_AFTER_OTHERS = """
-import os, sys, threading
+import os, sys
 import grpc
 assert "GRPC_ENABLE_FORK_SUPPORT" not in os.environ
 channel = grpc.insecure_channel(sys.argv[1])
@@ -734,14 +740,7 @@ t = client.trajectory()
 t.reset(observation=0)
 t.flush(60)
 if sys.argv[2] == "closed":
-    following = threading.Semaphore(0)
-    def follow():
-        for _ in t.steps(follow=True):
-            following.release()
-    for _ in range(3):
-        threading.Thread(target=follow, daemon=True).start()
-    for _ in range(3):
-        following.acquire()
+    follow_by_threads(t)
 for _ in range(3):
     child = os.fork()
     if child == 0:
@@ -763,7 +762,7 @@ os._exit(0)
 @pytest.mark.parametrize("channel", ["closed", "open"])
 def test_a_package_that_imports_grpc_first_does_not_break_forks(server: Server, channel: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "GRPC_ENABLE_FORK_SUPPORT"}
-    command = [sys.executable, "-c", FORKS_AFTER_OTHERS, server.address, channel]
+    command = [sys.executable, "-c", f"{FOLLOWS}{FORKS_AFTER_OTHERS}", server.address, channel]
     done = subprocess.run(command, check=False, capture_output=True, text=True, env=environment, timeout=300)
     assert (done.stdout.split(), done.returncode) == (["0"] * 3, 0), done.stderr
     # With an open channel, grpc cannot be mended: each child says so once.

@@ -46,7 +46,7 @@ const SELECT_STATE = 'select size, referenced from states where namespace = ? an
 const REFER_TO_STATE =
   'update states set referenced = 1, version = version + 1 where namespace = ? and digest = ? and collected = 0';
 
-/** Length of the pause between two transactions of a deletion, as a multiple of the one before. */
+/** Length of the pause between two transactions of a deletion, as a multiple of the time that the first one took. */
 const PAUSE_PER_WORK = 2;
 /** Bound on that pause, in milliseconds. */
 const LONGEST_PAUSE_MS = 100;

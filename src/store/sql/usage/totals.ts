@@ -84,8 +84,8 @@ export async function checkTotals(engine: Engine): Promise<readonly StorageFault
 }
 
 /**
- * Adds the rows of each namespace up that has more than `mostRows`. On SQLite it always has one row. Two instances may do it at the same time: the
- * second one waits for the first one's rows, and finds none.
+ * Adds up the rows of each namespace that has more than `mostRows`. On SQLite, a namespace always has one row. Two
+ * instances may do it at the same time: the second one waits for the first one's rows, and finds none.
  */
 export async function foldTotals(engine: Engine, mostRows = 1): Promise<void> {
   const counts = engine.table('storage_counts');
