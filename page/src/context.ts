@@ -4,6 +4,7 @@ import { type Address, changedAddress, parseAddress, type Query } from './addres
 import { readShown, writeShown } from './address_bar.ts';
 import type { Api } from './api.ts';
 import { messageOf } from './errors.ts';
+import { RECONNECTED } from './watch/reconnected.ts';
 
 export interface Context {
   readonly api: Api;
@@ -71,15 +72,31 @@ function outcomeFor<T>({ value, error }: Outcome<T>, key: string): Pick<Loaded<T
   };
 }
 
-/** Loads a value whenever `key` changes. The load of an earlier key is cancelled. */
+/**
+ * Loads a value whenever `key` changes. The load of an earlier key is cancelled. A load that failed is repeated when a
+ * lost connection is open again.
+ */
 export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise<T>): Loaded<T> {
   const [state, setState] = useState<Outcome<T>>({});
   const [round, setRound] = useState(0);
   useLayoutEffect(() => {
     const stop = new AbortController();
-    load(stop.signal).then(
-      (value) => stop.signal.aborted || setState({ value: { of: key, is: value } }),
-      (error) => stop.signal.aborted || setState((last) => ({ ...last, error: { of: key, is: messageOf(error) } })),
+    const { signal } = stop;
+    const again = () => setRound((last) => last + 1);
+    let [failed, reconnected] = [false, false];
+    const onReconnected = () => {
+      reconnected = true;
+      if (failed) again();
+    };
+    addEventListener(RECONNECTED, onReconnected, { signal });
+    load(signal).then(
+      (value) => signal.aborted || setState({ value: { of: key, is: value } }),
+      (error) => {
+        if (signal.aborted) return;
+        failed = true;
+        if (reconnected) again();
+        else setState((last) => ({ ...last, error: { of: key, is: messageOf(error) } }));
+      },
     );
     return () => stop.abort();
     // `load` is a new function at every rendering; `key` identifies what it loads.
@@ -89,7 +106,8 @@ export function useLoaded<T>(key: string, load: (signal: AbortSignal) => Promise
 
 /**
  * Loads a value when `key` changes, and again when `version` changes. A new version waits for a load that is under way,
- * so that values that change all the time are shown, too.
+ * so that values that change all the time are shown, too. A load that failed is repeated when a lost connection is open
+ * again.
  */
 export function useLatest<T>(
   key: string,
@@ -102,22 +120,31 @@ export function useLatest<T>(
   const again = useRef<() => void>(() => undefined);
   useLayoutEffect(() => {
     const stop = new AbortController();
-    let busy = false;
+    let [busy, failed, reconnected] = [false, false, false];
     const run = async () => {
       if (busy) return;
       busy = true;
       let done: string | undefined;
       while (!stop.signal.aborted && done !== latest.current.version) {
         done = latest.current.version;
+        reconnected = false;
+        failed = false;
         try {
           const value = await latest.current.load(stop.signal);
           if (!stop.signal.aborted) setState({ value: { of: key, is: value } });
         } catch (error) {
-          if (!stop.signal.aborted) setState((last) => ({ ...last, error: { of: key, is: messageOf(error) } }));
+          failed = true;
+          if (reconnected) done = undefined;
+          else if (!stop.signal.aborted) setState((last) => ({ ...last, error: { of: key, is: messageOf(error) } }));
         }
       }
       busy = false;
     };
+    const onReconnected = () => {
+      reconnected = true;
+      if (failed) void run();
+    };
+    addEventListener(RECONNECTED, onReconnected, { signal: stop.signal });
     again.current = () => void run();
     void run();
     return () => stop.abort();

@@ -103,6 +103,47 @@ describe('a step', () => {
     await page.close();
   });
 
+  it('that cannot be read while the connection is lost is read with its states after the reconnect', async () => {
+    await using proxy = await startTcpProxy(scene.target);
+    const { trajectories } = scene.client;
+    const trajectoryId = (await trajectories.createTrajectory({ name: 'read again' })).trajectory?.id ?? '';
+    for (const stepNumber of [0n, 1n, 2n]) {
+      const states = [{ data: stateOf({ x: Number(stepNumber) }), mediaType: 'application/json' }];
+      await trajectories.appendStep({ trajectoryId, step: { stepNumber, reward: 10 + Number(stepNumber), states } });
+    }
+    const { page, faults } = await openPage(scene.context);
+    await page.goto(`${proxy.url}/trees/${trajectoryId}?step=2`);
+    await waitForText(page, '1 change since step 1');
+    // Nobody listens at port 1.
+    proxy.retarget({ ...scene.target, port: 1 });
+    proxy.cut();
+    await waitForText(page, 'connection lost');
+    await page.keyboard.press('p');
+    await page.waitForSelector('.step .problem');
+    proxy.retarget(scene.target);
+    await waitForText(page, /Reward\s+11/, '.step-body .facts');
+    await waitForText(page, '1 change since step 0');
+    expect(await countOf(page, '.problem')).toBe(0);
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+
+  it('shows an image after one that cannot be shown', async () => {
+    const { trajectories } = scene.client;
+    const trajectoryId = (await trajectories.createTrajectory({ name: 'images' })).trajectory?.id ?? '';
+    for (const [stepNumber, data] of [Buffer.from('no image'), PIXEL].entries()) {
+      const observations = [{ content: { data, mediaType: 'image/png' } }];
+      await trajectories.appendStep({ trajectoryId, step: { stepNumber: BigInt(stepNumber), observations } });
+    }
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `/trees/${trajectoryId}?step=0`);
+    await waitForText(page, 'The image cannot be shown.');
+    await page.keyboard.press('n');
+    await page.waitForSelector('.image img');
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+
   it('shows actions with their answers, clicks on what was seen, and tokens by more than their colour', async () => {
     const { trajectories } = scene.client;
     const { trajectory } = await trajectories.createTrajectory({ name: 'computer use' });

@@ -2,6 +2,7 @@ import { useEffect, useMemo, useState } from 'preact/hooks';
 import type { Action, Content } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { contentAddress } from '../api.ts';
 import { bytes, count, number, visible } from '../format.ts';
+import { RECONNECTED } from '../watch/reconnected.ts';
 import type { Stroke } from './marks.ts';
 
 /** Longer contents are folded. */
@@ -59,9 +60,14 @@ function useBytesAddress({ data, stateDigest, mediaType }: Content): string {
 
 export function MarkedImage({ url, stroke }: { readonly url: string; readonly stroke?: Stroke | undefined }) {
   const [size, setSize] = useState<readonly [number, number]>();
-  const [failed, setFailed] = useState(false);
+  const [failed, setFailed] = useState<string>();
+  useEffect(() => {
+    const again = () => setFailed(undefined);
+    addEventListener(RECONNECTED, again);
+    return () => removeEventListener(RECONNECTED, again);
+  }, []);
   if (url === '') return null;
-  if (failed) return <p class="dim">The image cannot be shown.</p>;
+  if (failed === url) return <p class="dim">The image cannot be shown.</p>;
   const [width, height] = size ?? [1, 1];
   const mark = Math.max(width, height) / 60;
   return (
@@ -70,7 +76,7 @@ export function MarkedImage({ url, stroke }: { readonly url: string; readonly st
         src={url}
         alt="what the agent saw"
         onLoad={({ currentTarget: image }) => setSize([image.naturalWidth, image.naturalHeight])}
-        onError={() => setFailed(true)}
+        onError={() => setFailed(url)}
       />
       {stroke !== undefined && size !== undefined && (
         <svg

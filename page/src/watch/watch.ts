@@ -9,6 +9,7 @@ import {
 import { type Code, ConnectError } from '@connectrpc/connect';
 import { WatchCallSchema } from '../../../gen/es/anabranch/v1/server_service_pb.js';
 import { AppendErrorSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { RECONNECTED } from './reconnected.ts';
 import { connectSource } from './shared.ts';
 import type { WatchEvent, WatchSource } from './stream.ts';
 
@@ -41,11 +42,14 @@ export async function* watch<M extends DescMethodServerStreaming>(
   });
   const events: WatchEvent[] = [];
   let wake = () => {};
+  let isCut = false;
   const remove = source.add(toBinary(WatchCallSchema, call), (event) => {
     // What came before a snapshot is part of it.
     if (event.kind === 'begin') events.length = 0;
     events.push(event);
     wake();
+    if (event.kind === 'begin' && isCut) dispatchEvent(new Event(RECONNECTED));
+    if (event.kind === 'begin' || event.kind === 'cut') isCut = event.kind === 'cut';
   });
   signal.addEventListener('abort', () => wake(), { once: true });
   try {
