@@ -12,9 +12,12 @@ import {
 import type { DiffStatesResponse } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { type Step, type Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepScope, TrajectoryService, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { connectClient, type RunPicture, readTrajectories, reasonOf, watchRun } from '../../src/client/web/index.ts';
+import { reasonOf } from '../../src/client/errors.ts';
+import { readTrajectories } from '../../src/client/trajectories.ts';
+import { type RunPicture, watchRun } from '../../src/client/watch.ts';
 import { LISTED } from './address.ts';
 import type { Api } from './client.ts';
+import { connect } from './connect.ts';
 import type { RunFilter } from './home/filter.ts';
 import type { MetricRead } from './run/metric_book.ts';
 import { readValues } from './tree/read_values.ts';
@@ -27,7 +30,7 @@ export type { Api } from './client.ts';
 
 /** Creates the client of the server that the page was loaded from. */
 export function connectHere(): Api {
-  return connectClient({ address: location.origin });
+  return connect(location.origin);
 }
 
 /** Watches the first runs of a filter. */

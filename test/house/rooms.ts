@@ -92,9 +92,9 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/client': { rooms: ['gen'], packages: [...CONNECT, '@connectrpc/connect-node', 'node:crypto'] },
   // For browsers: no room and no package that needs Node.
   'src/client/web': { rooms: ['src/client', 'gen'], packages: [...CONNECT, '@connectrpc/connect-web'] },
-  // The page: a user of the client for browsers, and of nothing else of the server.
+  // The page: a user of the client, of those modules that need no Node, and of nothing else of the server.
   'page/src': {
-    rooms: ['src/client/web', 'gen'],
+    rooms: ['src/client', 'src/client/web', 'gen'],
     packages: [
       '@bufbuild/protobuf',
       '@bufbuild/protobuf/wire',

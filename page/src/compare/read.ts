@@ -4,7 +4,7 @@ import {
   type CompareTrajectoriesResponse,
   StepScope,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { readSteps } from '../../../src/client/web/index.ts';
+import { readSteps } from '../../../src/client/reader.ts';
 import type { Api } from '../api.ts';
 import { FINE_POINTS } from '../tree/growing_values.ts';
 import type { Series } from '../tree/series.ts';

@@ -1,8 +1,8 @@
 import { createFetchHandler } from '@connectrpc/connect/protocol';
 import { options, render } from 'preact';
-import { connectClient } from '../../../src/client/web/index.ts';
 import { readShown, writeShown } from '../address_bar.ts';
 import { App } from '../app.tsx';
+import { connect } from '../connect.ts';
 import '../style.css';
 import './file.css';
 import { type Recorded, readRecorded } from './recorded.ts';
@@ -36,7 +36,7 @@ async function start(): Promise<void> {
     }
   };
   const element = document.getElementById('app') as HTMLElement;
-  render(<App api={connectClient({ address: NOWHERE })} canWrite={false} />, element);
+  render(<App api={connect(NOWHERE)} canWrite={false} />, element);
 }
 
 /** Returns the bytes of gzip in base64. */

@@ -19,4 +19,5 @@ export { readTrajectories, type TrajectoryReadOptions, type TrajectoryWithSteps 
 export { type RunPicture, seriesId, type WatchOptions, watchRun } from '../watch.ts';
 export { type RunsPicture, type RunsWatchOptions, watchRuns } from '../watch_runs.ts';
 export { type TreePicture, type TreeWatchOptions, watchTree } from '../watch_tree.ts';
-export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
+export { type AnabranchClient, connectClient } from './connection.ts';
+export type { ConnectOptions } from './transport.ts';

@@ -9,42 +9,28 @@ import { file_anabranch_v1_trajectory_service } from "./trajectory_service_pb.js
  * Describes the file anabranch/v1/server_service.proto.
  */
 export const file_anabranch_v1_server_service = /*@__PURE__*/
-  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCKqAQoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSEAoIZmVhdHVyZXMYAiADKAkSPwoGbGltaXRzGAMgAygLMi8uYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZS5MaW1pdHNFbnRyeRotCgtMaW1pdHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIjgKDFdhdGNoUmVxdWVzdBIoCgd3YXRjaGVzGAEgAygLMhcuYW5hYnJhbmNoLnYxLldhdGNoQ2FsbCIsCglXYXRjaENhbGwSDgoGbWV0aG9kGAEgASgJEg8KB3JlcXVlc3QYAiABKAwiWgoNV2F0Y2hSZXNwb25zZRINCgV3YXRjaBgBIAEoBRIQCghyZXNwb25zZRgCIAEoDBIoCgVlcnJvchgDIAEoCzIZLmFuYWJyYW5jaC52MS5BcHBlbmRFcnJvcjK3AQoNU2VydmVyU2VydmljZRJdCg1HZXRTZXJ2ZXJJbmZvEiIuYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXF1ZXN0GiMuYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZSIDkAIBEkcKBVdhdGNoEhouYW5hYnJhbmNoLnYxLldhdGNoUmVxdWVzdBobLmFuYWJyYW5jaC52MS5XYXRjaFJlc3BvbnNlIgOQAgEwAUIcUAFaGGFuYWJyYW5jaC92MTthbmFicmFuY2h2MWIGcHJvdG8z", [file_anabranch_v1_trajectory_service]);
-
-/**
- * Describes the message anabranch.v1.GetServerInfoRequest.
- * Use `create(GetServerInfoRequestSchema)` to create a new message.
- */
-export const GetServerInfoRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 0);
-
-/**
- * Describes the message anabranch.v1.GetServerInfoResponse.
- * Use `create(GetServerInfoResponseSchema)` to create a new message.
- */
-export const GetServerInfoResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 1);
+  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSI4CgxXYXRjaFJlcXVlc3QSKAoHd2F0Y2hlcxgBIAMoCzIXLmFuYWJyYW5jaC52MS5XYXRjaENhbGwiLAoJV2F0Y2hDYWxsEg4KBm1ldGhvZBgBIAEoCRIPCgdyZXF1ZXN0GAIgASgMIloKDVdhdGNoUmVzcG9uc2USDQoFd2F0Y2gYASABKAUSEAoIcmVzcG9uc2UYAiABKAwSKAoFZXJyb3IYAyABKAsyGS5hbmFicmFuY2gudjEuQXBwZW5kRXJyb3IyWAoNU2VydmVyU2VydmljZRJHCgVXYXRjaBIaLmFuYWJyYW5jaC52MS5XYXRjaFJlcXVlc3QaGy5hbmFicmFuY2gudjEuV2F0Y2hSZXNwb25zZSIDkAIBMAFCHFABWhhhbmFicmFuY2gvdjE7YW5hYnJhbmNodjFiBnByb3RvMw", [file_anabranch_v1_trajectory_service]);
 
 /**
  * Describes the message anabranch.v1.WatchRequest.
  * Use `create(WatchRequestSchema)` to create a new message.
  */
 export const WatchRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 2);
+  messageDesc(file_anabranch_v1_server_service, 0);
 
 /**
  * Describes the message anabranch.v1.WatchCall.
  * Use `create(WatchCallSchema)` to create a new message.
  */
 export const WatchCallSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 3);
+  messageDesc(file_anabranch_v1_server_service, 1);
 
 /**
  * Describes the message anabranch.v1.WatchResponse.
  * Use `create(WatchResponseSchema)` to create a new message.
  */
 export const WatchResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 4);
+  messageDesc(file_anabranch_v1_server_service, 2);
 
 /**
  * Describes the server.

@@ -9,140 +9,35 @@ import { file_anabranch_v1_state } from "./state_pb.js";
  * Describes the file anabranch/v1/state_service.proto.
  */
 export const file_anabranch_v1_state_service = /*@__PURE__*/
-  fileDesc("CiBhbmFicmFuY2gvdjEvc3RhdGVfc2VydmljZS5wcm90bxIMYW5hYnJhbmNoLnYxIkUKD1B1dFN0YXRlUmVxdWVzdBIOCgZkaWdlc3QYASABKAkSDQoFY2h1bmsYAiABKAwSEwoLYmFzZV9kaWdlc3QYAyABKAkiNgoQUHV0U3RhdGVSZXNwb25zZRIiCgVzdGF0ZRgBIAEoCzITLmFuYWJyYW5jaC52MS5TdGF0ZSJfCg5TdGF0ZVJlZmVyZW5jZRIVCg10cmFqZWN0b3J5X2lkGAEgASgJEhgKC3N0ZXBfbnVtYmVyGAIgASgDSACIAQESDAoEbmFtZRgDIAEoCUIOCgxfc3RlcF9udW1iZXIiggEKD0dldFN0YXRlUmVxdWVzdBIOCgZkaWdlc3QYASABKAkSDgoGb2Zmc2V0GAIgASgDEhMKBmxlbmd0aBgDIAEoA0gAiAEBEi8KCXJlZmVyZW5jZRgEIAEoCzIcLmFuYWJyYW5jaC52MS5TdGF0ZVJlZmVyZW5jZUIJCgdfbGVuZ3RoIlkKEEdldFN0YXRlUmVzcG9uc2USIgoFc3RhdGUYASABKAsyEy5hbmFicmFuY2gudjEuU3RhdGUSDQoFY2h1bmsYAiABKAwSEgoKbWVkaWFfdHlwZRgDIAEoCSIjChBIYXNTdGF0ZXNSZXF1ZXN0Eg8KB2RpZ2VzdHMYASADKAkiOAoRSGFzU3RhdGVzUmVzcG9uc2USIwoGc3RhdGVzGAEgAygLMhMuYW5hYnJhbmNoLnYxLlN0YXRlIpQBChFSZWFkU3RhdGVzUmVxdWVzdBIVCg10cmFqZWN0b3J5X2lkGAEgASgJEhkKEXN0YXJ0X3N0ZXBfbnVtYmVyGAIgASgDEhwKD2VuZF9zdGVwX251bWJlchgDIAEoA0gAiAEBEgwKBG5hbWUYBCABKAkSDQoFZXZlcnkYBSABKANCEgoQX2VuZF9zdGVwX251bWJlciJVChJSZWFkU3RhdGVzUmVzcG9uc2USFQoNdHJhamVjdG9yeV9pZBgBIAEoCRIoCgZwaWVjZXMYAiADKAsyGC5hbmFicmFuY2gudjEuU3RhdGVQaWVjZSIsChlSZWFkU3RhdGVzQnlEaWdlc3RSZXF1ZXN0Eg8KB2RpZ2VzdHMYASADKAkiXwoaUmVhZFN0YXRlc0J5RGlnZXN0UmVzcG9uc2USKAoGcGllY2VzGAEgAygLMhguYW5hYnJhbmNoLnYxLlN0YXRlUGllY2USFwoPdW5rbm93bl9kaWdlc3RzGAIgAygJInEKClN0YXRlUGllY2USEwoLc3RlcF9udW1iZXIYASABKAMSDgoGZGlnZXN0GAIgASgJEhIKCm1lZGlhX3R5cGUYAyABKAkSDAoEc2l6ZRgEIAEoAxIOCgZvZmZzZXQYBSABKAMSDAoEZGF0YRgGIAEoDCKhAQoRRGlmZlN0YXRlc1JlcXVlc3QSDgoGZGlnZXN0GAEgASgJEi8KCXJlZmVyZW5jZRgCIAEoCzIcLmFuYWJyYW5jaC52MS5TdGF0ZVJlZmVyZW5jZRIUCgxvdGhlcl9kaWdlc3QYAyABKAkSNQoPb3RoZXJfcmVmZXJlbmNlGAQgASgLMhwuYW5hYnJhbmNoLnYxLlN0YXRlUmVmZXJlbmNlIjUKCUJ5dGVSYW5nZRIUCgxzdGFydF9vZmZzZXQYASABKAMSEgoKZW5kX29mZnNldBgCIAEoAyLFAgoSRGlmZlN0YXRlc1Jlc3BvbnNlEiIKBXN0YXRlGAEgASgLMhMuYW5hYnJhbmNoLnYxLlN0YXRlEhIKCm1lZGlhX3R5cGUYAiABKAkSKAoLb3RoZXJfc3RhdGUYAyABKAsyEy5hbmFicmFuY2gudjEuU3RhdGUSGAoQb3RoZXJfbWVkaWFfdHlwZRgEIAEoCRIRCglpZGVudGljYWwYBSABKAgSFwoKcGF0Y2hfanNvbhgGIAEoCUgAiAEBEjQKD25vX3BhdGNoX3JlYXNvbhgHIAEoDjIbLmFuYWJyYW5jaC52MS5Ob1BhdGNoUmVhc29uEi8KDmNoYW5nZWRfcmFuZ2VzGAggAygLMhcuYW5hYnJhbmNoLnYxLkJ5dGVSYW5nZRIRCgl0cnVuY2F0ZWQYCSABKAhCDQoLX3BhdGNoX2pzb24iPwoWR2V0U3RvcmFnZVVzYWdlUmVxdWVzdBIVCg10cmFqZWN0b3J5X2lkGAEgASgJEg4KBnJ1bl9pZBgCIAEoCSJtChdHZXRTdG9yYWdlVXNhZ2VSZXNwb25zZRISCgpkb25lX3N0ZXBzGAEgASgDEhMKC3RvdGFsX3N0ZXBzGAIgASgDEikKBXVzYWdlGAMgASgLMhouYW5hYnJhbmNoLnYxLlN0b3JhZ2VVc2FnZSJfCgxTdG9yYWdlVXNhZ2USJgoFc3RlcHMYASABKAsyFy5hbmFicmFuY2gudjEuVXNlZEJ5dGVzEicKBnN0YXRlcxgCIAEoCzIXLmFuYWJyYW5jaC52MS5Vc2VkQnl0ZXMiZAoJVXNlZEJ5dGVzEhUKDWxvZ2ljYWxfYnl0ZXMYASABKAMSFAoMc3RvcmVkX2J5dGVzGAIgASgDEhQKDHNoYXJlZF9ieXRlcxgDIAEoAxIUCgx1bmlxdWVfYnl0ZXMYBCABKAMq8QEKDU5vUGF0Y2hSZWFzb24SHwobTk9fUEFUQ0hfUkVBU09OX1VOU1BFQ0lGSUVEEAASHAoYTk9fUEFUQ0hfUkVBU09OX05PVF9KU09OEAESHQoZTk9fUEFUQ0hfUkVBU09OX1RPT19MQVJHRRACEiIKHk5PX1BBVENIX1JFQVNPTl9EVVBMSUNBVEVfS0VZUxADEh8KG05PX1BBVENIX1JFQVNPTl9UT09fQ09NUExFWBAEEiMKH05PX1BBVENIX1JFQVNPTl9QQVRDSF9UT09fTEFSR0UQBRIYChROT19QQVRDSF9SRUFTT05fQlVTWRAGMooFCgxTdGF0ZVNlcnZpY2USUAoIUHV0U3RhdGUSHS5hbmFicmFuY2gudjEuUHV0U3RhdGVSZXF1ZXN0Gh4uYW5hYnJhbmNoLnYxLlB1dFN0YXRlUmVzcG9uc2UiA5ACAigBElAKCEdldFN0YXRlEh0uYW5hYnJhbmNoLnYxLkdldFN0YXRlUmVxdWVzdBoeLmFuYWJyYW5jaC52MS5HZXRTdGF0ZVJlc3BvbnNlIgOQAgEwARJRCglIYXNTdGF0ZXMSHi5hbmFicmFuY2gudjEuSGFzU3RhdGVzUmVxdWVzdBofLmFuYWJyYW5jaC52MS5IYXNTdGF0ZXNSZXNwb25zZSIDkAICElYKClJlYWRTdGF0ZXMSHy5hbmFicmFuY2gudjEuUmVhZFN0YXRlc1JlcXVlc3QaIC5hbmFicmFuY2gudjEuUmVhZFN0YXRlc1Jlc3BvbnNlIgOQAgEwARJuChJSZWFkU3RhdGVzQnlEaWdlc3QSJy5hbmFicmFuY2gudjEuUmVhZFN0YXRlc0J5RGlnZXN0UmVxdWVzdBooLmFuYWJyYW5jaC52MS5SZWFkU3RhdGVzQnlEaWdlc3RSZXNwb25zZSIDkAIBMAESVAoKRGlmZlN0YXRlcxIfLmFuYWJyYW5jaC52MS5EaWZmU3RhdGVzUmVxdWVzdBogLmFuYWJyYW5jaC52MS5EaWZmU3RhdGVzUmVzcG9uc2UiA5ACARJlCg9HZXRTdG9yYWdlVXNhZ2USJC5hbmFicmFuY2gudjEuR2V0U3RvcmFnZVVzYWdlUmVxdWVzdBolLmFuYWJyYW5jaC52MS5HZXRTdG9yYWdlVXNhZ2VSZXNwb25zZSIDkAIBMAFCHFABWhhhbmFicmFuY2gvdjE7YW5hYnJhbmNodjFiBnByb3RvMw", [file_anabranch_v1_state]);
-
-/**
- * Describes the message anabranch.v1.PutStateRequest.
- * Use `create(PutStateRequestSchema)` to create a new message.
- */
-export const PutStateRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 0);
-
-/**
- * Describes the message anabranch.v1.PutStateResponse.
- * Use `create(PutStateResponseSchema)` to create a new message.
- */
-export const PutStateResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 1);
+  fileDesc("CiBhbmFicmFuY2gvdjEvc3RhdGVfc2VydmljZS5wcm90bxIMYW5hYnJhbmNoLnYxIl8KDlN0YXRlUmVmZXJlbmNlEhUKDXRyYWplY3RvcnlfaWQYASABKAkSGAoLc3RlcF9udW1iZXIYAiABKANIAIgBARIMCgRuYW1lGAMgASgJQg4KDF9zdGVwX251bWJlciKhAQoRRGlmZlN0YXRlc1JlcXVlc3QSDgoGZGlnZXN0GAEgASgJEi8KCXJlZmVyZW5jZRgCIAEoCzIcLmFuYWJyYW5jaC52MS5TdGF0ZVJlZmVyZW5jZRIUCgxvdGhlcl9kaWdlc3QYAyABKAkSNQoPb3RoZXJfcmVmZXJlbmNlGAQgASgLMhwuYW5hYnJhbmNoLnYxLlN0YXRlUmVmZXJlbmNlIjUKCUJ5dGVSYW5nZRIUCgxzdGFydF9vZmZzZXQYASABKAMSEgoKZW5kX29mZnNldBgCIAEoAyLFAgoSRGlmZlN0YXRlc1Jlc3BvbnNlEiIKBXN0YXRlGAEgASgLMhMuYW5hYnJhbmNoLnYxLlN0YXRlEhIKCm1lZGlhX3R5cGUYAiABKAkSKAoLb3RoZXJfc3RhdGUYAyABKAsyEy5hbmFicmFuY2gudjEuU3RhdGUSGAoQb3RoZXJfbWVkaWFfdHlwZRgEIAEoCRIRCglpZGVudGljYWwYBSABKAgSFwoKcGF0Y2hfanNvbhgGIAEoCUgAiAEBEjQKD25vX3BhdGNoX3JlYXNvbhgHIAEoDjIbLmFuYWJyYW5jaC52MS5Ob1BhdGNoUmVhc29uEi8KDmNoYW5nZWRfcmFuZ2VzGAggAygLMhcuYW5hYnJhbmNoLnYxLkJ5dGVSYW5nZRIRCgl0cnVuY2F0ZWQYCSABKAhCDQoLX3BhdGNoX2pzb24q8QEKDU5vUGF0Y2hSZWFzb24SHwobTk9fUEFUQ0hfUkVBU09OX1VOU1BFQ0lGSUVEEAASHAoYTk9fUEFUQ0hfUkVBU09OX05PVF9KU09OEAESHQoZTk9fUEFUQ0hfUkVBU09OX1RPT19MQVJHRRACEiIKHk5PX1BBVENIX1JFQVNPTl9EVVBMSUNBVEVfS0VZUxADEh8KG05PX1BBVENIX1JFQVNPTl9UT09fQ09NUExFWBAEEiMKH05PX1BBVENIX1JFQVNPTl9QQVRDSF9UT09fTEFSR0UQBRIYChROT19QQVRDSF9SRUFTT05fQlVTWRAGMmQKDFN0YXRlU2VydmljZRJUCgpEaWZmU3RhdGVzEh8uYW5hYnJhbmNoLnYxLkRpZmZTdGF0ZXNSZXF1ZXN0GiAuYW5hYnJhbmNoLnYxLkRpZmZTdGF0ZXNSZXNwb25zZSIDkAIBQhxQAVoYYW5hYnJhbmNoL3YxO2FuYWJyYW5jaHYxYgZwcm90bzM", [file_anabranch_v1_state]);
 
 /**
  * Describes the message anabranch.v1.StateReference.
  * Use `create(StateReferenceSchema)` to create a new message.
  */
 export const StateReferenceSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 2);
-
-/**
- * Describes the message anabranch.v1.GetStateRequest.
- * Use `create(GetStateRequestSchema)` to create a new message.
- */
-export const GetStateRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 3);
-
-/**
- * Describes the message anabranch.v1.GetStateResponse.
- * Use `create(GetStateResponseSchema)` to create a new message.
- */
-export const GetStateResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 4);
-
-/**
- * Describes the message anabranch.v1.HasStatesRequest.
- * Use `create(HasStatesRequestSchema)` to create a new message.
- */
-export const HasStatesRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 5);
-
-/**
- * Describes the message anabranch.v1.HasStatesResponse.
- * Use `create(HasStatesResponseSchema)` to create a new message.
- */
-export const HasStatesResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 6);
-
-/**
- * Describes the message anabranch.v1.ReadStatesRequest.
- * Use `create(ReadStatesRequestSchema)` to create a new message.
- */
-export const ReadStatesRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 7);
-
-/**
- * Describes the message anabranch.v1.ReadStatesResponse.
- * Use `create(ReadStatesResponseSchema)` to create a new message.
- */
-export const ReadStatesResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 8);
-
-/**
- * Describes the message anabranch.v1.ReadStatesByDigestRequest.
- * Use `create(ReadStatesByDigestRequestSchema)` to create a new message.
- */
-export const ReadStatesByDigestRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 9);
-
-/**
- * Describes the message anabranch.v1.ReadStatesByDigestResponse.
- * Use `create(ReadStatesByDigestResponseSchema)` to create a new message.
- */
-export const ReadStatesByDigestResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 10);
-
-/**
- * Describes the message anabranch.v1.StatePiece.
- * Use `create(StatePieceSchema)` to create a new message.
- */
-export const StatePieceSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 11);
+  messageDesc(file_anabranch_v1_state_service, 0);
 
 /**
  * Describes the message anabranch.v1.DiffStatesRequest.
  * Use `create(DiffStatesRequestSchema)` to create a new message.
  */
 export const DiffStatesRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 12);
+  messageDesc(file_anabranch_v1_state_service, 1);
 
 /**
  * Describes the message anabranch.v1.ByteRange.
  * Use `create(ByteRangeSchema)` to create a new message.
  */
 export const ByteRangeSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 13);
+  messageDesc(file_anabranch_v1_state_service, 2);
 
 /**
  * Describes the message anabranch.v1.DiffStatesResponse.
  * Use `create(DiffStatesResponseSchema)` to create a new message.
  */
 export const DiffStatesResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 14);
-
-/**
- * Describes the message anabranch.v1.GetStorageUsageRequest.
- * Use `create(GetStorageUsageRequestSchema)` to create a new message.
- */
-export const GetStorageUsageRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 15);
-
-/**
- * Describes the message anabranch.v1.GetStorageUsageResponse.
- * Use `create(GetStorageUsageResponseSchema)` to create a new message.
- */
-export const GetStorageUsageResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 16);
-
-/**
- * Describes the message anabranch.v1.StorageUsage.
- * Use `create(StorageUsageSchema)` to create a new message.
- */
-export const StorageUsageSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 17);
-
-/**
- * Describes the message anabranch.v1.UsedBytes.
- * Use `create(UsedBytesSchema)` to create a new message.
- */
-export const UsedBytesSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state_service, 18);
+  messageDesc(file_anabranch_v1_state_service, 3);
 
 /**
  * Describes the enum anabranch.v1.NoPatchReason.

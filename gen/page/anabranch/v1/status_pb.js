@@ -2,21 +2,13 @@
 // @generated from file anabranch/v1/status.proto (package anabranch.v1, syntax proto3)
 /* eslint-disable */
 
-import { enumDesc, fileDesc, messageDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
-import { file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
+import { enumDesc, fileDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
 
 /**
  * Describes the file anabranch/v1/status.proto.
  */
 export const file_anabranch_v1_status = /*@__PURE__*/
-  fileDesc("ChlhbmFicmFuY2gvdjEvc3RhdHVzLnByb3RvEgxhbmFicmFuY2gudjEingIKDFN0YXR1c0NoYW5nZRIPCgdvcmRpbmFsGAEgASgDEigKCm9sZF9zdGF0dXMYAiABKA4yFC5hbmFicmFuY2gudjEuU3RhdHVzEigKCm5ld19zdGF0dXMYAyABKA4yFC5hbmFicmFuY2gudjEuU3RhdHVzEg0KBXBoYXNlGAQgASgJEg8KB21lc3NhZ2UYBSABKAkSFQoNbWV0YWRhdGFfanNvbhgGIAEoCRINCgVhY3RvchgHIAEoCRIdChBwcm9ncmVzc19wZXJjZW50GAggASgBSACIAQESLwoLY2hhbmdlX3RpbWUYCSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wQhMKEV9wcm9ncmVzc19wZXJjZW50KrMBCgZTdGF0dXMSFgoSU1RBVFVTX1VOU1BFQ0lGSUVEEAASEgoOU1RBVFVTX1BFTkRJTkcQARIXChNTVEFUVVNfSU5JVElBTElaSU5HEAISEgoOU1RBVFVTX1JVTk5JTkcQAxIRCg1TVEFUVVNfUEFVU0VEEAQSFAoQU1RBVFVTX0NPTVBMRVRFRBAFEhEKDVNUQVRVU19GQUlMRUQQBhIUChBTVEFUVVNfQ0FOQ0VMTEVEEAdCHFABWhhhbmFicmFuY2gvdjE7YW5hYnJhbmNodjFiBnByb3RvMw", [file_google_protobuf_timestamp]);
-
-/**
- * Describes the message anabranch.v1.StatusChange.
- * Use `create(StatusChangeSchema)` to create a new message.
- */
-export const StatusChangeSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_status, 0);
+  fileDesc("ChlhbmFicmFuY2gvdjEvc3RhdHVzLnByb3RvEgxhbmFicmFuY2gudjEqswEKBlN0YXR1cxIWChJTVEFUVVNfVU5TUEVDSUZJRUQQABISCg5TVEFUVVNfUEVORElORxABEhcKE1NUQVRVU19JTklUSUFMSVpJTkcQAhISCg5TVEFUVVNfUlVOTklORxADEhEKDVNUQVRVU19QQVVTRUQQBBIUChBTVEFUVVNfQ09NUExFVEVEEAUSEQoNU1RBVFVTX0ZBSUxFRBAGEhQKEFNUQVRVU19DQU5DRUxMRUQQB0IcUAFaGGFuYWJyYW5jaC92MTthbmFicmFuY2h2MWIGcHJvdG8z");
 
 /**
  * Describes the enum anabranch.v1.Status.

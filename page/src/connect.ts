@@ -1,0 +1,18 @@
+import { createClient } from '@connectrpc/connect';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { connectTransport } from '../../src/client/web/transport.ts';
+import type { Api } from './client.ts';
+
+/** Creates a client of the services that the page calls. The built page has no descriptors of the others. */
+export function connect(address: string): Api {
+  const { transport } = connectTransport({ address });
+  return {
+    trajectories: createClient(TrajectoryService, transport),
+    states: createClient(StateService, transport),
+    runs: createClient(RunService, transport),
+    rollouts: createClient(RolloutService, transport),
+  };
+}

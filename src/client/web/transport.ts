@@ -1,0 +1,49 @@
+import { Code, ConnectError, type Interceptor, type Transport } from '@connectrpc/connect';
+import { createConnectTransport } from '@connectrpc/connect-web';
+import { parseAddress } from '../address.ts';
+import { UNARY_DEADLINE_MS } from '../calls.ts';
+
+/** Options of connectClient(). */
+export interface ConnectOptions {
+  /**
+   * Address of the server: `host:port`, `http://host:port` or `https://host:port`. The server must allow the page's
+   * origin with `--allowed-origin`.
+   */
+  readonly address: string;
+  /** Connect interceptors, for example for credentials or tracing. The first one is the outermost. */
+  readonly interceptors?: readonly Interceptor[];
+}
+
+/** Returns the origin of a server, and a transport to it. Throws TypeError if the address is invalid. */
+export function connectTransport(options: ConnectOptions): { readonly url: string; readonly transport: Transport } {
+  const url = parseAddress(options.address);
+  const interceptors = [...(options.interceptors ?? [])];
+  return {
+    url,
+    transport: withDefaults(createConnectTransport({ baseUrl: url, useBinaryFormat: true, interceptors })),
+  };
+}
+
+/** Sets the default deadline of unary calls, and reports streams that were cut off as UNAVAILABLE. */
+function withDefaults(transport: Transport): Transport {
+  return {
+    unary: (method, signal, timeoutMs = UNARY_DEADLINE_MS, ...rest) =>
+      transport.unary(method, signal, timeoutMs, ...rest),
+    stream: async (...call) => {
+      const response = await transport.stream(...call);
+      return { ...response, message: reportingCuts(response.message) };
+    },
+  };
+}
+
+/** connect-web reports a body that ends within a message as INVALID_ARGUMENT, as if the request were invalid. */
+const CUT_WITHIN_A_MESSAGE = 'protocol error: incomplete envelope';
+
+async function* reportingCuts<T>(messages: AsyncIterable<T>): AsyncGenerator<T, void, undefined> {
+  try {
+    yield* messages;
+  } catch (error) {
+    if (!(error instanceof ConnectError) || error.rawMessage !== CUT_WITHIN_A_MESSAGE) throw error;
+    throw new ConnectError('the response ended within a message', Code.Unavailable, undefined, undefined, error);
+  }
+}
