@@ -76,8 +76,10 @@ export async function serveStore(
   { logger, settings, portLimits, validator }: ServerDeps,
 ): Promise<RunningServer> {
   const commitLanes = config.database.engine === 'sqlite' ? 1 : 2;
+  const database = databaseParts(config);
   const app = createApp({
     store,
+    file: database.file,
     ids: { uuid: () => v7(), uid: randomUUID },
     logger,
     settings: {
@@ -90,7 +92,6 @@ export async function serveStore(
   const { maxConnections } = config;
   const { stateTtlHours, requestDays } = app.settings;
   const info = { version: packageVersion(), limits: { ...LIMITS, maxConnections, stateTtlHours, requestDays } };
-  const database = databaseParts(config);
   const service = createHandler({ app, logger, info, database, validator });
   const page = config.page === 'off' ? undefined : servePage(config.page);
   const port = new Port({

@@ -9,8 +9,8 @@ const STREAMS = 4;
 const STEPS = 1_000_000;
 /** Rows of trajectories that do not grow are merged after this time. The service waits longer. */
 const MERGE_IDLE_MS = 1000;
-/** Merging has caught up if the number of rows does not change for this time. */
-const SETTLED_SECONDS = 5;
+/** Merging and the return of free space have caught up if neither rows nor size change for this time. */
+const SETTLED_SECONDS = 7;
 
 /** Sizes of small steps, once they are merged. */
 export const storageSteps: readonly Bench[] = [
@@ -73,10 +73,10 @@ async function store(run: Run, payload: Payload): Promise<Stored> {
   const server = await run.resources.server('real', run.engine, database, { mergeIdleMs: MERGE_IDLE_MS });
   const { stepsPerSecond } = await longTrajectories(run, server, { count: STREAMS, steps: STEPS / STREAMS, payload });
   run.showProgress('waiting until it is merged');
-  for (let rows = -1, now = 0; rows !== now; ) {
-    rows = now;
+  for (let before = '', now = '0'; before !== now; ) {
+    before = now;
     await pause(SETTLED_SECONDS);
-    now = await countSegments(database);
+    now = `${await countSegments(database)} ${run.engine === 'sqlite' ? await databaseBytes(database) : ''}`;
   }
   await server.stop();
   const storedBytes = (await databaseBytes(database)) - before;
@@ -94,7 +94,7 @@ async function vacuumedBytesOf(run: Run, database: string): Promise<number> {
   return databaseBytes(database);
 }
 
-/** Stored bytes as they are, and without the free pages that are left of rows before they were merged. */
+/** Stored bytes as they are, and without any free pages. */
 function bytesOf(run: Run, name: string, aim: string, rounds: readonly Round[]): Result[] {
   const stored = rounds.map((round) => round.stored);
   const result = (bench: string, bytes: readonly number[]): Result => ({

@@ -3,6 +3,7 @@ import { Committer } from './append/committer.ts';
 import { WaitingSteps } from './append/waiting.ts';
 import { type ChangeHub, createChangeHub } from './change_hub.ts';
 import { createDrain, type Drain } from './drain.ts';
+import { type ShrinkableFile, startReturningSpace } from './free_space.ts';
 import { createLineageCache, type LineageCache } from './lineage_cache.ts';
 import type { Logger } from './logger.ts';
 import { type Maintenance, startMaintenance } from './maintenance.ts';
@@ -22,6 +23,8 @@ export interface Ids {
 
 export interface AppDeps {
   readonly store: Store;
+  /** The file of the database, if it must be shortened by its user. */
+  readonly file?: ShrinkableFile | undefined;
   readonly ids: Ids;
   readonly logger: Logger;
   readonly settings: Partial<AppSettings>;
@@ -50,7 +53,7 @@ export interface App {
   close(): Promise<void>;
 }
 
-export function createApp({ store, ids, logger, settings: given }: AppDeps): App {
+export function createApp({ store, file, ids, logger, settings: given }: AppDeps): App {
   const settings: AppSettings = Object.freeze({ ...DEFAULT_SETTINGS, ...given });
   const lineages = createLineageCache();
   const changes = createChangeHub(store);
@@ -66,9 +69,11 @@ export function createApp({ store, ids, logger, settings: given }: AppDeps): App
   const drain = createDrain();
   const maintenance = startMaintenance(store, logger, settings);
   const retention = startRetention({ store, logger, settings, newLease: ids.uid }, settings.retentionMs, drain);
+  const space = file && startReturningSpace(file, logger, settings.freeSpaceMs, () => merging.isWorking);
   const close = async (): Promise<void> => {
     drain.begin();
-    await Promise.all([committer.idle(), claims.idle(), maintenance.stop(), retention.stop(), patches.close()]);
+    const ends = [maintenance.stop(), retention.stop(), space?.stop(), patches.close()];
+    await Promise.all([committer.idle(), claims.idle(), ...ends]);
     await merging.stop();
     changes.close();
   };

@@ -75,6 +75,11 @@ export class Merging {
     this.#merge({ ref, rest: sealed });
   }
 
+  /** Whether trajectories wait to be merged. */
+  get isWorking(): boolean {
+    return this.#working !== undefined;
+  }
+
   /** Resolves when no trajectory waits to be merged. */
   async idle(): Promise<void> {
     while (this.#working !== undefined) await this.#working;

@@ -17,6 +17,8 @@ export interface AppSettings {
   readonly maintenanceMs: number;
   /** Rows of steps of a trajectory that has not grown for this long are merged. 0 disables all merging. */
   readonly mergeIdleMs: number;
+  /** Time between two looks for free space of the database file, to return it. 0 disables them. */
+  readonly freeSpaceMs: number;
   /** Time between two sweeps of stale runs with `fail_when_stale`. 0 disables them. */
   readonly staleSweepMs: number;
   /** Time between two sweeps of ended leases (Q3). 0 disables them. */
@@ -46,6 +48,7 @@ export const DEFAULT_SETTINGS: AppSettings = {
   watchMs: 250,
   maintenanceMs: 10 * 60_000,
   mergeIdleMs: 30_000,
+  freeSpaceMs: 5000,
   staleSweepMs: 5000,
   leaseSweepMs: 1000,
   retentionMs: 10_000,

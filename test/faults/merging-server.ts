@@ -1,4 +1,4 @@
-/** The service, which merges the rows of a trajectory as soon as it pauses for some milliseconds. */
+/** The service, which merges the rows of a trajectory and returns free space as soon as it pauses for some milliseconds. */
 import process from 'node:process';
 import { parseArgs } from 'node:util';
 import { pino } from 'pino';
@@ -12,7 +12,7 @@ const { values } = parseArgs({
 const config = loadConfig({ env: process.env, flags: { listen: values.listen ?? '' }, cwd: process.cwd() });
 const { url, host, port, storeDescription, drain } = await startServer(config, {
   logger: pino({ level: 'warn' }),
-  settings: { mergeIdleMs: 10 },
+  settings: { mergeIdleMs: 10, freeSpaceMs: 10 },
 });
 process.once('SIGTERM', () => void drain().then(() => process.exit(0)));
 process.stdout.write(`${JSON.stringify({ event: 'ready', url, host, port, store: storeDescription })}\n`);

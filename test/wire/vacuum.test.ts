@@ -1,24 +1,18 @@
-import { randomBytes, randomUUID } from 'node:crypto';
+import { randomUUID } from 'node:crypto';
 import { statSync } from 'node:fs';
-import { expect, it } from 'vitest';
+import { writeFile } from 'node:fs/promises';
+import { expect, it, vi } from 'vitest';
 import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../src/client/index.ts';
+import { type AnabranchClient, connectClient, openWriter, readSteps, reasonOf } from '../../src/client/index.ts';
 import { runCli } from '../cli/run_cli.ts';
 import { outsideSql, sqlitePath } from '../store/sql.ts';
 import { createDatabase } from '../support/database.ts';
+import { fill } from '../support/filled.ts';
 import { requireIntact } from '../support/intact.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer } from '../support/test-server.ts';
 
-/** Stores a trajectory of about this many MiB. Returns its id. */
-async function fill(client: AnabranchClient, mib: number): Promise<string> {
-  const trajectoryId = randomUUID();
-  const writer = await openWriter(client, { trajectoryId, create: { trajectory: {} } });
-  for (let i = 0; i < mib * 4; i += 1) {
-    await writer.append({ infoJson: JSON.stringify(randomBytes(120 * 1024).toString('hex')) });
-  }
-  await writer.close();
-  return trajectoryId;
-}
+const MIB = 1024 * 1024;
 
 async function vacuum(client: AnabranchClient): Promise<{ freedBytes: bigint; freeBytes: bigint } | undefined> {
   let last: { freedBytes: bigint; freeBytes: bigint } | undefined;
@@ -26,7 +20,20 @@ async function vacuum(client: AnabranchClient): Promise<{ freedBytes: bigint; fr
   return last;
 }
 
-it('V3: the space of deleted steps is returned beside a writer, and the database stays intact', async () => {
+/** Returns the bytes of a backup. */
+async function backUp(client: AnabranchClient): Promise<Buffer> {
+  const chunks: Uint8Array[] = [];
+  for await (const { chunk } of client.admin.backupDatabase({})) chunks.push(chunk);
+  return Buffer.concat(chunks);
+}
+
+async function countSteps(client: AnabranchClient, trajectoryId: string): Promise<number> {
+  let steps = 0;
+  for await (const _ of readSteps(client, { trajectoryId })) steps += 1;
+  return steps;
+}
+
+it('V3: the space of deleted steps is returned beside a writer, readers and a backup, and the database stays intact', async () => {
   await using server = await startTestServer();
   const client = connectClient({ address: server.url });
   const deleted = await fill(client, 6);
@@ -37,8 +44,16 @@ it('V3: the space of deleted steps is returned beside a writer, and the database
   await sql.close();
   await client.trajectories.deleteTrajectory({ trajectoryId: deleted, onBranches: OnBranches.REFUSE });
   const writing = fill(client, 1);
-  const last = await vacuum(client);
+  const [last, copy, steps] = await Promise.all([vacuum(client), backUp(client), countSteps(client, kept)]);
   await writing;
+  expect(steps).toBe(4);
+  await using restored = await createDatabase('sqlite');
+  await writeFile(sqlitePath(restored), copy);
+  await using other = await startTestServer({ database: restored });
+  const copied = connectClient({ address: other.url });
+  await requireIntact(copied);
+  expect(await countSteps(copied, kept)).toBe(4);
+  copied.close();
   expect(last!.freedBytes).toBeGreaterThan(2n * 1024n * 1024n);
   expect(last!.freeBytes).toBe(0n);
   await requireIntact(client);
@@ -47,6 +62,33 @@ it('V3: the space of deleted steps is returned beside a writer, and the database
   await server.drain();
   expect(statSync(sqlitePath(server.database)).size).toBeLessThan((Number(pages!.page_count) * 4096) / 2);
 });
+
+it.each(['deleted', 'merged'])(
+  'V3: the space of %s rows is returned without a call, and the database stays intact',
+  async (cause) => {
+    await using database = await createMigratedDatabase('sqlite');
+    const filling = await startTestServer({ database, settings: { mergeIdleMs: 0, freeSpaceMs: 0 } });
+    const writing = connectClient({ address: filling.url });
+    const trajectoryId = randomUUID();
+    const writer = await openWriter(writing, { trajectoryId, create: { trajectory: {} } });
+    // A merge makes next to nothing of them.
+    const infoJson = JSON.stringify('word '.repeat(20_000));
+    for (let i = 0; i < 160; i += 1) await writer.append({ infoJson });
+    await writer.close();
+    writing.close();
+    await filling.stop();
+    const size = () => statSync(sqlitePath(database)).size;
+    const before = size();
+    expect(before).toBeGreaterThan(15 * MIB);
+    const mergeIdleMs = cause === 'merged' ? 20 : 0;
+    await using server = await startTestServer({ database, settings: { mergeIdleMs, freeSpaceMs: 20 } });
+    const client = connectClient({ address: server.url });
+    if (cause === 'deleted') await client.trajectories.deleteTrajectory({ trajectoryId });
+    await vi.waitFor(() => expect(size()).toBeLessThan(before / 2), { timeout: 60_000, interval: 20 });
+    await requireIntact(client);
+    client.close();
+  },
+);
 
 it('V3: a file of an older version is rewritten while no server uses it, and can be shortened from then on', async () => {
   await using database = await createDatabase('sqlite');

@@ -1,4 +1,5 @@
 import { AnabranchError } from '../../domain/errors.ts';
+import type { ShrinkableFile } from '../../stream/free_space.ts';
 
 /** What AdminService needs besides the store. */
 export interface DatabaseParts {
@@ -9,11 +10,11 @@ export interface DatabaseParts {
 }
 
 /** The file of an SQLite database, for work on the file as a whole. */
-export interface DatabaseFile {
+export interface DatabaseFile extends ShrinkableFile {
   /** V2: copies the file of one moment while writers continue, and then returns its bytes. Errors: STORAGE_FULL. */
   backUp(signal: AbortSignal): AsyncGenerator<BackupPiece, void, undefined>;
-  /** V3: returns free space in short transactions. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE. */
-  vacuum(signal: AbortSignal): AsyncGenerator<VacuumProgress, void, undefined>;
+  /** V3. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE. */
+  vacuum(signal: AbortSignal, keepBytes: number): AsyncGenerator<VacuumProgress, void, undefined>;
 }
 
 /** How far the copy has come, then its bytes, then their digest. */

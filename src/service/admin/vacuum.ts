@@ -14,7 +14,7 @@ export function vacuumDatabase(file: DatabaseFile | undefined) {
     { app, signal }: Call,
   ): AsyncGenerator<VacuumDatabaseResponse, void, undefined> {
     if (file === undefined) throw sqliteOnly('Its autovacuum reuses the space of deleted rows');
-    for await (const progress of file.vacuum(signal)) {
+    for await (const progress of file.vacuum(signal, 0)) {
       app.drain.throwIfBegun();
       yield create(VacuumDatabaseResponseSchema, progress);
     }

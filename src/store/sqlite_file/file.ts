@@ -33,9 +33,9 @@ export class SqliteFile {
     }
   }
 
-  /** V3. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE. */
-  vacuum(signal: AbortSignal): AsyncGenerator<VacuumProgress, void, undefined> {
-    return vacuum(this.#path, signal);
+  /** V3: leaves about `keepBytes` of free space. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE. */
+  vacuum(signal: AbortSignal, keepBytes: number): AsyncGenerator<VacuumProgress, void, undefined> {
+    return vacuum(this.#path, signal, keepBytes);
   }
 }
 

@@ -11,6 +11,8 @@ export interface VacuumProgress {
 
 /** Pages of one transaction, which blocks the thread and the writers of the server. */
 const PAGES = 64;
+/** Length of the pause after a transaction, as a multiple of its time. */
+const PAUSE_PER_WORK = 2;
 
 /** How long a transaction waits for one of the server, and between two attempts, in milliseconds. */
 const WAIT_MS = 4500;
@@ -20,10 +22,15 @@ const RETRY_MS = 10;
 const INCREMENTAL = 2;
 
 /**
- * Returns the space of deleted rows to the file system, in short transactions. Between them, the writers of the server
- * have as much time as the last one took. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE.
+ * Returns the space of deleted rows to the file system, in short transactions, except about `keepBytes`. Between them,
+ * the writers of the server have twice as much time as the last one took. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL,
+ * DATABASE_UNAVAILABLE.
  */
-export async function* vacuum(path: string, signal: AbortSignal): AsyncGenerator<VacuumProgress, void, undefined> {
+export async function* vacuum(
+  path: string,
+  signal: AbortSignal,
+  keepBytes: number,
+): AsyncGenerator<VacuumProgress, void, undefined> {
   const database = new DatabaseSync(path, { timeout: 0 });
   const pragma = (name: string) => Number(Object.values(database.prepare(`pragma ${name}`).get() ?? {})[0]);
   try {
@@ -31,7 +38,7 @@ export async function* vacuum(path: string, signal: AbortSignal): AsyncGenerator
     database.exec('pragma synchronous = full; pragma fullfsync = on; pragma checkpoint_fullfsync = on');
     const pageBytes = pragma('page_size');
     // What other calls free meanwhile is left to the next vacuum, so that this one ends.
-    let todo = pragma('freelist_count');
+    let todo = Math.max(0, pragma('freelist_count') - Math.ceil(keepBytes / pageBytes));
     let freed = 0;
     const progress = () => ({ freedBytes: BigInt(freed * pageBytes), freeBytes: BigInt(todo * pageBytes) });
     yield progress();
@@ -43,7 +50,7 @@ export async function* vacuum(path: string, signal: AbortSignal): AsyncGenerator
       todo -= pages;
       freed += pages;
       yield progress();
-      await wait(performance.now() - begun);
+      await wait((performance.now() - begun) * PAUSE_PER_WORK);
     }
     // The file becomes shorter when the log is copied into it.
     await retryWhileLocked(() => database.exec('pragma wal_checkpoint(passive)'));
