@@ -1,5 +1,6 @@
 import { crc32 } from 'node:zlib';
 import { sql } from 'kysely';
+import { LIMITS } from '../../../domain/limits.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import { compress, decompress } from '../zstd.ts';
 
@@ -57,7 +58,7 @@ export async function compressedStates(states: Uint8Array): Promise<StoredStates
 /** Returns the small states. Damaged bytes become others of the same length, which match no digest. */
 export function readStates({ states, states_bytes: length }: StoredStates): Uint8Array {
   if (length === null) return states;
-  return unpacked(states, length) ?? new Uint8Array(Number(length)).fill(1);
+  return unpacked(states, length) ?? new Uint8Array(Math.min(Number(length), MOST_UNPACKED)).fill(1);
 }
 
 /** Returns the encoded steps, or undefined if their bytes are damaged. */
@@ -66,10 +67,16 @@ export function readBody(first: bigint, stored: StoredBody): Uint8Array | undefi
   return body !== undefined && checksumOf(first, body) === stored.checksum ? body : undefined;
 }
 
-/** Returns at most as many bytes as there were, so that damaged ones cannot take more memory. */
+/**
+ * More bytes than any row has. A row has more than some hundred KiB only if one step is so large, with all of its states
+ * that are small or were attached.
+ */
+const MOST_UNPACKED = 8 * LIMITS.messageBytes;
+
+/** Returns at most as many bytes as there were. The stored number may be damaged too, so a bound limits the memory. */
 function unpacked(packed: Uint8Array, bytes: bigint): Uint8Array | undefined {
   try {
-    return decompress(packed, Number(bytes));
+    return decompress(packed, Math.min(Number(bytes), MOST_UNPACKED));
   } catch {
     return undefined;
   }
