@@ -10,6 +10,7 @@ import { Random } from '../src/demo/random.ts';
 import { createPostgresDatabase } from '../test/support/database.ts';
 import { type PostgresServer, startPostgres } from '../test/support/postgres.ts';
 import type { Engine } from './bench.ts';
+import { rowPayload, variantsOf, writeNonce } from './payload.ts';
 import { cpuSeconds, type SpawnedServer, spawnServer } from './processes.ts';
 import type { ServerSettings } from './programs/server.ts';
 
@@ -278,6 +279,28 @@ export class BenchServer {
     for (let left = trajectories; left > 0; left -= 16)
       await Promise.all(Array.from({ length: Math.min(16, left) }, fill));
     return experimentId;
+  }
+
+  /** Creates trajectories of CartPole steps, each with a state of its own. */
+  async episodes(trajectories: number, stepsEach: number): Promise<void> {
+    const client = this.#connected();
+    const payloads = Array.from({ length: variantsOf('step-with-state') }, (_, i) => rowPayload('step-with-state', i));
+    let next = 0;
+    const fill = async () => {
+      for (let episode = next++; episode < trajectories; episode = next++) {
+        const { trajectory } = await client.trajectories.createTrajectory({});
+        await using writer = await openWriter(client, { trajectoryId: trajectory!.id });
+        const appends = Array.from({ length: stepsEach }, (_, number) => {
+          const { actions, observations, metrics, state, nonceAt } = payloads[number % payloads.length]!;
+          const data = Buffer.from(state!);
+          writeNonce(data, nonceAt, episode, number);
+          const states = { env: { data, mediaType: 'application/json' } };
+          return writer.append({ actions: [...actions], observations: [...observations], reward: 1, metrics, states });
+        });
+        await Promise.all(appends);
+      }
+    };
+    await Promise.all(Array.from({ length: 16 }, fill));
   }
 
   /** Returns the ids of the trajectories of an experiment, at most 1,000. */

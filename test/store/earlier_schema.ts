@@ -156,10 +156,13 @@ const UNDO = {
  */
 export async function undoMigrations(sql: OutsideSql, first: keyof typeof UNDO): Promise<void> {
   const names = Object.keys(UNDO).filter((name) => name >= first) as (keyof typeof UNDO)[];
+  // One commit instead of one for each statement.
+  await sql.rows('begin');
   for (const name of names.reverse()) {
     const undo = UNDO[name];
     if (typeof undo === 'function') await undo(sql);
     else for (const statement of undo) await sql.rows(statement);
     await sql.rows(`delete from kysely_migration where name = '${name}'`);
   }
+  await sql.rows('commit');
 }

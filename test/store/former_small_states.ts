@@ -8,19 +8,19 @@ export async function restoreSmallStates(sql: OutsideSql): Promise<void> {
   for (const row of await sql.rows('select *, cast(commit_time as text) as commit_text from segments')) {
     const segment = segmentOf(row);
     const small = new SmallStates(row.states as Uint8Array);
+    const found: FormerState[] = [];
     for (const steps = new SegmentCursor(segment); steps.next(); ) {
       for (const { name, digest, mediaType, size } of steps.read('BASIC').states) {
         const data = small.next(size);
-        if (data === undefined) continue;
-        const place = { ...row, step_number: steps.stepNumber };
-        await giveRow(sql, place, { name, digest, mediaType, data });
+        if (data !== undefined) found.push({ stepNumber: steps.stepNumber, name, digest, mediaType, data });
       }
     }
+    await giveRows(sql, row, found);
   }
   for (const row of await sql.rows('select * from attached_states where data is not null')) {
     const digest = Buffer.from(row.digest as Uint8Array).toString('hex');
-    const state = { name: `${row.name}`, digest, mediaType: `${row.media_type}`, data: row.data as Uint8Array };
-    await giveRow(sql, row, state);
+    const [stepNumber, data] = [row.step_number as bigint | string, row.data as Uint8Array];
+    await giveRows(sql, row, [{ stepNumber, name: `${row.name}`, digest, mediaType: `${row.media_type}`, data }]);
   }
   await sql.rows('drop index segments_with_states');
   await sql.rows('alter table segments drop column state_names');
@@ -29,26 +29,36 @@ export async function restoreSmallStates(sql: OutsideSql): Promise<void> {
 }
 
 interface FormerState {
+  readonly stepNumber: bigint | string;
   readonly name: string;
   readonly digest: string;
   readonly mediaType: string;
   readonly data: Uint8Array;
 }
 
-async function giveRow(
+/** The states are of steps of one trajectory. */
+async function giveRows(
   sql: OutsideSql,
-  { tree, trajectory, step_number, namespace }: Record<string, unknown>,
-  { name, digest, mediaType, data }: FormerState,
+  { tree, trajectory, namespace }: Record<string, unknown>,
+  states: readonly FormerState[],
 ): Promise<void> {
-  const bytes = (hex: string) => (sql.engine === 'sqlite' ? `x'${hex}'` : `'\\x${hex}'`);
+  if (states.length === 0) return;
+  const bytes = (hex: string) => (sql.engine === 'sqlite' ? `x'${hex}'` : `'\\x${hex}'::bytea`);
   const time = sql.engine === 'sqlite' ? `'2020-01-01T00:00:00.000000Z'` : 'now()';
-  const hex = Buffer.from(data).toString('hex');
+  // A statement cannot update a row twice.
+  const distinct = new Map(states.map((state) => [state.digest, state]));
+  const rows = [...distinct.values()].map(({ digest, data }) => {
+    const hex = Buffer.from(data).toString('hex');
+    return `(${text(namespace)}, ${bytes(digest)}, ${data.length}, 'raw', ${bytes(hex)}, null, true, 0, ${time})`;
+  });
   await sql.rows(`insert into states (namespace, digest, size, encoding, data, upload, referenced, version, renew_time)
-    values (${text(namespace)}, ${bytes(digest)}, ${data.length}, 'raw', ${bytes(hex)}, null, true, 0, ${time})
-    on conflict (namespace, digest) do update set referenced = true`);
+    values ${rows.join()} on conflict (namespace, digest) do update set referenced = true`);
+  const references = states.map(({ stepNumber, name, digest, mediaType, data }) => {
+    const place = `${tree}, ${trajectory}, ${stepNumber}`;
+    return `(${place}, ${text(name)}, ${text(namespace)}, ${bytes(digest)}, ${text(mediaType)}, ${data.length})`;
+  });
   await sql.rows(`insert into step_states (tree, trajectory, step_number, name, namespace, digest, media_type, size)
-    values (${tree}, ${trajectory}, ${step_number}, ${text(name)}, ${text(namespace)}, ${bytes(digest)},
-      ${text(mediaType)}, ${data.length})`);
+    values ${references.join()}`);
 }
 
 function segmentOf(row: Record<string, unknown>): StoredSegment {

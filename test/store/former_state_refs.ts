@@ -20,7 +20,9 @@ export async function restoreStateRefs(sql: OutsideSql): Promise<void> {
     select ${place}, r.name, r.namespace, s.digest, coalesce(a.media_type, ''), s.size ${joined}
     left join attached_states as a on a.tree = r.tree and a.trajectory = r.trajectory
       and a.step_number = r.step_number and a.name = r.name where r.name <> ''`);
-  for (const row of await sql.rows('select *, cast(commit_time as text) as commit_text from segments')) {
+  for (const row of await sql.rows(`select *, cast(commit_time as text) as commit_text from segments as s
+    where exists (select 1 from step_states as r where r.tree = s.tree and r.trajectory = s.trajectory
+      and r.step_number >= s.first_step_number and r.step_number < s.next_step_number)`)) {
     for (const steps = new SegmentCursor(segmentOf(row)); steps.next(); ) {
       for (const { name, mediaType } of steps.read('BASIC').states) {
         if (mediaType === '') continue;

@@ -26,9 +26,7 @@ export async function restoreFormerSteps(sql: OutsideSql): Promise<void> {
   await sql.rows('drop view steps');
   const columns = COLUMNS.replace(/[A-Z]{4,}/g, (name) => TYPES[sql.engine][name as keyof (typeof TYPES)['sqlite']]);
   await sql.rows(`create table steps (${columns})`);
-  const rows = stored.flatMap((row) => formerRows(sql.engine, row));
-  for (let at = 0; at < rows.length; at += 500)
-    await sql.rows(`insert into steps values ${rows.slice(at, at + 500).join()}`);
+  for (const row of stored) await sql.rows(`insert into steps values ${formerRows(sql.engine, row).join()}`);
   await sql.rows('drop table segments');
   await sql.rows('drop table attached_states');
   await sql.rows('alter table trajectories drop column timed_turns');

@@ -15,11 +15,14 @@ export interface OutsideSql {
   close(): Promise<void>;
 }
 
-export async function outsideSql(database: TestDatabase, schema = 'anabranch'): Promise<OutsideSql> {
+export async function outsideSql(
+  database: Pick<TestDatabase, 'engine' | 'url'>,
+  schema = 'anabranch',
+): Promise<OutsideSql> {
   return database.engine === 'sqlite' ? outsideSqlite(database) : outsidePostgres(database, schema);
 }
 
-function outsideSqlite(database: TestDatabase): OutsideSql {
+function outsideSqlite(database: Pick<TestDatabase, 'url'>): OutsideSql {
   const file = sqlitePath(database);
   const open = () => ({ ino: statSync(file).ino, db: new DatabaseSync(file, { timeout: 5000, readBigInts: true }) });
   // Of a missing file, SQLite creates an empty one.
@@ -49,7 +52,7 @@ function outsideSqlite(database: TestDatabase): OutsideSql {
   };
 }
 
-async function outsidePostgres(database: TestDatabase, schema: string): Promise<OutsideSql> {
+async function outsidePostgres(database: Pick<TestDatabase, 'url'>, schema: string): Promise<OutsideSql> {
   const client = new pg.Client({ connectionString: database.url });
   client.on('error', () => undefined); // a query on a cut connection fails by itself
   await client.connect();

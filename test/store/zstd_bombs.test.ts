@@ -165,7 +165,9 @@ describeStore('zstd bombs', (on) => {
       error: { reason: 'STATE_CORRUPT', metadata: { digest } },
       fault: { check: 'STATES', digest },
       others: async () => {
-        expect(Buffer.compare(await scene.store.readState(scene.namespace, digest, 0), bytes.subarray(0, CHUNK))).toBe(0);
+        expect(Buffer.compare(await scene.store.readState(scene.namespace, digest, 0), bytes.subarray(0, CHUNK))).toBe(
+          0,
+        );
         const last = await scene.store.readState(scene.namespace, digest, 2 * CHUNK);
         expect(Buffer.compare(last, bytes.subarray(2 * CHUNK))).toBe(0);
       },
@@ -181,25 +183,25 @@ describeStore('zstd bombs', (on) => {
   };
 
   describe.each(Object.keys(PLACES))('in %s', (name) => {
-    it.each([
-      'more than its row says',
-      'as much as its row says',
-    ])('D5, S3, V1: bytes that become %s are DATA_LOSS with the place, take no memory, and are found', async (says) => {
-      const scene = on.scene();
-      const place = await PLACES[name]!(scene);
-      const bytes = on.engine === 'sqlite' ? `x'${BOMB.toString('hex')}'` : `'\\x${BOMB.toString('hex')}'`;
-      const size = says === 'as much as its row says' ? `, ${place.size} = ${BOMB_BYTES}` : '';
-      await on.sql.rows(`update ${place.table} set ${place.column} = ${bytes}${size} where ${place.where}`);
-      const before = peakBytes();
-      for (const read of place.reads) {
-        const refusal: AnabranchError = await refusalOf(read());
-        expect(refusal).toMatchObject(place.error);
-      }
-      await place.others();
-      const faults = (await faultsOf(on.store)).filter(({ namespace }) => namespace === scene.namespace);
-      expect(faults).toContainEqual(expect.objectContaining(place.fault));
-      expect(peakBytes() - before).toBeLessThan(ALLOWED_BYTES);
-    });
+    it.each(['more than its row says', 'as much as its row says'])(
+      'D5, S3, V1: bytes that become %s are DATA_LOSS with the place, take no memory, and are found',
+      async (says) => {
+        const scene = on.scene();
+        const place = await PLACES[name]!(scene);
+        const bytes = on.engine === 'sqlite' ? `x'${BOMB.toString('hex')}'` : `'\\x${BOMB.toString('hex')}'`;
+        const size = says === 'as much as its row says' ? `, ${place.size} = ${BOMB_BYTES}` : '';
+        await on.sql.rows(`update ${place.table} set ${place.column} = ${bytes}${size} where ${place.where}`);
+        const before = peakBytes();
+        for (const read of place.reads) {
+          const refusal: AnabranchError = await refusalOf(read());
+          expect(refusal).toMatchObject(place.error);
+        }
+        await place.others();
+        const faults = (await faultsOf(on.store)).filter(({ namespace }) => namespace === scene.namespace);
+        expect(faults).toContainEqual(expect.objectContaining(place.fault));
+        expect(peakBytes() - before).toBeLessThan(ALLOWED_BYTES);
+      },
+    );
   });
 });
 

@@ -1,4 +1,5 @@
 import { Kysely, PostgresDialect, sql } from 'kysely';
+import { AnabranchError } from '../../domain/errors.ts';
 import { StoreOpenError } from '../contract/store.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
@@ -90,16 +91,13 @@ async function checkServer(db: Kysely<Tables>): Promise<void> {
 }
 
 function asOpenError(error: unknown): unknown {
-  const { cause, message } = error as Error;
-  const reason = cause instanceof Error ? cause.message : message;
-  return (error as Error).name === 'AnabranchError'
-    ? new StoreOpenError(
-        `The database does not respond (${reason}): check that Postgres is running and that the URL is correct.`,
-        {
-          cause: error,
-        },
-      )
-    : error;
+  if (!(error instanceof AnabranchError)) return error;
+  const reason = error.cause instanceof Error ? error.cause.message : error.message;
+  const message =
+    error.reason === 'STORAGE_FULL'
+      ? `The schema is migrated, and the disk of the database became full (${reason}). What was converted is kept: make room, and start again.`
+      : `The database does not respond (${reason}): check that Postgres is running and that the URL is correct.`;
+  return new StoreOpenError(message, { cause: error });
 }
 
 /** Returns host, port and database of a URL, without the password. */

@@ -109,12 +109,17 @@ function isFormer(path: string): boolean {
 
 function refuseWithoutRoom(named: string, path: string, copy: string): void {
   const has = existsSync(copy) ? statSync(copy).size : 0;
-  const needed = Math.ceil(statSync(path).size * ROOM) - has;
+  const needed = Math.ceil((statSync(path).size + logBytes(path)) * ROOM) - has;
   const { bavail, bsize } = statfsSync(dirname(path));
   if (bavail * bsize >= needed) return;
   throw new StoreOpenError(
     `${named} is migrated into a new file beside it, which needs ${needed} free bytes, and ${bavail * bsize} are free: make room, and start again. Nothing was changed.`,
   );
+}
+
+/** Bytes of rows that are not in the file yet. */
+function logBytes(path: string): number {
+  return statSync(`${path}-wal`, { throwIfNoEntry: false })?.size ?? 0;
 }
 
 /** The copy is complete when it has its name. */
