@@ -4,6 +4,7 @@
  */
 export const MEASURES_MEMORY: readonly string[] = [
   'test/store/state.test.ts',
+  'test/store/state_cache_bytes.test.ts',
   'test/store/zstd_bombs.test.ts',
   'test/wire/hostile.test.ts',
   'test/wire/large_states.test.ts',

@@ -37,8 +37,8 @@ export class BaseCache {
     this.#known.delete(key);
     this.#known.set(key, base);
     if (this.#known.size > MOST_KNOWN) for (const oldest of this.#known.keys()) if (this.#known.delete(oldest)) break;
-    // The anchor is used again too, though rarely.
-    if (base.anchor !== undefined && this.has(base.anchor)) this.#hold(base.anchor);
+    // The anchor is used again too, though rarely. It may come from the same batch, and was not held before then.
+    if (base.anchor?.data !== undefined) this.#hold(base.anchor);
     if (base.data !== undefined) this.#hold(base);
   }
 

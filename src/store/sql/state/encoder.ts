@@ -94,6 +94,7 @@ class Group {
   /** By batch, the last states by trajectory and name. */
   readonly #added: Map<string, BaseState>[];
   readonly #last = new Map<string, BaseState>();
+  readonly #made: BaseState[] = [];
 
   constructor(engine: Engine, cache: BaseCache, batches: readonly SteppedStates[]) {
     this.#engine = engine;
@@ -118,12 +119,10 @@ class Group {
   settle(outcomes: readonly Outcome[] | undefined): void {
     for (const [i, added] of this.#added.entries()) {
       const isStored = outcomes?.[i]?.kind === 'committed';
-      for (const [key, base] of added) {
-        if (isStored) this.#cache.set(key, base);
-        // It may be the successor of a stored state.
-        else if (!this.#cache.has(base)) base.data = undefined;
-      }
+      if (isStored) for (const [key, base] of added) this.#cache.set(key, base);
     }
+    // States in the middle of a batch, or not stored, may be successors of others. Only the cache bounds their bytes.
+    for (const base of this.#made) if (!this.#cache.has(base)) base.data = undefined;
   }
 
   async #encodeBatch(batch: SteppedStates, added: Map<string, BaseState>): Promise<EncodedState[]> {
@@ -139,6 +138,7 @@ class Group {
         if (last?.digest === digest) continue;
         const next = await encodeNext(namespace, state, last);
         encoded.set(digest, next.encoded);
+        this.#made.push(next.base);
         const base = this.#cache.find(namespace, digest) ?? next.base;
         this.#last.set(key, base);
         added.set(key, base);
