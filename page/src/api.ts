@@ -34,28 +34,53 @@ export function connectHere(): Api {
 }
 
 /** Watches the first runs of a filter. */
-export async function* watchRuns(
+export function watchRuns(
   { statuses, ...filter }: RunFilter,
   events: WatchEvents,
 ): AsyncGenerator<readonly RunWithProgress[]> {
-  const runs = new Map<string, RunWithProgress>();
-  let page: readonly string[] = [];
   const request = { list: { ...filter, statuses: [...statuses], pageSize: LISTED } };
-  for await (const message of watch(RunService.method.watchRuns, request, events)) {
-    if (message === 'begin') continue;
-    for (const each of message.runs) if (each.run !== undefined) runs.set(each.run.id, each);
-    if (message.page !== undefined) page = message.page.runIds;
-    if (!message.caughtUp) continue;
-    const shown = new Set(page);
-    for (const id of runs.keys()) if (!shown.has(id)) runs.delete(id);
-    yield page.flatMap((id) => runs.get(id) ?? []);
-  }
+  return pagesOf(
+    watch(RunService.method.watchRuns, request, events),
+    ({ runs, page, caughtUp }) => ({ items: runs, ids: page?.runIds, caughtUp }),
+    ({ run }) => run?.id ?? '',
+  );
 }
 
-/** Returns the roots that belong to no run, the newest first. */
-export async function listRoots(api: Api, signal: AbortSignal): Promise<readonly Trajectory[]> {
-  const request = { rootsOnly: true, withoutRun: true, pageSize: LISTED };
-  return (await api.trajectories.listTrajectories(request, { signal })).trajectories;
+/** Watches the roots that belong to no run, the newest first. */
+export function watchRoots(events: WatchEvents): AsyncGenerator<readonly Trajectory[]> {
+  const request = { list: { rootsOnly: true, withoutRun: true, pageSize: LISTED } };
+  return pagesOf(
+    watch(TrajectoryService.method.watchTrajectories, request, events),
+    ({ trajectories, page, caughtUp }) => ({ items: trajectories, ids: page?.trajectoryIds, caughtUp }),
+    ({ id }) => id,
+  );
+}
+
+/** What a message says about a watched page. */
+interface PageChanges<T> {
+  readonly items: readonly T[];
+  readonly ids: readonly string[] | undefined;
+  readonly caughtUp: boolean;
+}
+
+/** Yields a watched page whenever it has changed. */
+async function* pagesOf<M, T>(
+  messages: AsyncIterable<M | 'begin'>,
+  changesOf: (message: M) => PageChanges<T>,
+  idOf: (item: T) => string,
+): AsyncGenerator<readonly T[]> {
+  const known = new Map<string, T>();
+  let page: readonly string[] = [];
+  for await (const message of messages) {
+    if (message === 'begin') continue;
+    const { items, ids, caughtUp } = changesOf(message as M);
+    for (const item of items) known.set(idOf(item), item);
+    if (ids !== undefined) page = ids;
+    if (!caughtUp) continue;
+    const shown = new Set(page);
+    for (const id of known.keys()) if (!shown.has(id)) known.delete(id);
+    yield page.flatMap((id) => known.get(id) ?? []);
+  }
 }
 
 /** Watches the tree that a trajectory belongs to. Yields all its trajectories whenever some have changed. */

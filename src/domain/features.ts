@@ -35,5 +35,6 @@ export const FEATURES = Object.freeze([
   'watch_many',
   'watch_runs',
   'watch_series',
+  'watch_trajectories',
   'watch_tree',
 ] as const);

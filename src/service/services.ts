@@ -39,6 +39,7 @@ import { readStepSeries } from './trajectory/step_series.ts';
 import { tagMethods } from './trajectory/tag.ts';
 import { trajectoryMethods } from './trajectory/trajectory.ts';
 import { watchTree } from './trajectory/watch.ts';
+import { watchTrajectories } from './trajectory/watch_page.ts';
 
 /** All methods of a service. A missing method does not compile. */
 type AllMethods<S extends DescService> = Methods<S, keyof S['method']>;
@@ -52,6 +53,7 @@ export const trajectoryService: AllMethods<typeof TrajectoryService> = {
   readTrajectories,
   readStepSeries,
   watchTree,
+  watchTrajectories,
   searchSteps,
   compareBranches,
 };

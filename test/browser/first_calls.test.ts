@@ -1,7 +1,7 @@
 /** The watches that the first script of the page begins. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { parseAddress } from '../../page/src/address.ts';
-import { watchRunHere, watchRuns, watchSeries, watchTree } from '../../page/src/api.ts';
+import { watchRoots, watchRunHere, watchRuns, watchSeries, watchTree } from '../../page/src/api.ts';
 import type { Api } from '../../page/src/client.ts';
 import { filterOf } from '../../page/src/home/filter.ts';
 import { firstCalls } from '../../page/src/watch/first_calls.ts';
@@ -50,7 +50,7 @@ describe('the watches that begin before the page', () => {
   });
 
   it('are those of the lists without a filter, and of no other view', async () => {
-    const asked = await callsOf(watchRuns(filterOf(new URLSearchParams()), events));
+    const asked = await callsOf(watchRuns(filterOf(new URLSearchParams()), events), watchRoots(events));
     expect(firstCalls(addressAt('/'))).toEqual(asked);
     for (const [path, search] of [['/', '?text=x'], ['/search'], [`/rollouts/${ID}`], ['/nowhere']] as const) {
       expect(firstCalls(addressAt(path, search))).toEqual([]);

@@ -1,7 +1,7 @@
 /** The list of runs, and the rows of a tree that can be collapsed. */
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { openPageScene, type PageScene } from './page_scene.ts';
-import { attributeOf, has, is, openPage, ROWS, textsOf } from './views.ts';
+import { attributeOf, countOf, has, is, openPage, ROWS, textsOf, waitForText } from './views.ts';
 
 let scene: PageScene;
 beforeAll(async () => {
@@ -23,6 +23,23 @@ it('the list of runs draws the rewards of each run, and draws on when the run gr
   const before = await line();
   await append(3);
   await expect.poll(line).not.toBe(before);
+  expect(faults).toEqual([]);
+  await page.close();
+});
+
+it('the list of trees is live: trees are added, grow, and are removed', async () => {
+  const { trajectories } = scene.client;
+  const { page, faults } = await openPage(scene.context);
+  await page.goto(scene.url);
+  await page.waitForSelector('#trees');
+  const { trajectory } = await trajectories.createTrajectory({ name: 'a live tree', root: { reward: 3 } });
+  const trajectoryId = trajectory?.id ?? '';
+  const row = has('tr', 'a live tree');
+  await page.waitForSelector(row);
+  await trajectories.appendStep({ trajectoryId, step: { stepNumber: 1n, reward: 4 } });
+  await waitForText(page, /running\s+2\s+7/, row);
+  await trajectories.deleteTrajectory({ trajectoryId });
+  await expect.poll(() => countOf(page, row)).toBe(0);
   expect(faults).toEqual([]);
   await page.close();
 });

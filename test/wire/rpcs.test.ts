@@ -152,7 +152,7 @@ async function call(transport: Transport, method: DescMethod, frames: readonly M
 }
 
 /** Watches that end only when the caller cancels them. */
-const ENDLESS = new Set(['WatchTree', 'WatchRuns']);
+const ENDLESS = new Set(['WatchTree', 'WatchRuns', 'WatchTrajectories']);
 
 async function* untilCaughtUp(messages: AsyncIterable<Message>): AsyncGenerator<Message> {
   for await (const message of messages) {

@@ -11,8 +11,11 @@ import {
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js';
 import { type StateReference, StateService } from '../../../gen/es/anabranch/v1/state_service_pb.js';
+import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   TrajectoryService,
+  type WatchTrajectoriesResponse,
+  WatchTrajectoriesResponseSchema,
   type WatchTreeRequest,
   type WatchTreeResponse,
   WatchTreeResponseSchema,
@@ -43,9 +46,11 @@ function serveTrajectories(router: ConnectRouter, recorded: Recorded): void {
       if (trajectory === undefined) throw absent('TRAJECTORY_NOT_FOUND', `The file has no trajectory ${trajectoryId}.`);
       return { trajectory };
     },
-    listTrajectories: () => ({
-      trajectories: [...nodes.values()].flatMap(({ trajectory }) => (trajectory?.parentId === '' ? trajectory : [])),
-    }),
+    listTrajectories: () => ({ trajectories: rootsOf(recorded) }),
+    async *watchTrajectories(_, context) {
+      yield* rootListMessages(recorded);
+      yield* signsOfLife(context, () => ({ caughtUp: true }));
+    },
     async *watchTree(request, context) {
       yield* treeMessages(recorded, request);
       yield* signsOfLife(context, () => ({ caughtUp: true }));
@@ -138,6 +143,7 @@ function serveRuns(router: ConnectRouter, recorded: Recorded): void {
     compareRuns: () => ({ comparisons: [{ configDifferences: recorded.differences }] }),
   });
   const watches = new Map<string, (request: Uint8Array) => Uint8Array[]>([
+    watchOf(TrajectoryService.method.watchTrajectories, () => rootListMessages(recorded)),
     watchOf(TrajectoryService.method.watchTree, (request) => treeMessages(recorded, request)),
     watchOf(RunService.method.watchRun, (request) => runMessages(recorded, request)),
     watchOf(RunService.method.watchRuns, () => runListMessages(recorded)),
@@ -201,6 +207,16 @@ function runListMessages({ runMessages }: Recorded): WatchRunsResponse[] {
   const runs = run === undefined ? [] : [{ run, ...(progress === undefined ? {} : { progress }) }];
   const page = { runIds: runs.map((each) => each.run.id) };
   return [create(WatchRunsResponseSchema, { runs, page, caughtUp: true })];
+}
+
+function rootsOf({ nodes }: Recorded): Trajectory[] {
+  return [...nodes.values()].flatMap(({ trajectory }) => (trajectory?.parentId === '' ? trajectory : []));
+}
+
+function rootListMessages(recorded: Recorded): WatchTrajectoriesResponse[] {
+  const trajectories = rootsOf(recorded);
+  const page = { trajectoryIds: trajectories.map(({ id }) => id) };
+  return [create(WatchTrajectoriesResponseSchema, { trajectories, page, caughtUp: true })];
 }
 
 async function* signsOfLife<M>({ signal }: HandlerContext, message: () => M): AsyncGenerator<M> {

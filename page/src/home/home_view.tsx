@@ -4,8 +4,8 @@ import type { RunWithProgress } from '../../../gen/es/anabranch/v1/run_service_p
 import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { addressOf } from '../address.ts';
 import { Announcer } from '../announcer.tsx';
-import { dateOf, listRoots, watchRuns } from '../api.ts';
-import { useLatest, useLoaded, usePage } from '../context.ts';
+import { dateOf, watchRoots, watchRuns } from '../api.ts';
+import { useLatest, usePage } from '../context.ts';
 import { ago, count, counted, duration, nameOf, number, visible } from '../format.ts';
 import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
@@ -21,10 +21,10 @@ const MOST_PICKED = 20;
 
 /** Runs, and the trees that belong to no run. */
 export function HomeView() {
-  const { api, address } = usePage();
+  const { address } = usePage();
   const filter = filterOf(address.query);
   const runs = useWatched(`runs ${JSON.stringify(filter)}`, (events) => watchRuns(filter, events));
-  const roots = useLoaded('roots', (signal) => listRoots(api, signal));
+  const roots = useWatched('roots', watchRoots);
   const error = runs.error ?? roots.error;
   return (
     <div class="home">
@@ -44,6 +44,7 @@ export function HomeView() {
       </section>
       <section aria-labelledby="trees">
         <h1 id="trees">Trees</h1>
+        <Announcer text={counted(roots.value?.length ?? 0, 'tree')} />
         {roots.value?.length === 0 ? (
           <p class="dim">No trees without a run yet.</p>
         ) : (
@@ -157,7 +158,7 @@ function RunRow({ run, progress, line, picked, onPick }: RunRowProps) {
       <td class="n">
         <Sparkline line={line} /> {number(run.rewardSum)}
       </td>
-      <td>
+      <td class="words">
         <Labels labels={run.labels} />
       </td>
       <td class="n dim">{since(run.updateTime)}</td>
@@ -178,7 +179,7 @@ function RootTable({ roots }: { readonly roots: readonly Trajectory[] }) {
           </td>
           <td class="n">{count(root.nextStepNumber)}</td>
           <td class="n">{number(root.rewardSum)}</td>
-          <td>
+          <td class="words">
             <Labels labels={root.labels} />
           </td>
           <td class="n dim">{since(root.updateTime)}</td>

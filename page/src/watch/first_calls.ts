@@ -20,7 +20,12 @@ export function firstCalls({ view, id, query }: Address): Uint8Array[] {
   }
   if (view === 'home' && query.size === 0) {
     const [pageSize, byCreateTime] = [varintField(1, LISTED), varintField(15, 1)];
-    return [watchCall('RunService/WatchRuns', bytesField(1, joined([pageSize, byCreateTime])))];
+    const [rootsOnly, withoutRun] = [varintField(9, 1), varintField(16, 1)];
+    const roots = joined([pageSize, rootsOnly, withoutRun]);
+    return [
+      watchCall('RunService/WatchRuns', bytesField(1, joined([pageSize, byCreateTime]))),
+      watchCall('TrajectoryService/WatchTrajectories', bytesField(1, roots)),
+    ];
   }
   return [];
 }

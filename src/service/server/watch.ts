@@ -19,6 +19,7 @@ import type { Call, ServerStream } from '../method.ts';
 import { watchRun } from '../run/watch.ts';
 import { watchRuns } from '../run/watch_page.ts';
 import { watchTree } from '../trajectory/watch.ts';
+import { watchTrajectories } from '../trajectory/watch_page.ts';
 import { merged } from './merged.ts';
 
 type Answer = MessageInitShape<typeof WatchResponseSchema>;
@@ -28,6 +29,7 @@ type Watch = (request: Uint8Array, call: Call) => AsyncGenerator<Answer, void, u
 const WATCHES = new Map<string, Watch>([
   watchOf(RunService.method.watchRun, watchRun),
   watchOf(RunService.method.watchRuns, watchRuns),
+  watchOf(TrajectoryService.method.watchTrajectories, watchTrajectories),
   watchOf(TrajectoryService.method.watchTree, watchTree),
 ]);
 

@@ -1,28 +1,25 @@
-import { TrajectorySchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService, TreeNodeSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import { sortValue } from '../../domain/list_order.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Page } from '../../store/contract/page.ts';
 import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
-import { pageByKey, pageOf } from '../answer/page.ts';
+import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
-import { readListKey, toListSort, writeListKey } from '../request/list_order.ts';
 import { cursorInt, makePageToken, pageArgsOf, pageLimit, readPageToken } from '../request/page_token.ts';
 import { compareTrajectories, requireListRange } from './comparison.ts';
 import { toNewBranch, toNewTrajectory } from './creation.ts';
+import { listTrajectories } from './list.ts';
 import { fromTrajectory, treeNode } from './messages.ts';
-import { toOnBranches, toTrajectoryChanges, toTrajectoryFilter } from './requests.ts';
+import { toOnBranches, toTrajectoryChanges } from './requests.ts';
 
 const rpc = TrajectoryService.method;
 
-export const trajectoryBytes = sizerOf(TrajectorySchema);
 const treeNodeBytes = sizerOf(TreeNodeSchema);
 
 /** Methods of whole trajectories: create, branch, get, list, update, delete, lineage, tree, comparison. */
@@ -56,34 +53,7 @@ export const trajectoryMethods: Methods<
     return { trajectory: fromTrajectory(found, toView(view, 'FULL')) };
   },
 
-  async listTrajectories(request, { app, caller }) {
-    const view = toView(request.view, 'BASIC');
-    const filter = toTrajectoryFilter(request);
-    // A filter by statuses that trajectories never have (L1).
-    const findsNothing = filter.statuses?.length === 0;
-    const sort = toListSort(request);
-    const page = await pageByKey(pageArgsOf(caller, rpc.listTrajectories, request), {
-      view,
-      fetch: async ({ limit, after }) =>
-        findsNothing
-          ? []
-          : app.store.listTrajectories(caller.namespace, filter, {
-              limit,
-              sort,
-              after: after?.key,
-              value: after?.value,
-            }),
-      keyOf: (row) => ({
-        key: row.ref.key,
-        value: sort && sortValue(sort, { ...row, reward: row.rewardSum }),
-      }),
-      readKey: (cursor) => readListKey(sort, cursor),
-      writeKey: writeListKey,
-      show: (row) => fromTrajectory(row, view),
-      bytesOf: trajectoryBytes,
-    });
-    return { trajectories: page.items, nextPageToken: page.nextPageToken };
-  },
+  listTrajectories,
 
   /** Labels are replaced, metrics merged by key (FM7). */
   async updateTrajectory(request, { app, caller }) {

@@ -4,6 +4,7 @@ import { expect } from 'vitest';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists, ListOrder, type StepSchema, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
+  type ListTrajectoriesRequestSchema,
   OnBranches,
   type TrajectoryCreationSchema,
   type TrajectoryService,
@@ -54,6 +55,29 @@ function creating(create: MessageInitShape<typeof TrajectoryCreationSchema>) {
   const { trajectory, branch } = create;
   const trajectoryId = trajectory?.trajectoryId ?? branch?.branchId ?? '';
   return { open: { trajectoryId, writerId: 'one', create } };
+}
+
+/** Requests of ListTrajectories, and of its watch. */
+async function listRequests({ task, runId, experimentId, id, trajectories }: Scene) {
+  const first = await trajectories.listTrajectories({ taskId: task, pageSize: 1 });
+  const branches = {
+    runId,
+    experimentId,
+    taskId: task,
+    parentId: id,
+    treeId: id,
+    branchPoint: 1n,
+    statuses: [Status.COMPLETED],
+  };
+  const times = { createTimeFrom: LONG_AGO, createTimeTo: LATE };
+  const lists: MessageInitShape<typeof ListTrajectoriesRequestSchema>[] = [
+    { ...branches, ...times, labels: LABELS, name: 'branch', text: 'RANCH', view: View.FULL, pageSize: 1 },
+    { taskId: task, order: ListOrder.REWARD, ascending: true },
+    { rootsOnly: true, taskId: task },
+    { withoutRun: true, pageSize: 1 },
+    { taskId: task, pageSize: 1, pageToken: first.nextPageToken },
+  ];
+  return lists;
 }
 
 export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
@@ -114,31 +138,20 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
     refused: () => ({ TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }] }),
   },
   listTrajectories: {
-    requests: async ({ task, runId, experimentId, id, trajectories }) => {
-      const first = await trajectories.listTrajectories({ taskId: task, pageSize: 1 });
-      const branches = {
-        runId,
-        experimentId,
-        taskId: task,
-        parentId: id,
-        treeId: id,
-        branchPoint: 1n,
-        statuses: [Status.COMPLETED],
-      };
-      const times = { createTimeFrom: LONG_AGO, createTimeTo: LATE };
-      return [
-        [{ ...branches, ...times, labels: LABELS, name: 'branch', text: 'RANCH', view: View.FULL, pageSize: 1 }],
-        [{ taskId: task, order: ListOrder.REWARD, ascending: true }],
-        [{ rootsOnly: true, taskId: task }],
-        [{ withoutRun: true, pageSize: 1 }],
-        [{ taskId: task, pageSize: 1, pageToken: first.nextPageToken }],
-      ];
-    },
+    requests: async (scene) => (await listRequests(scene)).map((list) => [list]),
     served: ([answer], { id }) => {
       expect(answer?.trajectories.map((each) => [each.id, each.metadataJson])).toEqual([[id, '']]);
       expect(answer?.nextPageToken).toBe('');
     },
     refused: () => ({ INVALID_PAGE_TOKEN: [{ pageToken: 'none' }] }),
+  },
+  watchTrajectories: {
+    requests: async (scene) => (await listRequests(scene)).map((list) => [{ list }]),
+    served: ([answer], { id }) => {
+      expect(answer?.trajectories.map((each) => [each.id, each.metadataJson])).toEqual([[id, '']]);
+      expect(answer).toMatchObject({ page: { trajectoryIds: [id] }, caughtUp: true });
+    },
+    refused: () => ({ INVALID_PAGE_TOKEN: [{ list: { pageToken: 'none' } }] }),
   },
   updateTrajectory: {
     requests: ({ id }) => [

@@ -89,8 +89,8 @@ export declare const WatchRequestSchema: GenMessage<WatchRequest>;
  */
 export declare type WatchCall = Message<"anabranch.v1.WatchCall"> & {
   /**
-   * The method: `anabranch.v1.RunService/WatchRun`, `anabranch.v1.RunService/WatchRuns` or
-   * `anabranch.v1.TrajectoryService/WatchTree`.
+   * The method: `anabranch.v1.RunService/WatchRun`, `anabranch.v1.RunService/WatchRuns`,
+   * `anabranch.v1.TrajectoryService/WatchTrajectories` or `anabranch.v1.TrajectoryService/WatchTree`.
    *
    * @generated from field: string method = 1;
    */
@@ -163,8 +163,8 @@ export declare const ServerService: GenService<{
     output: typeof GetServerInfoResponseSchema;
   },
   /**
-   * Makes several calls of WatchRun, WatchRuns and WatchTree as one stream. For browsers, which open at most six
-   * connections to a server for all windows together. A watch that fails for its own resource or request ends with
+   * Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open at
+   * most six connections to a server for all windows together. A watch that fails for its own resource or request ends with
    * `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
    * watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
    *

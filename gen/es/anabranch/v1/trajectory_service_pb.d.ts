@@ -2036,6 +2036,80 @@ export declare type WatchTreeResponse = Message<"anabranch.v1.WatchTreeResponse"
 export declare const WatchTreeResponseSchema: GenMessage<WatchTreeResponse>;
 
 /**
+ * Request of WatchTrajectories.
+ *
+ * @generated from message anabranch.v1.WatchTrajectoriesRequest
+ */
+export declare type WatchTrajectoriesRequest = Message<"anabranch.v1.WatchTrajectoriesRequest"> & {
+  /**
+   * The page to watch. Required; an empty message is the first page of all trajectories.
+   *
+   * @generated from field: anabranch.v1.ListTrajectoriesRequest list = 1;
+   */
+  list?: ListTrajectoriesRequest | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.WatchTrajectoriesRequest.
+ * Use `create(WatchTrajectoriesRequestSchema)` to create a new message.
+ */
+export declare const WatchTrajectoriesRequestSchema: GenMessage<WatchTrajectoriesRequest>;
+
+/**
+ * Ids of a page.
+ *
+ * @generated from message anabranch.v1.TrajectoryPage
+ */
+export declare type TrajectoryPage = Message<"anabranch.v1.TrajectoryPage"> & {
+  /**
+   * Ids of the trajectories of the page, in order.
+   *
+   * @generated from field: repeated string trajectory_ids = 1;
+   */
+  trajectoryIds: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.TrajectoryPage.
+ * Use `create(TrajectoryPageSchema)` to create a new message.
+ */
+export declare const TrajectoryPageSchema: GenMessage<TrajectoryPage>;
+
+/**
+ * A message of the WatchTrajectories stream, at most 1 MiB.
+ *
+ * @generated from message anabranch.v1.WatchTrajectoriesResponse
+ */
+export declare type WatchTrajectoriesResponse = Message<"anabranch.v1.WatchTrajectoriesResponse"> & {
+  /**
+   * Trajectories of the page that are new or have changed, in the order of the page.
+   *
+   * @generated from field: repeated anabranch.v1.Trajectory trajectories = 1;
+   */
+  trajectories: Trajectory[];
+
+  /**
+   * The page, if its ids or their order changed. Always set in the first message.
+   *
+   * @generated from field: anabranch.v1.TrajectoryPage page = 2;
+   */
+  page?: TrajectoryPage | undefined;
+
+  /**
+   * True: what was sent is the current page. Also sent at least every 15 seconds as a sign of life.
+   *
+   * @generated from field: bool caught_up = 3;
+   */
+  caughtUp: boolean;
+};
+
+/**
+ * Describes the message anabranch.v1.WatchTrajectoriesResponse.
+ * Use `create(WatchTrajectoriesResponseSchema)` to create a new message.
+ */
+export declare const WatchTrajectoriesResponseSchema: GenMessage<WatchTrajectoriesResponse>;
+
+/**
  * Request of ReadStepSeries. Exactly one of trajectory_ids and tree_id is required.
  *
  * @generated from message anabranch.v1.ReadStepSeriesRequest
@@ -3803,6 +3877,18 @@ export declare const TrajectoryService: GenService<{
     methodKind: "server_streaming";
     input: typeof WatchTreeRequestSchema;
     output: typeof WatchTreeResponseSchema;
+  },
+  /**
+   * Streams a page of ListTrajectories as it changes: first a snapshot, then the latest value of each trajectory of the
+   * page that changed, and the page's ids when they or their order changed, at least once and at most every 250 ms.
+   * After a disconnect, call again. Errors: INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+   *
+   * @generated from rpc anabranch.v1.TrajectoryService.WatchTrajectories
+   */
+  watchTrajectories: {
+    methodKind: "server_streaming";
+    input: typeof WatchTrajectoriesRequestSchema;
+    output: typeof WatchTrajectoriesResponseSchema;
   },
   /**
    * Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read

@@ -111,8 +111,8 @@ class WatchCall(google.protobuf.message.Message):
     METHOD_FIELD_NUMBER: builtins.int
     REQUEST_FIELD_NUMBER: builtins.int
     method: builtins.str
-    """The method: `anabranch.v1.RunService/WatchRun`, `anabranch.v1.RunService/WatchRuns` or
-    `anabranch.v1.TrajectoryService/WatchTree`.
+    """The method: `anabranch.v1.RunService/WatchRun`, `anabranch.v1.RunService/WatchRuns`,
+    `anabranch.v1.TrajectoryService/WatchTrajectories` or `anabranch.v1.TrajectoryService/WatchTree`.
     """
     request: builtins.bytes
     """The encoded request of the method, at most 16 KiB. An invalid one ends the watch with INVALID_REQUEST."""

@@ -62,8 +62,8 @@ class ServerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """Makes several calls of WatchRun, WatchRuns and WatchTree as one stream. For browsers, which open at most six
-        connections to a server for all windows together. A watch that fails for its own resource or request ends with
+        """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open at
+        most six connections to a server for all windows together. A watch that fails for its own resource or request ends with
         `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
         watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
         """

@@ -92,8 +92,8 @@ class ServerServiceStub(typing.Generic[_ServerServiceGetServerInfoType, _ServerS
     """
 
     Watch: _ServerServiceWatchType
-    """Makes several calls of WatchRun, WatchRuns and WatchTree as one stream. For browsers, which open at most six
-    connections to a server for all windows together. A watch that fails for its own resource or request ends with
+    """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open at
+    most six connections to a server for all windows together. A watch that fails for its own resource or request ends with
     `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
     watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
     """
@@ -130,8 +130,8 @@ class ServerServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.server_service_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.server_service_pb2.WatchResponse], collections.abc.AsyncIterator[anabranch.v1.server_service_pb2.WatchResponse]]:
-        """Makes several calls of WatchRun, WatchRuns and WatchTree as one stream. For browsers, which open at most six
-        connections to a server for all windows together. A watch that fails for its own resource or request ends with
+        """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open at
+        most six connections to a server for all windows together. A watch that fails for its own resource or request ends with
         `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
         watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
         """

@@ -2054,6 +2054,78 @@ class WatchTreeResponse(google.protobuf.message.Message):
 Global___WatchTreeResponse: typing_extensions.TypeAlias = WatchTreeResponse
 
 @typing.final
+class WatchTrajectoriesRequest(google.protobuf.message.Message):
+    """Request of WatchTrajectories."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    LIST_FIELD_NUMBER: builtins.int
+    @property
+    def list(self) -> Global___ListTrajectoriesRequest:
+        """The page to watch. Required; an empty message is the first page of all trajectories."""
+
+    def __init__(
+        self,
+        *,
+        list: Global___ListTrajectoriesRequest | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["list", b"list"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["list", b"list"]) -> None: ...
+
+Global___WatchTrajectoriesRequest: typing_extensions.TypeAlias = WatchTrajectoriesRequest
+
+@typing.final
+class TrajectoryPage(google.protobuf.message.Message):
+    """Ids of a page."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def trajectory_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of the trajectories of the page, in order."""
+
+    def __init__(
+        self,
+        *,
+        trajectory_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["trajectory_ids", b"trajectory_ids"]) -> None: ...
+
+Global___TrajectoryPage: typing_extensions.TypeAlias = TrajectoryPage
+
+@typing.final
+class WatchTrajectoriesResponse(google.protobuf.message.Message):
+    """A message of the WatchTrajectories stream, at most 1 MiB."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORIES_FIELD_NUMBER: builtins.int
+    PAGE_FIELD_NUMBER: builtins.int
+    CAUGHT_UP_FIELD_NUMBER: builtins.int
+    caught_up: builtins.bool
+    """True: what was sent is the current page. Also sent at least every 15 seconds as a sign of life."""
+    @property
+    def trajectories(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Trajectory]:
+        """Trajectories of the page that are new or have changed, in the order of the page."""
+
+    @property
+    def page(self) -> Global___TrajectoryPage:
+        """The page, if its ids or their order changed. Always set in the first message."""
+
+    def __init__(
+        self,
+        *,
+        trajectories: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Trajectory] | None = ...,
+        page: Global___TrajectoryPage | None = ...,
+        caught_up: builtins.bool = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["page", b"page"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "page", b"page", "trajectories", b"trajectories"]) -> None: ...
+
+Global___WatchTrajectoriesResponse: typing_extensions.TypeAlias = WatchTrajectoriesResponse
+
+@typing.final
 class ReadStepSeriesRequest(google.protobuf.message.Message):
     """Request of ReadStepSeries. Exactly one of trajectory_ids and tree_id is required."""
 
