@@ -64,10 +64,10 @@ export function treeCommand(cli: CliContext): Command {
     .option('--json', 'print the response as JSON; with --follow, each change, one per line');
   return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
-    .action((argument: string | undefined, flags: TreeFlags) => runTree(cli, argument, flags));
+    .action((argument: string | undefined, flags: TreeFlags) => drawTrees(cli, argument, flags));
 }
 
-async function runTree(cli: CliContext, argument: string | undefined, flags: TreeFlags): Promise<void> {
+async function drawTrees(cli: CliContext, argument: string | undefined, flags: TreeFlags): Promise<void> {
   const limit = Number(parseWhole('--limit', flags.limit, 1n, 1000n));
   const trajectoryId = argument === undefined ? undefined : trajectoryOf(argument);
   if (flags.follow && trajectoryId === undefined) {
@@ -77,10 +77,12 @@ async function runTree(cli: CliContext, argument: string | undefined, flags: Tre
     if (flags.follow && trajectoryId !== undefined) return followTree(cli, client, trajectoryId, flags);
     if (argument === undefined) return listRoots(cli, client, { ...flags, limit }, access);
     const nodes = trajectoryId === undefined ? undefined : await treeIfThere(client, trajectoryId, argument);
-    const text =
-      nodes === undefined ? await runTreeText(cli, client, argument, flags) : trajectoryTreeText(cli, nodes, flags);
+    const { id, text } =
+      nodes === undefined
+        ? await runTree(cli, client, argument, flags)
+        : { id: trajectoryId, text: trajectoryTreeText(cli, nodes, flags) };
     await write(cli.stdout, `${text}\n`);
-    if (!flags.json && nodes !== undefined) await writePageLink(cli, flags, client, `/trees/${trajectoryId}`);
+    if (!flags.json) await writePageLink(cli, flags, client, `/trees/${id}`);
   });
 }
 
@@ -120,16 +122,18 @@ function trajectoryTreeText(cli: CliContext, nodes: TreeNode[], flags: TreeFlags
   return draw(cli, trajectoryItems(nodes), { noun: 'trajectory', bars: flags.bars });
 }
 
-async function runTreeText(
+async function runTree(
   cli: CliContext,
   client: AnabranchClient,
   argument: string,
   flags: TreeFlags,
-): Promise<string> {
+): Promise<{ readonly id: string; readonly text: string }> {
   const { id } = await findRun(cli, client, { argument, experiment: flags.experiment });
   const runs = await readRunTree(client, id);
-  if (flags.json) return toJsonString(GetRunTreeResponseSchema, create(GetRunTreeResponseSchema, { runs }), JSON_FORM);
-  return draw(cli, runItems(runs), { noun: 'run', here: id, bars: flags.bars });
+  const text = flags.json
+    ? toJsonString(GetRunTreeResponseSchema, create(GetRunTreeResponseSchema, { runs }), JSON_FORM)
+    : draw(cli, runItems(runs), { noun: 'run', here: id, bars: flags.bars });
+  return { id, text };
 }
 
 export async function readTree(client: AnabranchClient, trajectoryId: string): Promise<TreeNode[]> {
@@ -163,6 +167,7 @@ async function listRoots(
   const nodes = answer.trajectories.map((trajectory) => create(TreeNodeSchema, { trajectory }));
   const more = answer.nextPageToken === '' ? '' : `The newest ${flags.limit}; --limit N (up to 1000) lists more.\n`;
   await write(cli.stdout, `${draw(cli, trajectoryItems(nodes), { noun: 'trajectory', bars: flags.bars })}\n${more}`);
+  await writePageLink(cli, flags, client, '/trees');
 }
 
 /** Explains an empty list, and says what to do. */
