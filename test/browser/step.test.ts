@@ -1,6 +1,7 @@
 /** The step view: contents, marks, tokens, and states against those of another branch. */
 import type { Page } from 'puppeteer-core';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { uploadState } from '../../src/client/index.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { openPageScene, type PageScene } from './page_scene.ts';
 import {
@@ -140,6 +141,44 @@ describe('a step', () => {
     await waitForText(page, 'The image cannot be shown.');
     await page.keyboard.press('n');
     await page.waitForSelector('.image img');
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+
+  it('shows tokens and log-probabilities that are stored as states, as the Python client stores long ones', async () => {
+    const { trajectories } = scene.client;
+    const trajectoryId = (await trajectories.createTrajectory({ name: 'long replies' })).trajectory?.id ?? '';
+    const [ids, logprobs] = [Int32Array.of(7, 8, 9), Float32Array.of(-0.01, -3, -0.02)];
+    const [tokenIdsState, stateDigest] = await Promise.all(
+      [ids, logprobs].map(({ buffer }) => uploadState(scene.client, new Uint8Array(buffer))),
+    );
+    const text = `one two three${'\n'.repeat(20)}`;
+    const step = {
+      stepNumber: 0n,
+      actions: [
+        { type: 'code', content: { text }, tokenIdsState },
+        { type: 'anabranch.logprobs', content: { tensor: { dtype: '<f4', shape: [3], stateDigest } } },
+      ],
+      observations: [{ content: { text: 'a line\n'.repeat(24) } }],
+    };
+    await trajectories.appendStep({ trajectoryId, step });
+    for (const stepNumber of [1n, 2n]) {
+      const data = stateOf({ x: Number(stepNumber) });
+      await trajectories.appendStep({
+        trajectoryId,
+        step: { ...step, stepNumber, states: [{ data, mediaType: 'application/json' }] },
+      });
+    }
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `/trees/${trajectoryId}?step=2`);
+    const words = async () => (await textsOf(page, '.tokens span')).map((word) => word.trim());
+    await expect.poll(words).toEqual(['one', 'two', 'three']);
+    expect(await textsOf(page, '.tokens .unlikely')).toEqual([expect.stringContaining('two')]);
+    expect(await textOf(page, '.step-body')).toMatch(/\b3 tokens/);
+    expect(await textOf(page, '.step-body')).not.toContain('anabranch.logprobs');
+    // What is far below in the step does not make the page itself longer.
+    await waitForText(page, '1 change since step 1');
+    expect(await page.$eval('html', (html) => html.scrollHeight - html.clientHeight)).toBe(0);
     expect(faults).toEqual([]);
     await page.close();
   });

@@ -10,14 +10,14 @@ import { compareBranches, listTree } from './read.ts';
 /** The branches of a tree with one value of a label against those with another, in pairs. */
 export function BranchesView({ treeId }: { readonly treeId: string }) {
   const { api, address, set } = usePage();
-  const [label, value, otherValue] = ['label', 'a', 'b'].map((each) => address.query.get(each) ?? '') as [
-    string,
-    string,
-    string,
-  ];
   const tree = useLoaded(`tree ${treeId}`, (signal) => listTree(api, treeId, signal));
   const labels = valuesByLabel(tree.value ?? []);
-  const complete = label !== '' && address.query.has('a') && address.query.has('b');
+  const { query } = address;
+  // Without a choice, the first label that can be compared is.
+  const label = query.get('label') ?? [...labels].find(([, values]) => values.size > 1)?.[0] ?? '';
+  const [first = '', second = ''] = [...(labels.get(label) ?? [])].sort();
+  const [value, otherValue] = [query.get('a') ?? first, query.get('b') ?? second];
+  const complete = label !== '' && (query.has('label') ? query.has('a') && query.has('b') : second !== '');
   return (
     <div class="rollout">
       <header class="title-bar">
@@ -37,14 +37,14 @@ export function BranchesView({ treeId }: { readonly treeId: string }) {
               name="value"
               value={value}
               offered={[...(labels.get(label) ?? [])]}
-              onChange={(to) => set({ a: to })}
+              onChange={(to) => set({ label, a: to, b: otherValue })}
             />
             <span class="dim">against</span>
             <Choice
               name="other value"
               value={otherValue}
               offered={[...(labels.get(label) ?? [])]}
-              onChange={(to) => set({ b: to })}
+              onChange={(to) => set({ label, a: value, b: to })}
             />
           </>
         )}
@@ -55,7 +55,13 @@ export function BranchesView({ treeId }: { readonly treeId: string }) {
       {tree.value !== undefined && labels.size === 0 && (
         <p class="dim">No trajectory of this tree has a label. Branches are compared by a label such as lr=0.1.</p>
       )}
-      {complete && <Statistics key={`${label} ${value} ${otherValue}`} {...{ treeId, label, value, otherValue }} />}
+      {complete && (
+        <Statistics
+          key={`${label} ${value} ${otherValue}`}
+          question={{ treeId, label, value, otherValue }}
+          parents={tree.value ?? []}
+        />
+      )}
     </div>
   );
 }
@@ -87,14 +93,20 @@ function Choice({ name, value, offered, onChange }: ChoiceProps) {
   );
 }
 
-interface StatisticsProps {
+interface Question {
   readonly treeId: string;
   readonly label: string;
   readonly value: string;
   readonly otherValue: string;
 }
 
-function Statistics(question: StatisticsProps) {
+interface StatisticsProps {
+  readonly question: Question;
+  /** Trajectories of the tree, for their names. */
+  readonly parents: readonly Trajectory[];
+}
+
+function Statistics({ question, parents }: StatisticsProps) {
   const { api } = usePage();
   const { value: found, error } = useLoaded('', (signal) => compareBranches(api, question, signal));
   if (error !== undefined) return <p class="problem">{error}</p>;
@@ -105,7 +117,7 @@ function Statistics(question: StatisticsProps) {
   return (
     <>
       <section aria-label="statistics">
-        <dl class="facts">
+        <dl class="facts wide">
           <Fact name={`Mean difference, ${otherValue} minus ${value}`}>{signed(found.meanDifference, 4)}</Fact>
           <Fact name="95 % bootstrap interval">
             {number(found.intervalLow)} to {number(found.intervalHigh)}
@@ -127,7 +139,11 @@ function Statistics(question: StatisticsProps) {
         </div>
         <Table columns={['Branch point', { n: value ?? '' }, { n: otherValue ?? '' }, { n: 'Difference' }]}>
           {found.pairs.map((pair) => (
-            <PairRow key={`${pair.parentId} ${pair.branchPoint}`} pair={pair} />
+            <PairRow
+              key={`${pair.parentId} ${pair.branchPoint}`}
+              pair={pair}
+              parent={parents.find(({ id }) => id === pair.parentId)}
+            />
           ))}
         </Table>
       </section>
@@ -144,14 +160,14 @@ function Fact({ name, children }: { readonly name: string; readonly children: un
   );
 }
 
-function PairRow({ pair }: { readonly pair: BranchPair }) {
+function PairRow({ pair, parent }: { readonly pair: BranchPair; readonly parent: Trajectory | undefined }) {
   const { parentId, branchPoint, value, otherValue, difference, branches, otherBranches } = pair;
   const several = (each: number) => each > 1 && <span class="dim"> mean of {count(each)}</span>;
   return (
     <tr>
       <th scope="row">
         <a href={addressOf(`/trees/${parentId}`, { at: parentId, step: branchPoint })}>
-          {nameOf({ id: parentId, name: '' })}, step {count(branchPoint)}
+          {nameOf(parent ?? { id: parentId, name: '' })}, step {count(branchPoint)}
         </a>
       </th>
       <td class="n">

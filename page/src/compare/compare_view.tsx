@@ -139,7 +139,7 @@ function ComparedRow({ trajectory, difference, place, onRemove }: ComparedRowPro
         <StatusMark status={trajectory.status} />
       </td>
       <td class="n">{difference === undefined ? '' : count(difference.sharedSteps)}</td>
-      <td>
+      <td class="words">
         {first !== undefined && (
           <>
             step {count(first.stepNumber)}

@@ -28,6 +28,7 @@ export function GroupView({ id }: { readonly id: string }) {
     return error === undefined ? <p class="loading">Loading the group …</p> : <p class="problem">{error}</p>;
   const { group, siblings } = value;
   const { statistics } = group;
+  const turns = Math.max(1, ...siblings.map(({ steps }) => steps.length));
   return (
     <div class="rollout">
       <header>
@@ -52,7 +53,7 @@ export function GroupView({ id }: { readonly id: string }) {
         </div>
       </header>
       {/* biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, also by keyboard */}
-      <section class="side" aria-label="rollouts side by side" tabIndex={0}>
+      <section class="side" aria-label="rollouts side by side" tabIndex={0} style={{ '--turns': turns }}>
         {siblings.map((sibling) => (
           <SiblingView key={sibling.rollout.id} {...sibling} />
         ))}
@@ -64,16 +65,18 @@ export function GroupView({ id }: { readonly id: string }) {
 function SiblingView({ rollout, steps, more }: Sibling) {
   return (
     <article class="sibling">
-      <h2>
-        <a href={`/rollouts/${rollout.id}`}>Rollout {count(rollout.number)}</a>
-      </h2>
-      <p class="verdict">
-        <Verdict rollout={rollout} />
-        <strong class="figure">{number(rollout.reward)}</strong>
-        {rollout.attempt > 1 && <span class="dim">attempt {rollout.attempt}</span>}
-        {rollout.status !== Status.COMPLETED && <StatusMark status={rollout.status} />}
-      </p>
-      {rollout.statusMessage !== '' && <p class="dim">{visible(rollout.statusMessage)}</p>}
+      <header>
+        <h2>
+          <a href={`/rollouts/${rollout.id}`}>Rollout {count(rollout.number)}</a>
+        </h2>
+        <p class="verdict">
+          <Verdict rollout={rollout} />
+          <strong class="figure">{number(rollout.reward)}</strong>
+          {rollout.attempt > 1 && <span class="dim">attempt {rollout.attempt}</span>}
+          {rollout.status !== Status.COMPLETED && <StatusMark status={rollout.status} />}
+        </p>
+        {rollout.statusMessage !== '' && <p class="dim">{visible(rollout.statusMessage)}</p>}
+      </header>
       <ol>
         {steps.map((step) => (
           <li key={String(step.stepNumber)}>

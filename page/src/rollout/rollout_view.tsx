@@ -110,9 +110,12 @@ function Validations({ validations }: Pick<RolloutRead, 'validations'>) {
             <td>
               <Verdict rollout={{ success: each.success }} /> {each.advisory && <span class="dim">advisory</span>}
             </td>
-            <td>{visible(each.expectedResult)}</td>
-            <td>{visible(each.actualResult)}</td>
-            <td>{visible(each.errorMessage)}</td>
+            <td class="words">{visible(each.expectedResult)}</td>
+            <td class="words">{visible(each.actualResult)}</td>
+            <td class="words">
+              {visible(each.errorMessage)}
+              {each.detailsJson !== '' && <JsonView json={each.detailsJson} />}
+            </td>
           </tr>
         ))}
       </Table>
@@ -141,7 +144,7 @@ function Attempts({ attempts }: Pick<RolloutRead, 'attempts'>) {
               <td class="n">{number(each.reward)}</td>
               <td>{visible(each.workerId)}</td>
               <td class="n">{each.endTime === undefined ? '' : duration(Math.max(0, seconds))}</td>
-              <td>{visible(each.message)}</td>
+              <td class="words">{visible(each.message)}</td>
             </tr>
           );
         })}

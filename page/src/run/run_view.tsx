@@ -180,7 +180,7 @@ function RewardBars({ rollouts, most }: { readonly rollouts: readonly Rollout[];
             <a
               key={rollout.id}
               href={`/rollouts/${rollout.id}`}
-              class={`bar s-${statusName(rollout.status)}`}
+              class={`bar s-${verdict === '' ? statusName(rollout.status) : rollout.success ? 'completed' : 'failed'}`}
               title={words}
               aria-label={words}
             >

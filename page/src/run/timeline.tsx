@@ -96,7 +96,7 @@ function SpanTable({ spans, now, first }: Omit<SpanBarProps, 'span' | 'last'> & 
           <td>{statusName(span.status)}</td>
           <td class="n">{duration((span.start - first) / 1000)}</td>
           <td class="n">{duration((endOf(span, now) - span.start) / 1000)}</td>
-          <td>{span.message}</td>
+          <td class="words">{span.message}</td>
         </tr>
       ))}
     </Table>

@@ -1,7 +1,7 @@
 import { useEffect, useMemo, useState } from 'preact/hooks';
-import type { Action, Content } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Content } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { contentAddress } from '../api.ts';
-import { bytes, count, number, visible } from '../format.ts';
+import { bytes, count, visible } from '../format.ts';
 import { RECONNECTED } from '../watch/reconnected.ts';
 import type { Stroke } from './marks.ts';
 
@@ -13,12 +13,20 @@ const LARGE_BYTES = 512 * 1024;
 const IMAGE = /^image\/(png|jpeg|webp|gif|avif)$/;
 const VIDEO = /^video\/(mp4|webm)$/;
 
+interface ContentViewProps {
+  readonly content: Content;
+  readonly stroke?: Stroke | undefined;
+  /** Text is a program. */
+  readonly code?: boolean;
+}
+
 /** What agents wrote: only ever text, images and videos, never markup. */
-export function ContentView({ content, stroke }: { readonly content: Content; readonly stroke?: Stroke | undefined }) {
+export function ContentView({ content, stroke, code = false }: ContentViewProps) {
   const { text, json, data, stateDigest, uri, tensor, mediaType } = content;
   const url = useBytesAddress(content);
   const size = Number(content.size) || (data?.length ?? 0);
-  if (text !== undefined) return <TextView text={text} />;
+  if (content.prunedTime !== undefined) return <p class="dim">The content was pruned: its bytes are gone.</p>;
+  if (text !== undefined) return <TextView text={text} code={code} />;
   if (json !== undefined) return <JsonView json={json} />;
   if (uri !== undefined) return <p class="mono">{visible(uri)}</p>;
   if (tensor !== undefined) {
@@ -144,32 +152,4 @@ function folded(text: string): string {
     if (end === -1) break;
   }
   return text.slice(0, Math.min(end === -1 ? text.length : end, FOLDED_LENGTH));
-}
-
-/** Log-probabilities at and below this have the full colour. */
-const LEAST_LIKELY = -4;
-/** Less likely tokens are also underlined: colour alone must not convey a meaning. */
-const UNDERLINED = Math.log(0.2);
-
-/** Tokens, coloured by their log-probability. Their words are known if the text has as many as there are tokens. */
-export function TokensView({ action }: { readonly action: Action }) {
-  const words = action.content?.text?.match(/\s*\S+/g) ?? [];
-  const named = words.length === action.tokenIds.length;
-  return (
-    <>
-      <p class="tokens">
-        {action.logprobs.slice(0, 2000).map((logprob, at) => (
-          <span
-            key={at}
-            class={logprob < UNDERLINED ? 'unlikely' : ''}
-            title={`token ${action.tokenIds[at] ?? '?'}, log-probability ${number(logprob, 3)}`}
-            style={{ '--doubt': `${Math.round(Math.max(0, Math.min(1, logprob / LEAST_LIKELY)) * 70) || 0}%` }}
-          >
-            {named ? visible(words[at] ?? '') : `${action.tokenIds[at] ?? '·'} `}
-          </span>
-        ))}
-      </p>
-      <p class="dim">Darker: less likely. Underlined: less than 20 %.</p>
-    </>
-  );
 }

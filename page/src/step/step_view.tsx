@@ -1,15 +1,17 @@
-import type { Action, Observation, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Observation, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { addressOf } from '../address.ts';
 import { dateOf, readStep } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
-import { count, counted, duration, nameOf, number, signed, visible } from '../format.ts';
+import { count, duration, nameOf, number, signed, visible } from '../format.ts';
 import { trajectoryOperations } from '../operations/operation.ts';
 import { Operations } from '../operations/operations.tsx';
 import { StatusMark } from '../status.tsx';
 import type { Item } from '../tree/rows.ts';
-import { ContentView, JsonView, TokensView } from './content.tsx';
+import { ContentView, JsonView } from './content.tsx';
 import { type Stroke, strokeOf } from './marks.ts';
 import { States } from './states.tsx';
+import { type ActionTokens, withTokens } from './tokens.ts';
+import { TokensOf } from './tokens_view.tsx';
 
 interface StepViewProps {
   readonly trajectory: Item;
@@ -187,21 +189,22 @@ function Facts({ step, owner }: { readonly step: Step; readonly owner: string | 
 /** Actions, each with the observations that answer it, then the other observations. */
 function Turn({ trajectoryId, step }: { readonly trajectoryId: string; readonly step: Step }) {
   const { api } = usePage();
-  const strokes = step.actions.map((action) => strokeOf(action.content?.json ?? ''));
+  const actions = withTokens(step.actions);
+  const strokes = actions.map(({ action }) => strokeOf(action.content?.json ?? ''));
   const points = strokes.some((stroke) => stroke !== undefined) && step.stepNumber > 0n;
   const seen = useLoaded(`seen ${points} ${trajectoryId} ${step.stepNumber}`, async (signal) => {
     return points ? imageIn((await readStep(api, trajectoryId, Number(step.stepNumber) - 1, signal)).step) : undefined;
   });
-  const calls = new Set(step.actions.map(({ callId }) => callId).filter((each) => each !== ''));
+  const calls = new Set(actions.map(({ action }) => action.callId).filter((each) => each !== ''));
   const others = step.observations.filter(({ callId }) => !calls.has(callId));
   return (
     <>
-      {step.actions.map((action, at) => (
+      {actions.map((of, at) => (
         <section key={at}>
-          <ActionView action={action} />
+          <ActionView of={of} />
           {strokes[at] !== undefined && <SeenImage observation={seen.value} stroke={strokes[at]} />}
           {step.observations
-            .filter(({ callId }) => callId !== '' && callId === action.callId)
+            .filter(({ callId }) => callId !== '' && callId === of.action.callId)
             .map((observation, answer) => (
               <ObservationView key={answer} observation={observation} />
             ))}
@@ -230,7 +233,11 @@ function SeenImage({
   return observation?.content === undefined ? null : <ContentView content={observation.content} stroke={stroke} />;
 }
 
-function ActionView({ action }: { readonly action: Action }) {
+/** Types of actions whose text is a program. */
+const CODE = /code|python|bash|shell/i;
+
+function ActionView({ of }: { readonly of: ActionTokens }) {
+  const { action } = of;
   return (
     <>
       <h3>
@@ -242,10 +249,9 @@ function ActionView({ action }: { readonly action: Action }) {
               {visible(each)}
             </span>
           ))}
-        {action.tokenIds.length > 0 && <span class="dim">{counted(action.tokenIds.length, 'token')}</span>}
       </h3>
-      {action.content !== undefined && <ContentView content={action.content} />}
-      {action.logprobs.length > 0 && <TokensView action={action} />}
+      {action.content !== undefined && <ContentView content={action.content} code={CODE.test(action.type)} />}
+      <TokensOf of={of} />
     </>
   );
 }

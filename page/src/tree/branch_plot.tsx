@@ -17,6 +17,8 @@ interface BranchPlotProps {
   readonly label: string;
   /** True while the values are those of an earlier choice. */
   readonly isOld: boolean;
+  /** True until the first values have been read. */
+  readonly isLoading: boolean;
   readonly range: Range;
   readonly scale: number;
   readonly selected: string;
@@ -87,6 +89,7 @@ export function BranchPlot(props: BranchPlotProps) {
           onPointerUp={release}
           onDblClick={() => onZoom(undefined)}
         />
+        {props.isLoading && <p class="loading">Reading values …</p>}
       </div>
       <figcaption class="plot-found">
         {shown !== undefined && (

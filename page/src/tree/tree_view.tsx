@@ -162,6 +162,7 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
           series={values.series}
           label={labelOf(value)}
           isOld={values.isOld}
+          isLoading={values.isLoading}
           range={range}
           scale={scale}
           selected={selected?.id ?? ''}
@@ -293,6 +294,7 @@ function useValues(items: readonly Item[], value: PlottedValue, range: Pick<Plot
   return {
     series: read.value ?? NO_SERIES,
     isOld: read.isOld,
+    isLoading: read.value === undefined && read.error === undefined,
     error: read.error,
     offered: offered.value ?? [],
     proposed: coincide && proposal.value !== value ? proposal.value : undefined,
