@@ -146,6 +146,11 @@ describe('anabranch tree of runs', () => {
     await expect(await outputOf(['tree', runId(4), '--bars'])).toMatchFileSnapshot('golden/tree.runs.bars.txt');
   });
 
+  it('prints the link to the page on a terminal', async () => {
+    const drawn = await outputOf(['tree', runId(4)], { terminal: true, env: { NO_COLOR: '1' } });
+    expect(withoutPageLink(drawn, `${peer.url}/trees/${runId(4)}`)).toBe(await outputOf(['tree', runId(4)]));
+  });
+
   it('--json prints the answer of GetRunTree', async () => {
     const { runs } = JSON.parse(await outputOf(['tree', 'lr 0.1', '--json'])) as { runs: { name: string }[] };
     expect(runs).toHaveLength(4);
