@@ -17,7 +17,15 @@ const KEYS: readonly (readonly [keys: readonly string[], does: string])[] = [
 /** Returns the dialog of keys, and a function that opens it. */
 export function useKeyList() {
   const dialog = useRef<HTMLDialogElement>(null);
-  return useMemo(() => ({ dialog, show: () => dialog.current?.open === false && dialog.current.showModal() }), []);
+  return useMemo(() => {
+    const show = () => {
+      if (dialog.current?.open !== false) return;
+      dialog.current.showModal();
+      // The dialog gives the focus to its only button, at the end of the list.
+      dialog.current.scrollTop = 0;
+    };
+    return { dialog, show };
+  }, []);
 }
 
 export function KeyList({ dialog }: { readonly dialog: RefObject<HTMLDialogElement | null> }) {
