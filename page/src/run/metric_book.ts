@@ -41,8 +41,8 @@ export class MetricBook {
   readonly #read: ReadMetrics;
   readonly #range: StepRange;
   readonly #onChange: (error?: unknown) => void;
-  /** Lines by key and run. */
-  readonly #lines: Map<string, Map<string, MetricRead>>;
+  /** Lines of runs by key. */
+  readonly #lines: Map<string, readonly MetricRead[]>;
   readonly #points = new Map<string, Map<string, number>>();
   /** First step to read, by key and run. Undefined: the whole range. */
   readonly #due = new Map<string, Map<string, number | undefined>>();
@@ -62,20 +62,24 @@ export class MetricBook {
     return [...this.#points.keys()].sort();
   }
 
+  /** Returns the same array as before if nothing of it has changed. */
   linesOf(key: string): readonly MetricRead[] {
-    return [...(this.#lines.get(key)?.values() ?? [])];
+    return this.#lines.get(key) ?? NO_LINES;
   }
 
   /** Takes what the server says about the series of a run. */
   note(runId: string, written: readonly WrittenSeries[]): void {
+    let hasNew = false;
     for (const { key, points, changedFrom } of written) {
       const isNew = !this.#points.get(key)?.has(runId);
+      hasNew ||= isNew;
       entryOf(this.#points, key).set(runId, points);
       const due = entryOf(this.#due, key);
       const before = due.has(runId) ? due.get(runId) : changedFrom;
       due.set(runId, isNew || before === undefined ? undefined : Math.min(before, changedFrom));
     }
-    if (written.length > 0) this.#onChange();
+    // New points are shown when they have been read.
+    if (hasNew) this.#onChange();
     void this.#work();
   }
 
@@ -131,7 +135,7 @@ export class MetricBook {
       throw error;
     }
     for (const key of keys) {
-      const lines = new Map(this.#lines.get(key));
+      const lines = new Map(this.#lines.get(key)?.map((line) => [line.runId, line]));
       for (const runId of runIds) {
         const found = read.get(key)?.find((line) => line.runId === runId);
         const known = lines.get(runId)?.series;
@@ -141,7 +145,7 @@ export class MetricBook {
         lines.set(runId, { runId, series, points: points ?? 0 });
         if (!isWhole && series.steps.length > MOST_POINTS) entryOf(this.#due, key).set(runId, undefined);
       }
-      this.#lines.set(key, lines);
+      this.#lines.set(key, [...lines.values()]);
     }
   }
 }
@@ -155,6 +159,7 @@ interface Part extends Due {
   readonly keys: readonly string[];
 }
 
+const NO_LINES: readonly MetricRead[] = [];
 const NONE: Series = { steps: new Float64Array(), values: new Float64Array() };
 
 /** Undefined is less than all numbers. */

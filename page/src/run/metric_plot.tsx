@@ -7,7 +7,7 @@ import type { Band } from './band.ts';
 import type { Line } from './lines.ts';
 import { smoothed } from './smooth.ts';
 
-interface MetricPlotProps {
+export interface MetricPlotProps {
   readonly title: string;
   readonly lines: readonly Line[];
   /** 0: no smoothed line. */

@@ -8,8 +8,8 @@ import { messageOf } from '../errors.ts';
 import { counted, visible } from '../format.ts';
 import { useVisible } from '../live.ts';
 import { labelNames, linesOf } from './lines.ts';
-import { MetricBook, type StepRange } from './metric_book.ts';
-import { MetricPlot, RUN_COLOURS } from './metric_plot.tsx';
+import { MetricBook, type MetricRead, type StepRange } from './metric_book.ts';
+import { MetricPlot, type MetricPlotProps, RUN_COLOURS } from './metric_plot.tsx';
 
 /** Runs that are overlaid. */
 const MOST_RUNS = 20;
@@ -28,10 +28,10 @@ export function Metrics({ runId }: { readonly runId: string }) {
   const smooth = Math.min(0.99, Number(query.get('smooth') ?? 0) || 0);
   const by = query.get('by') ?? '';
   const { book, runs, error } = useMetricBook(runIds, range);
+  const shownRuns = useMemo(() => runIds.map((id) => runs.get(id) ?? { id, name: '', labels: {} }), [runIds, runs]);
   const keys = book.keys;
   const shown = keys.filter((key) => key.toLowerCase().includes(find.toLowerCase()));
   if (keys.length === 0 && runIds.length === 1 && error === undefined) return null;
-  const shownRuns = runIds.map((id) => runs.get(id) ?? { id, name: '', labels: {} });
   return (
     <section aria-labelledby="metrics">
       <header class="section-bar">
@@ -68,9 +68,11 @@ export function Metrics({ runId }: { readonly runId: string }) {
         {shown.map((key) => (
           <WhenVisible key={key} onVisible={(isVisible) => book.want(key, isVisible)} again={book}>
             {() => (
-              <MetricPlot
-                title={visible(key)}
-                lines={linesOf(book.linesOf(key), shownRuns, by).lines}
+              <Metric
+                name={key}
+                read={book.linesOf(key)}
+                runs={shownRuns}
+                by={by}
                 smooth={smooth}
                 onZoom={(to) => set({ from: to?.[0], to: to?.[1] })}
               />
@@ -80,6 +82,19 @@ export function Metrics({ runId }: { readonly runId: string }) {
       </div>
     </section>
   );
+}
+
+interface MetricProps extends Omit<MetricPlotProps, 'title' | 'lines'> {
+  readonly name: string;
+  readonly read: readonly MetricRead[];
+  readonly runs: readonly ShownRun[];
+  readonly by: string;
+}
+
+/** The plot of a metric. A new point of another metric does not draw it again. */
+function Metric({ name, read, runs, by, ...plot }: MetricProps) {
+  const { lines } = useMemo(() => linesOf(read, runs, by), [read, runs, by]);
+  return <MetricPlot title={visible(name)} lines={lines} {...plot} />;
 }
 
 /** Chooses between a line for each run, and the mean of the runs with the same value of a label. */
@@ -128,7 +143,7 @@ function useMetricBook(runIds: readonly string[], { from, to }: StepRange) {
   const { api } = usePage();
   const [, draw] = useState(0);
   const [error, setError] = useState<string>();
-  const runs = useRef(new Map<string, ShownRun>());
+  const runs = useRef<ReadonlyMap<string, ShownRun>>(new Map());
   const book = useRef<MetricBook>(undefined);
   const isVisible = useVisible();
   const key = `${runIds.join()} ${from} ${to}`;
@@ -148,7 +163,7 @@ function useMetricBook(runIds: readonly string[], { from, to }: StepRange) {
     const stop = new AbortController();
     for (const id of runIds) {
       follow(id, current, stop.signal, (run) => {
-        runs.current.set(id, run);
+        runs.current = new Map(runs.current).set(id, run);
         onChange();
       }).catch((failed) => stop.signal.aborted || onChange(failed));
     }

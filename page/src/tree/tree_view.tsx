@@ -28,10 +28,9 @@ export function TreeView({ id }: { readonly id: string }) {
   const { api } = usePage();
   const runId = tree.value?.find(({ trajectory }) => trajectory?.runId)?.trajectory?.runId ?? '';
   const runs = useLoaded(`runs ${runId} ${tree.value?.length}`, (signal) => readRunTree(api, runId, signal));
-  const items = useMemo(
-    () => tree.value && withRuns(tree.value.map(itemOf), runs.value ?? []),
-    [tree.value, runs.value],
-  );
+  // The same items as before if there are no runs: all that is derived from them stays, too.
+  const own = useMemo(() => tree.value?.map(itemOf), [tree.value]);
+  const items = useMemo(() => own && withRuns(own, runs.value ?? []), [own, runs.value]);
   if (items === undefined) {
     return tree.error === undefined ? (
       <p class="loading">Loading the tree …</p>
