@@ -82,6 +82,13 @@ interface TreeScope {
   readonly hints: TreeHints;
 }
 
+interface TreePage {
+  readonly rows: readonly Trajectory[];
+  readonly facts: NodeFacts;
+  /** Key of its last row. Undefined if there are no more rows. */
+  readonly last: bigint | undefined;
+}
+
 /** The watched trajectories of one tree. */
 class WatchedTree {
   readonly #app: App;
@@ -104,11 +111,7 @@ class WatchedTree {
 
   /** Reads the hinted rows, and at a poll a part of the tree; the whole tree for a snapshot. */
   async *look(hinted: readonly bigint[], isSnapshot: boolean): AsyncGenerator<Partial<TreeShown>, void, undefined> {
-    if (isSnapshot) {
-      do yield* this.#sweep();
-      while (this.#swept !== undefined);
-      return;
-    }
+    if (isSnapshot) return yield* this.#snapshot();
     for (let at = 0; at < hinted.length; at += ROWS) {
       const keys = hinted.slice(at, at + ROWS);
       const rows = await this.#read({ limit: ROWS, after: undefined }, keys);
@@ -118,6 +121,26 @@ class WatchedTree {
       yield* this.#show(rows, missing);
     }
     if (performance.now() >= this.#sweepAt) yield* this.#sweep();
+  }
+
+  /** Reads all rows. Each page is read while the one before it is sent. */
+  async *#snapshot(): AsyncGenerator<Partial<TreeShown>, void, undefined> {
+    let next: Promise<TreePage> | undefined = this.#readPage(undefined);
+    while (next !== undefined) {
+      const { rows, facts, last }: TreePage = await next;
+      next = last === undefined ? undefined : this.#readPage(last);
+      // The next round throws its error, unless the watcher has left.
+      next?.catch(() => undefined);
+      yield* this.#tell(rows, facts);
+    }
+    this.#sweepAt = performance.now() + this.#app.settings.pollMs;
+  }
+
+  async #readPage(after: bigint | undefined): Promise<TreePage> {
+    const rows = await this.#read({ limit: ROWS, after }, this.#scope.chosen && [...this.#scope.chosen]);
+    for (const { ref } of rows) this.#scope.hints.watch(ref.key);
+    const last = rows.length < ROWS ? undefined : rows.at(-1)?.ref.key;
+    return { rows, facts: await this.#readFacts(rows), last };
   }
 
   async *#sweep(): AsyncGenerator<Partial<TreeShown>, void, undefined> {
@@ -138,16 +161,28 @@ class WatchedTree {
     const others =
       dependents.length === 0 ? [] : await this.#read({ limit: dependents.length, after: undefined }, dependents);
     const all = [...read, ...others];
-    const branches = all.filter(({ parent, hidden }) => parent !== undefined && !hidden).map(({ ref }) => ref.key);
-    const visible = all.filter(({ hidden }) => !hidden).map(({ ref }) => ref.key);
-    const { store } = this.#app;
-    const [gains, tags] = await Promise.all([
-      store.readGains(this.#namespace, this.#scope.tree, branches),
-      store.readTreeTags(this.#namespace, this.#scope.tree, visible),
-    ]);
-    const news = this.#known.news(all, { gains, tags }).map((row) => ({ row, tags: tags.get(row.ref.key) }));
-    for (const part of rowParts(news)) yield { rows: part.map(({ row }) => row), gains, tags };
+    yield* this.#tell(all, await this.#readFacts(all));
     const removed = this.#known.remove(missing);
     if (removed.length > 0) yield { removed };
   }
+
+  async #readFacts(rows: readonly Trajectory[]): Promise<NodeFacts> {
+    const visible = rows.filter(({ hidden }) => !hidden);
+    const branches = visible.filter(({ parent }) => parent !== undefined);
+    const { store } = this.#app;
+    const [gains, tags] = await Promise.all([
+      store.readGains(this.#namespace, this.#scope.tree, keysOf(branches)),
+      store.readTreeTags(this.#namespace, this.#scope.tree, keysOf(visible)),
+    ]);
+    return { gains, tags };
+  }
+
+  *#tell(rows: readonly Trajectory[], { gains, tags }: NodeFacts): Generator<Partial<TreeShown>> {
+    const news = this.#known.news(rows, { gains, tags }).map((row) => ({ row, tags: tags.get(row.ref.key) }));
+    for (const part of rowParts(news)) yield { rows: part.map(({ row }) => row), gains, tags };
+  }
+}
+
+function keysOf(rows: readonly Trajectory[]): bigint[] {
+  return rows.map(({ ref }) => ref.key);
 }
