@@ -7,9 +7,12 @@ export default defineConfig({
   test: {
     ...shared,
     testTimeout: shared.testTimeout * Number(process.env.TEST_PAGE_SLOWDOWN ?? 1),
+    // Tests mostly wait for browsers, and one file for a demo.
+    maxWorkers: '150%',
     // A worker process runs many files one after another, so it loads the modules of the project once.
     isolate: false,
     include: ['test/browser/**/*.test.ts'],
-    globalSetup: ['test/support/memory-folder.ts', ...shared.globalSetup, 'test/browser/global_setup.ts'],
+    // No Postgres: the page does not see which database a server has. `npm run test:faults` takes both.
+    globalSetup: ['test/support/memory-folder.ts', 'test/support/temporary-folder.ts', 'test/browser/global_setup.ts'],
   },
 });

@@ -5,7 +5,7 @@ import process from 'node:process';
 import { promisify } from 'node:util';
 import { type Browser, connect } from 'puppeteer-core';
 import type { TestProject } from 'vitest/node';
-import { launchBrowser } from '../browser-faults/browsers.ts';
+import { launchShell } from '../browser-faults/browsers.ts';
 import { createDatabase } from '../support/database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 
@@ -21,10 +21,13 @@ declare module 'vitest' {
 const PAGE_BUILD = path.resolve(import.meta.dirname, '../../page/build.ts');
 
 export async function setup({ provide, config }: TestProject): Promise<() => Promise<void>> {
-  const browsers = await Promise.all([...Array(config.maxWorkers).keys()].map(startBrowser));
-  await promisify(execFile)(process.execPath, [PAGE_BUILD]);
   const database = await createDatabase('sqlite');
-  const server = await spawnServer({ database: database.url });
+  // The server reads the page when somebody asks for it.
+  const [server, browsers] = await Promise.all([
+    spawnServer({ database: database.url }),
+    Promise.all([...Array(config.maxWorkers).keys()].map(startBrowser)),
+    promisify(execFile)(process.execPath, [PAGE_BUILD]),
+  ]);
   provide('address', server.url);
   provide('browsers', browsers);
   return async () => {
@@ -36,7 +39,7 @@ export async function setup({ provide, config }: TestProject): Promise<() => Pro
 
 /** Starts a browser and disconnects from it: every client of a browser attaches to all of its tabs. */
 async function startBrowser(): Promise<string> {
-  const browser: Browser = await launchBrowser('chrome');
+  const browser: Browser = await launchShell();
   const address = browser.wsEndpoint();
   await browser.disconnect();
   return address;

@@ -4,10 +4,10 @@ import process from 'node:process';
 
 const NAMES = ['chromium', 'chromium-browser', 'google-chrome'];
 
-/** Finds Chromium: the program that CHROMIUM names, else the first one on the PATH. */
-export function findChromium(): string {
+/** Finds Chromium: the program that CHROMIUM names, else the first one on the PATH, of which some are preferred. */
+export function findChromium(preferred: readonly string[] = []): string {
   const folders = (process.env.PATH ?? '').split(path.delimiter);
-  const candidates = NAMES.flatMap((name) => folders.map((folder) => path.join(folder, name)));
+  const candidates = [...preferred, ...NAMES].flatMap((name) => folders.map((folder) => path.join(folder, name)));
   const found = process.env.CHROMIUM ?? candidates.find((program) => existsSync(program));
   if (found !== undefined) return found;
   throw new Error(

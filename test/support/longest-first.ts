@@ -40,6 +40,11 @@ const LONG = [
   'test/faults/disk-full.test.ts',
   'test/faults/archive.test.ts',
   'test/faults/kill-creation.test.ts',
+  // Waits for a demo, which plays meanwhile.
+  'test/browser/page.test.ts',
+  'test/browser/live.test.ts',
+  'test/browser/bad_input.test.ts',
+  'test/browser/file.test.ts',
 ];
 
 /**
