@@ -7,6 +7,7 @@ import { undoMigrations } from '../../test/store/earlier_schema.ts';
 import { outsideSql } from '../../test/store/sql.ts';
 import { type Bench, figure, type Result, type Run } from '../bench.ts';
 import { databaseBytes } from '../database_size.ts';
+import { cpuSeconds, pidOf } from '../processes.ts';
 import { pause } from '../programs/program.ts';
 
 const STEPS_EACH = 200;
@@ -32,7 +33,9 @@ export const migration: Bench = {
     });
     const exited = once(child, 'exit');
     let most = before;
+    let cpu = 0;
     while (child.exitCode === null) {
+      cpu = cpuSeconds([pidOf(child)]) || cpu;
       await Promise.race([exited, pause(LOOK_SECONDS)]);
       most = Math.max(most, await bytesOnDisk(database));
     }
@@ -40,7 +43,7 @@ export const migration: Bench = {
     if (child.exitCode !== 0) throw new Error(`the migration ended with code ${child.exitCode}`);
     const after = await bytesOnDisk(database);
     const megabytes = (bytes: number) => `${Math.round(bytes / 1e6).toLocaleString('en-US')} MB`;
-    const note = `${megabytes(before)} before, at most ${megabytes(most)} meanwhile, ${megabytes(after)} afterwards`;
+    const note = `${megabytes(before)} before, at most ${megabytes(most)} meanwhile, ${megabytes(after)} afterwards; CPU of the process ${cpu.toFixed(0)} s`;
     const perMillion = (minutes / run.archiveSteps) * 1e6;
     return [
       figure(run, { bench: 'migration', unit: 'min', note }, [perMillion]),

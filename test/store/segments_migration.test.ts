@@ -1,13 +1,17 @@
 import fc from 'fast-check';
+import { Kysely } from 'kysely';
 import { expect, it } from 'vitest';
 import { NO_PROMPT, type Step } from '../../src/domain/step.ts';
+import { migrate } from '../../src/store/migrations/migrate.ts';
+import { Connection, openWriter } from '../../src/store/sqlite/connection.ts';
+import { Dialect } from '../../src/store/sqlite/dialect.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
 import { Scene } from './scene.ts';
-import { countRows, outsideSql } from './sql.ts';
+import { countRows, outsideSql, sqlitePath } from './sql.ts';
 
 it.each(ENGINES)(
   'design 3: the migration to segments keeps every step, state, sum and digest, of any trajectory, on %s',
@@ -105,3 +109,44 @@ it.each(ENGINES)(
     await sql.close();
   },
 );
+
+it('design 3: on SQLite, the conversion finds rows by their keys, however many there are', async () => {
+  await using database = await createDatabase('sqlite');
+  const store = await openOn(database);
+  const scene = new Scene(store);
+  const large = newState('large'.repeat(2000));
+  for (let i = 0; i < 5; i += 1) {
+    const made = await scene.create();
+    const steps = Array.from({ length: 200 }, (_, number) =>
+      makeStep(BigInt(number), {
+        states: [smallRef(newState(`${i} ${number}`)), ...(number === 7 ? [stateRef(large, 'large')] : [])],
+      }),
+    );
+    await scene.append(made, steps, { states: [large] });
+  }
+  await store.close();
+  const sql = await outsideSql(database);
+  await undoMigrations(sql, '0018_segments');
+  await sql.close();
+
+  const connection = new Connection(openWriter(sqlitePath(database)));
+  const texts = new Set<string>();
+  const log = ({ query }: { readonly query: { readonly sql: string } }) => {
+    texts.add(query.sql);
+  };
+  const db = new Kysely<unknown>({ dialect: new Dialect({ database: connection }), log });
+  const onProgress = () => {
+    throw new Error('the first transaction is taken back');
+  };
+  await expect(migrate(db, 'sqlite', { onProgress })).rejects.toThrow('taken back');
+  const pages = [...texts].filter((text) =>
+    /^(?:with w|select digest).*"?former_(?:steps|states|step_states)/s.test(text),
+  );
+  expect(pages.length).toBeGreaterThan(4);
+  const scans = pages.flatMap((text) => {
+    const plan = connection.prepare(`explain query plan ${text}`).all([]) as { readonly detail: string }[];
+    return plan.map(({ detail }) => detail).filter((detail) => /^SCAN [rs]\b/.test(detail));
+  });
+  expect(scans).toEqual([]);
+  await db.destroy();
+});

@@ -56,10 +56,10 @@ export async function copyReferences<T>(
     and r.step_number >= w.first_number and r.step_number < w.next_number`;
   const named = sql`with w (tree, trajectory, first_number, next_number) as (values ${sql.join(values)}), named as (
       select r.tree, r.trajectory, r.step_number, r.name, r.namespace, r.digest
-        from w join former_step_states as r on ${within} where r.size >= ${sql.lit(Number(SMALL))}
+        from w cross join former_step_states as r where ${within} and r.size >= ${sql.lit(Number(SMALL))}
       union all
       select r.tree, r.trajectory, r.step_number, '', r.namespace, r.digest
-        from w join former_content_states as r on ${within})`;
+        from w cross join former_content_states as r where ${within})`;
   let bytes = await copyStates(
     db,
     true,
@@ -67,7 +67,7 @@ export async function copyReferences<T>(
   );
   await sql`${named} insert into state_refs (tree, trajectory, step_number, name, namespace, state)
     select n.tree, n.trajectory, n.step_number, n.name, n.namespace, s.key
-    from named as n join states as s on s.namespace = n.namespace and s.digest = n.digest
+    from named as n cross join states as s where s.namespace = n.namespace and s.digest = n.digest
     order by 1, 2, 3`.execute(db);
   for (const { tree, trajectory, step_number, name, namespace, digest } of kept) {
     bytes += await copyStates(db, true, sql<SqlBool>`f.namespace = ${namespace} and f.digest = ${digest}`);

@@ -50,7 +50,10 @@ export interface FormerState extends StateRef {
   readonly row: StateRow;
 }
 
-/** Steps that one statement reads at most. */
+/**
+ * Steps that one statement reads at most. Many keys of a statement are joined by `cross join`, which SQLite does not
+ * reorder: it would scan the table, and look the rows up in the keys.
+ */
 export const PAGE_STEPS = 500;
 /** Bytes that one statement reads at most, unless one step is larger. */
 export const PAGE_BYTES = 8 * 1024 * 1024;
@@ -81,7 +84,7 @@ export async function readFewSteps<T>(
 ): Promise<Map<bigint, FormerStep[]>> {
   const keys = trajectories.map(({ tree, key }) => sql`(cast(${tree} as bigint), cast(${key} as bigint))`);
   const { rows } = await sql<StepRow>`with w (tree, key) as (values ${sql.join(keys)})
-    select s.* from w join former_steps as s on s.tree = w.tree and s.trajectory = w.key
+    select s.* from w cross join former_steps as s where s.tree = w.tree and s.trajectory = w.key
     order by s.trajectory, s.step_number`.execute(db);
   return Map.groupBy(await readRows(db, rows), ({ trajectory }) => trajectory);
 }
@@ -109,7 +112,7 @@ async function statesOf<T>(db: Kysely<T>, rows: readonly StepRow[]): Promise<rea
   );
   const found = await sql<StateRow>`with w (tree, trajectory, step_number) as (values ${sql.join(keys)})
     select s.tree, s.trajectory, s.step_number, s.name, s.namespace, s.digest, s.media_type, s.size from w
-    join former_step_states as s on s.tree = w.tree and s.trajectory = w.trajectory
+    cross join former_step_states as s where s.tree = w.tree and s.trajectory = w.trajectory
       and s.step_number = w.step_number`.execute(db);
   return found.rows;
 }
