@@ -1,4 +1,4 @@
-import { constants, type ZstdOptions, zstdCompress, zstdDecompressSync } from 'node:zlib';
+import { constants, createZstdCompress, type ZstdOptions, zstdDecompressSync } from 'node:zlib';
 
 /** Smallest piece of output that Node accepts. */
 const MIN_PIECE_BYTES = 64;
@@ -9,16 +9,29 @@ const LEVEL = { [constants.ZSTD_c_compressionLevel]: 3 };
 /** Covers an inline state and its dictionary. */
 const WITH_DICTIONARY = { ...LEVEL, [constants.ZSTD_c_windowLog]: 21 };
 
+/** Each piece of output is another task for the threads. Most deltas are smaller than this. */
+const DELTA_PIECE_BYTES = 4096;
+
 /** Compresses on another thread. The dictionary must be passed to `decompress` too. */
 export function compress(data: Uint8Array, dictionary?: Uint8Array): Promise<Uint8Array> {
-  // With the size, zstd makes smaller tables, and stores it: then readers need no window.
-  const pledgedSrcSize = data.length;
-  const options: ZstdOptions =
-    dictionary === undefined
-      ? { pledgedSrcSize, params: LEVEL }
-      : { pledgedSrcSize, params: WITH_DICTIONARY, dictionary };
+  const options: ZstdOptions = {
+    // With the size, zstd makes smaller tables, and stores it: then readers need no window.
+    pledgedSrcSize: data.length,
+    // The frame ends with the first write. `zstdCompress` ends it with a second task for the threads.
+    flush: constants.ZSTD_e_end,
+    ...(dictionary === undefined
+      ? { params: LEVEL, chunkSize: Math.max(DELTA_PIECE_BYTES, data.length >> 1) }
+      : { params: WITH_DICTIONARY, chunkSize: DELTA_PIECE_BYTES, dictionary }),
+  };
   return new Promise((resolve, reject) => {
-    zstdCompress(data, options, (error, packed) => (error === null ? resolve(packed) : reject(error)));
+    const pieces: Buffer[] = [];
+    const stream = createZstdCompress(options);
+    stream.on('data', (piece: Buffer) => pieces.push(piece)).on('error', reject);
+    stream.write(data, (error) => {
+      if (error) return;
+      resolve(pieces.length === 1 ? pieces[0]! : Buffer.concat(pieces));
+      stream.destroy();
+    });
   });
 }
 
@@ -27,14 +40,23 @@ export function decompress(packed: Uint8Array, maxBytes: number, dictionary?: Ui
   const maxOutputLength = Math.max(maxBytes, MIN_PIECE_BYTES);
   // All output is one piece: smaller ones take five times as long. A full piece would be followed by an empty one.
   const options = { maxOutputLength, chunkSize: maxOutputLength + 1 };
-  return zstdDecompressSync(packed, dictionary === undefined ? options : { ...options, dictionary });
+  const bytes = zstdDecompressSync(packed, dictionary === undefined ? options : { ...options, dictionary });
+  // Node's stream refers to the bytes until a full collection of the heap, so it loses them.
+  const { length } = bytes;
+  const memory = ownMemory(bytes);
+  return memory === undefined ? bytes : Buffer.from(memory.transfer(), 0, length);
 }
 
 /**
  * Frees bytes that `decompress` returned and that nothing uses any more, without waiting for a collection: each delta of
  * a chain is decoded into new bytes. Does nothing to bytes that share their memory with others.
  */
-export function free({ buffer, byteOffset, length }: Uint8Array): void {
+export function free(bytes: Uint8Array): void {
+  ownMemory(bytes)?.transfer(0);
+}
+
+/** Returns the memory of bytes that share it with no others. */
+function ownMemory({ buffer, byteOffset, length }: Uint8Array): ArrayBuffer | undefined {
   const isAlone = byteOffset === 0 && buffer.byteLength <= length + 1;
-  if (isAlone && buffer instanceof ArrayBuffer) buffer.transfer(0);
+  return isAlone && buffer instanceof ArrayBuffer ? buffer : undefined;
 }

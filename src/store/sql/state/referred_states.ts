@@ -231,8 +231,10 @@ async function checkBases(tx: Transaction, namespace: string, stored: readonly E
   const deltas = stored.filter((state) => state.base !== undefined);
   if (deltas.length === 0) return;
   const bases = [...new Set(deltas.flatMap(({ base }) => base ?? []))];
-  const query = selectBases(tx.db, namespace).where('s.digest', 'in', padded(bases).map(bindDigest));
-  const rows = await tx.engine.ask(tx.db, query.compile());
+  const query = tx.engine.kept.of('bases', [namespace, padded(bases).map(bindDigest)], (of, among) =>
+    selectBases(tx.db, of).where('s.digest', 'in', among),
+  );
+  const rows = await tx.engine.ask(tx.db, query);
   const found = new Map(rows.map((row) => [readDigest(row.digest), row]));
   for (const { base, depth, baseBytes } of deltas) {
     const row = found.get(base!);
