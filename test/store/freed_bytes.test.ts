@@ -52,7 +52,11 @@ describe('compressed bytes', () => {
     for (const size of [0, 1, 4095, 4096, 4097, 30_000, 65_537, 262_144, 1_500_000]) {
       const data = make(size);
       expect(Buffer.compare(decompress(await compress(data), size), data)).toBe(0);
-      const dictionary = Buffer.concat([data.subarray(0, size >> 1), Buffer.from('inserted'), data.subarray(size >> 1)]);
+      const dictionary = Buffer.concat([
+        data.subarray(0, size >> 1),
+        Buffer.from('inserted'),
+        data.subarray(size >> 1),
+      ]);
       expect(Buffer.compare(decompress(await compress(data, dictionary), size, dictionary), data)).toBe(0);
     }
   });

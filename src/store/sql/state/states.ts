@@ -24,6 +24,16 @@ import { locateStates } from './whole_states.ts';
 /** Every chunk of a chunked state except the last has this size, so that an offset identifies its chunk. */
 const CHUNK_BYTES = LIMITS.chunkBytes;
 
+/** Pieces that one transaction stores. They are kept in memory until then. */
+const PIECES_TOGETHER = 4;
+
+interface PendingPiece {
+  readonly ordinal: bigint;
+  readonly bytes: Uint8Array;
+  readonly digest: Digest;
+  readonly stored: StoredPiece;
+}
+
 export class Upload implements StateUpload {
   readonly #engine: Engine;
   readonly #namespace: string;
@@ -33,7 +43,9 @@ export class Upload implements StateUpload {
   readonly #upload = randomUUID();
   readonly #hasher = createStateHasher();
   #named: Digest | undefined;
-  #chunk: Buffer | undefined;
+  /** Memory for the pieces that are not stored yet, the last of them incomplete. */
+  readonly #chunks: Buffer[] = [];
+  #pending: PendingPiece[] = [];
   #filled = 0;
   #size = 0;
   #ordinal = 0n;
@@ -48,12 +60,11 @@ export class Upload implements StateUpload {
   async write(piece: Uint8Array): Promise<void> {
     this.#hasher.update(piece);
     this.#size += piece.length;
-    this.#chunk ??= Buffer.allocUnsafe(CHUNK_BYTES);
     for (let taken = 0; taken < piece.length; ) {
       // A full chunk is written only when more bytes arrive, so that a state of exactly one chunk is stored in its row.
       if (this.#filled === CHUNK_BYTES) await this.#flush();
       const part = piece.subarray(taken, taken + CHUNK_BYTES - this.#filled);
-      this.#chunk.set(part, this.#filled);
+      this.#chunk().set(part, this.#filled);
       this.#filled += part.length;
       taken += part.length;
     }
@@ -69,6 +80,7 @@ export class Upload implements StateUpload {
     const state = { digest, size: this.#size };
     const single = this.#ordinal === 0n ? this.#bytes() : undefined;
     if (single === undefined && this.#filled > 0) await this.#flush();
+    await this.#storePending();
     const encoded = single === undefined ? { encoding: 'raw', data: null } : await encodeBytes(single);
     const isKept = await writeIn(this.#engine, this.#namespace, async (tx) => {
       if (single === undefined) await this.#keepUpload(tx);
@@ -133,18 +145,34 @@ export class Upload implements StateUpload {
     );
   }
 
+  #chunk(): Buffer {
+    this.#chunks[this.#pending.length] ??= Buffer.allocUnsafe(CHUNK_BYTES);
+    return this.#chunks[this.#pending.length]!;
+  }
+
   #bytes(): Uint8Array {
-    return this.#chunk === undefined ? new Uint8Array() : this.#chunk.subarray(0, this.#filled);
+    return this.#filled === 0 ? new Uint8Array() : this.#chunk().subarray(0, this.#filled);
   }
 
   async #flush(): Promise<void> {
     const bytes = this.#bytes();
     const base = await this.#findBase();
     const stored = base === undefined ? await encodePiece(bytes) : await encodePieceAfter(base, bytes);
-    // The base may have been deleted meanwhile, or have got its last possible delta.
-    if (!(await this.#insert(bytes, stored))) await this.#insert(bytes, await encodePiece(bytes));
+    const digest = chunkDigest(this.#upload, this.#ordinal, bytes);
+    this.#pending.push({ ordinal: this.#ordinal, bytes, digest, stored });
     this.#ordinal += 1n;
     this.#filled = 0;
+    if (this.#pending.length === PIECES_TOGETHER) await this.#storePending();
+  }
+
+  async #storePending(): Promise<void> {
+    while (this.#pending.length > 0) {
+      const alone = await this.#insert(this.#pending);
+      if (alone.length === 0) this.#pending = [];
+      for (const piece of alone) {
+        this.#pending[this.#pending.indexOf(piece)] = { ...piece, stored: await encodePiece(piece.bytes) };
+      }
+    }
   }
 
   /** Returns the piece of the base at this place. */
@@ -155,29 +183,40 @@ export class Upload implements StateUpload {
     return findPiece(this.#engine, this.#baseDigest, this.#base, this.#ordinal);
   }
 
-  /** Returns false if the chunk needs one that was deleted meanwhile, or that has enough deltas. */
-  async #insert(bytes: Uint8Array, stored: StoredPiece): Promise<boolean> {
-    const row = {
-      upload: this.#upload,
-      ordinal: this.#ordinal,
-      namespace: this.#namespace,
-      digest: bindDigest(chunkDigest(this.#upload, this.#ordinal, bytes)),
-      size: BigInt(bytes.length),
-      encoding: stored.encoding,
-      piece_upload: stored.owner ?? null,
-      data: stored.data,
-    };
+  /**
+   * Stores all pieces or none. Returns those that cannot be stored like this: the piece that they need was deleted
+   * meanwhile, or has enough deltas.
+   */
+  async #insert(pieces: readonly PendingPiece[]): Promise<PendingPiece[]> {
     return write(this.#engine, async (tx) => {
-      if (!(await lockPiece(tx, stored, this.#ordinal))) return false;
-      if (this.#ordinal === 0n) {
+      const alone: PendingPiece[] = [];
+      for (const piece of pieces) if (!(await lockPiece(tx, piece.stored, piece.ordinal))) alone.push(piece);
+      if (alone.length > 0) return alone;
+      if (pieces[0]?.ordinal === 0n) {
         await tx.db
           .insertInto('state_uploads')
           .values({ upload: this.#upload, namespace: this.#namespace, renew_time: this.#engine.now })
           .execute();
       } else await this.#keepUpload(tx);
-      await tx.db.insertInto('state_chunks').values(row).execute();
-      return true;
+      await tx.db
+        .insertInto('state_chunks')
+        .values(pieces.map((piece) => this.#row(piece)))
+        .execute();
+      return [];
     });
+  }
+
+  #row({ ordinal, bytes, digest, stored: { encoding, owner, data } }: PendingPiece) {
+    return {
+      upload: this.#upload,
+      ordinal,
+      namespace: this.#namespace,
+      digest: bindDigest(digest),
+      size: BigInt(bytes.length),
+      encoding,
+      piece_upload: owner ?? null,
+      data,
+    };
   }
 }
 
