@@ -7,6 +7,7 @@ import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
 import { putState, readWhole, refusalOf, type Scene } from './scene.ts';
 import { countRows } from './sql.ts';
+import { statementsOfWarm } from './statement_count.ts';
 
 const CHUNK = 256 * 1024;
 
@@ -64,6 +65,16 @@ describeStore('large states with equal pieces', (on) => {
     expect(await chunksOf(scene)).toEqual({ all: 5 + 6 + 6, stored: 5 + 2 + 1, dependents: 4 + 6 });
     await checkReferences(scene);
     await readBack(scene, [first, second, third]);
+  });
+
+  it('S4: the pieces of a state are stored four in a transaction', async () => {
+    const scene = on.scene();
+    const put = (pieces: number) =>
+      statementsOfWarm(on.engine, () => putState(scene.store, scene.namespace, randomBytes(pieces * CHUNK), CHUNK));
+    const four = (await put(9)) - (await put(5));
+    expect(four).toBeGreaterThan(0);
+    // To begin, to renew the upload, to insert the pieces, to commit.
+    expect(four).toBeLessThanOrEqual(4);
   });
 
   it('S9: a piece that differs little from the one of the base is stored as what changed, over at most 32 deltas', async () => {
