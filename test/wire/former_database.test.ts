@@ -1,7 +1,8 @@
 import { createHash } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { readFile, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { zstdDecompressSync } from 'node:zlib';
 import { toJson } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
 import { StepSchema, TrajectorySchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -23,6 +24,22 @@ it('design 3: a file that a version before segments wrote migrates by itself, an
   expect(expected.length).toBeGreaterThan(100);
   client.close();
 });
+
+it('design 3: the database of `npm run demo` of a version before segments migrates by itself, and reads back as that version read it', async () => {
+  await using database = await createDatabase('sqlite');
+  const file = zstdDecompressSync(await readFile(path.join(FILES, 'demo.db.zst')));
+  await writeFile(database.url.replace(/^sqlite:/, ''), file);
+  await using server = await startTestServer({ database });
+  const client = connectClient({ address: server.url });
+  const lines = await readAll(client);
+  const text = lines.map((line) => `${JSON.stringify(line)}\n`).join('');
+  expect(lines).toHaveLength(DEMO.lines);
+  expect(createHash('sha256').update(text).digest('hex')).toBe(DEMO.digest);
+  client.close();
+});
+
+/** What that version read of its database. */
+const DEMO = { lines: 6472, digest: '527267a208ddc11203d6228c1314db4eaa4ef996014b7448a5ccd6a3aaa21f02' };
 
 /** Returns all trajectories with their tags and steps, then the digests of the bytes of their states. */
 async function readAll(client: AnabranchClient): Promise<unknown[]> {
