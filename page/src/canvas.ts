@@ -1,5 +1,5 @@
 import type { RefObject } from 'preact';
-import { useEffect, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useState } from 'preact/hooks';
 import type { Palette } from './pen.ts';
 
 /** The properties are registered as colours in the style sheet, so their computed values have no functions. */
@@ -27,10 +27,16 @@ export interface Size {
 /** Returns the size of an element, and again when it changes. */
 export function useSize(element: RefObject<HTMLElement | null>): Size {
   const [size, setSize] = useState<Size>({ width: 0, height: 0 });
-  useEffect(() => {
+  useLayoutEffect(() => {
     const watched = element.current;
     if (watched === null) return;
-    const observer = new ResizeObserver(() => setSize({ width: watched.clientWidth, height: watched.clientHeight }));
+    const measure = () => {
+      const { clientWidth: width, clientHeight: height } = watched;
+      setSize((last) => (last.width === width && last.height === height ? last : { width, height }));
+    };
+    // The observer would call two frames later.
+    measure();
+    const observer = new ResizeObserver(measure);
     observer.observe(watched);
     return () => observer.disconnect();
   }, []);

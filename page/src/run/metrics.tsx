@@ -204,20 +204,25 @@ interface WhenVisibleProps {
   readonly children: () => ComponentChildren;
 }
 
+/** Pixels around the visible part in which plots are drawn. */
+const NEAR = 300;
+
 /** Renders its content when it has been scrolled near the visible part: a run can have thousands of metrics. */
 function WhenVisible({ onVisible, again, children }: WhenVisibleProps) {
   const place = useRef<HTMLDivElement>(null);
   const [seen, setSeen] = useState(false);
   useLayoutEffect(() => {
     if (place.current === null) return;
-    const observer = new IntersectionObserver(
-      (entries) => {
-        const isVisible = entries.at(-1)?.isIntersecting === true;
-        if (isVisible) setSeen(true);
-        onVisible(isVisible);
-      },
-      { rootMargin: '300px' },
-    );
+    const tell = (isVisible: boolean) => {
+      if (isVisible) setSeen(true);
+      onVisible(isVisible);
+    };
+    // The observer would call a frame later.
+    const { top, bottom } = place.current.getBoundingClientRect();
+    if (top < innerHeight + NEAR && bottom > -NEAR) tell(true);
+    const observer = new IntersectionObserver((entries) => tell(entries.at(-1)?.isIntersecting === true), {
+      rootMargin: `${NEAR}px`,
+    });
     observer.observe(place.current);
     return () => {
       observer.disconnect();
