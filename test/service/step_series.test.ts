@@ -9,6 +9,7 @@ import {
 import { readStepSeries } from '../../src/service/trajectory/step_series.ts';
 import { refusalOf } from '../store/scene.ts';
 import { callOf } from '../support/parts_call.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 
 async function series(
@@ -172,6 +173,36 @@ describeApp('ReadStepSeries', (on) => {
       expect([Math.min(...inside), Math.max(...inside)]).toEqual([Math.min(...stretch), Math.max(...stretch)]);
       expect([inside[0], inside.at(-1)]).toEqual([stretch[0], stretch.at(-1)]);
     }
+  });
+
+  it.each([
+    { stretchSteps: 1n, reads: 2, points: 80 },
+    { stretchSteps: 2n, reads: 3, points: 40 },
+    { stretchSteps: 50n, reads: 2, points: 2 },
+  ])('RD9: 80 states are read by $reads reads for stretches of $stretchSteps steps', async (expected) => {
+    let reads = 0;
+    const store = wrappedStore(on.store, {
+      listStepStates: (...args) => {
+        reads += 1;
+        return on.store.listStepStates(...args);
+      },
+    });
+    const app = on.app({}, store);
+    const scene = on.scene(app);
+    const made = await scene.create();
+    const states = (n: number) => [state(`[${n}]`, { name: 'env' })];
+    await scene.write(
+      made,
+      Array.from({ length: 80 }, (_, n) => step(BigInt(n), 'w', { states: states(n) })),
+    );
+    const { stretchSteps } = expected;
+    const request = { trajectoryIds: [made.id], value: StepValue.STATE, pointer: '/0', maxPoints: 100, stretchSteps };
+    const [found = []] = points(await series(scene, request));
+    expect(found).toEqual(
+      Array.from({ length: expected.points }, (_, at) => [at, at].map((n) => n * Number(stretchSteps))),
+    );
+    expect(reads).toBe(expected.reads);
+    await app.close();
   });
 
   it('RD9: states are read at evenly spaced steps, of at most 1 MiB, and only those that are JSON', async () => {

@@ -103,6 +103,9 @@ async function seriesOf(
 /** Bytes of the largest state that is parsed. */
 const STATE_BYTES = 1024 * 1024;
 
+/** States of one statement at most: of every step, or fewer if steps are left out. */
+const STATES_TOGETHER = 64;
+
 /** Reads the first state with the name at or after evenly spaced steps, each state once. */
 async function stateSeries(
   { store }: App,
@@ -118,20 +121,23 @@ async function stateSeries(
   const stepNumbers: bigint[] = [];
   const values: number[] = [];
   const last: RestoredState = {};
-  for (let from = begin; from < to; ) {
-    const asked = { name: value.name, from, limit: 1 };
-    const [found] = await store.listStepStates(namespace, tree, lineage, asked);
-    if (found === undefined) break;
-    const { stepNumber, state } = found;
-    const json = state.size > STATE_BYTES ? '' : await textOf(store, namespace, state, last);
-    await store.slots.take();
-    const number = numberAt(json, value.path);
-    if (number !== undefined) {
-      stepNumbers.push(stepNumber);
-      values.push(number);
+  const limit = Math.max(1, Math.floor(STATES_TOGETHER / Number(stretchSteps)));
+  let isEnd = false;
+  for (let from = begin; from < to && !isEnd; ) {
+    const found = await store.listStepStates(namespace, tree, lineage, { name: value.name, from, limit });
+    isEnd = found.length < limit;
+    for (const { stepNumber, state } of found) {
+      if (stepNumber < from) continue;
+      const json = state.size > STATE_BYTES ? '' : await textOf(store, namespace, state, last);
+      await store.slots.take();
+      const number = numberAt(json, value.path);
+      if (number !== undefined) {
+        stepNumbers.push(stepNumber);
+        values.push(number);
+      }
+      // The next evenly spaced step after this one.
+      from = begin + ((stepNumber - begin) / stretchSteps + 1n) * stretchSteps;
     }
-    // The next evenly spaced step after this one.
-    from = begin + ((stepNumber - begin) / stretchSteps + 1n) * stretchSteps;
   }
   return { stepNumbers, values, stretchSteps };
 }
