@@ -112,6 +112,8 @@ describe('the metrics of several runs', () => {
     await page.reload();
     await expect.poll(loss).toContain('lr=0.1 (2), 6');
     expect(await addressOf(page)).toBe(address);
+    await page.locator(is('.metric button', 'Table')).click();
+    await waitForText(page, /^0\s+[\d.]+ \([\d.]+ to [\d.]+\)/, '.metric tbody tr');
     await page.setViewport({ width: 320, height: 900 });
     await takeScreenshot(page, 'band-light-320');
     await expectToFit(page);

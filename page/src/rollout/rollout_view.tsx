@@ -103,7 +103,7 @@ function Validations({ validations }: Pick<RolloutRead, 'validations'>) {
       <div class="section-bar">
         <h2 id="validations">Validations</h2>
       </div>
-      <Table columns={['Validator', 'Result', 'Expected', 'Actual', 'Message']}>
+      <Table label="results of validators" columns={['Validator', 'Result', 'Expected', 'Actual', 'Message']}>
         {validations.map((each) => (
           <tr key={`${each.attempt} ${each.validatorId} ${each.name}`}>
             <th scope="row">{visible(each.name || each.query || each.validatorId)}</th>

@@ -2,6 +2,7 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { beginDrawing, paletteOf, useSize, useTheme } from '../canvas.ts';
 import { count, number } from '../format.ts';
 import { pixel, type Scale, ticks, valueOfPixel } from '../scale.ts';
+import { Scroller } from '../table.tsx';
 import { boundsOf, indexAt, type Series } from '../tree/series.ts';
 import type { Band } from './band.ts';
 import type { Line } from './lines.ts';
@@ -84,7 +85,7 @@ export function MetricPlot({ title, lines, smooth, onZoom }: MetricPlotProps) {
           onDblClick={() => onZoom(undefined)}
         />
       </div>
-      {open && <PointTable lines={lines} />}
+      {open && <PointTable title={title} lines={lines} />}
     </figure>
   );
 }
@@ -103,13 +104,13 @@ function extentOf({ series, band }: Line): Series[] {
 /** The table shows at most this many points, evenly spaced. */
 const TABLE_POINTS = 20;
 
-function PointTable({ lines }: { readonly lines: readonly Line[] }) {
+function PointTable({ title, lines }: Pick<MetricPlotProps, 'title' | 'lines'>) {
   const [from, to] = stepsOf(lines);
   const steps = new Set(
     Array.from({ length: TABLE_POINTS }, (_, at) => Math.round(from + ((to - from) * at) / (TABLE_POINTS - 1))),
   );
   return (
-    <div class="scroll">
+    <Scroller label={`values of ${title}`}>
       <table class="list small">
         <thead>
           <tr>
@@ -127,17 +128,24 @@ function PointTable({ lines }: { readonly lines: readonly Line[] }) {
               <th scope="row" class="figure">
                 {count(step)}
               </th>
-              {lines.map(({ name, series }) => (
-                <td class="n" key={name}>
-                  {number(series.values[indexAt(series, step)], 5)}
+              {lines.map((line) => (
+                <td class="n" key={line.name}>
+                  {cellOf(line, step)}
                 </td>
               ))}
             </tr>
           ))}
         </tbody>
       </table>
-    </div>
+    </Scroller>
   );
+}
+
+/** The value of a line at a step, of a mean with the range of its runs. */
+function cellOf({ series, band }: Line, step: number): string {
+  const at = indexAt(series, step);
+  const value = number(series.values[at], 5);
+  return band === undefined ? value : `${value} (${number(band.low[at], 5)} to ${number(band.high[at], 5)})`;
 }
 
 interface Drawing {

@@ -88,7 +88,10 @@ function SpanBar({ span, now, first, last }: SpanBarProps) {
 
 function SpanTable({ spans, now, first }: Omit<SpanBarProps, 'span' | 'last'> & { readonly spans: readonly Span[] }) {
   return (
-    <Table columns={['What', 'Worker', 'Status', { n: 'Begins after' }, { n: 'Duration' }, 'Message']}>
+    <Table
+      label="values of the timeline"
+      columns={['What', 'Worker', 'Status', { n: 'Begins after' }, { n: 'Duration' }, 'Message']}
+    >
       {spans.slice(0, MOST_ROWS).map((span) => (
         <tr key={span.id}>
           <th scope="row">{span.text}</th>

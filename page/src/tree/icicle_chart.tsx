@@ -62,7 +62,7 @@ export function IcicleChart({ items, selected, onSelect }: IcicleChartProps) {
         ))}
       </div>
       {open && (
-        <Table columns={['Node', { n: 'Visits' }, { n: 'Value' }]}>
+        <Table label="most visited nodes" columns={['Node', { n: 'Visits' }, { n: 'Value' }]}>
           {items
             .toSorted((a, b) => b.visits - a.visits)
             .slice(0, TABLE_ROWS)
