@@ -61,6 +61,7 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
   const committer = new Committer(store, logger, {
     lanes: settings.commitLanes,
     appended: (appended) => merging.note(appended),
+    room: () => merging.room(),
   });
   const waiting = new WaitingSteps(settings.waitingBytes);
   const claims = createClaimCollector(store, logger);

@@ -19,6 +19,8 @@ const FULL = { steps: 256, bytes: 64 * 1024 };
 
 /** Trajectories that are remembered, and that wait to be merged. The others are found by the sweep. */
 const MOST_KNOWN = 100_000;
+/** Bound on the time that appends wait for merges, in milliseconds: merges may wait for a database that is down (A1). */
+const ROOM_MS = 250;
 /** Trajectories whose rows are merged in one transaction, if they are small. */
 const PER_CALL = 16;
 /** Trajectories that one round of the sweep looks at. */
@@ -32,18 +34,30 @@ interface Unmerged {
   idle: boolean;
 }
 
+/** A trajectory that waits to be merged. */
+interface Due extends MergeRequest {
+  /** Steps that were appended and not merged, and their bytes. */
+  readonly steps: number;
+  readonly bytes: number;
+}
+
 /**
  * Merges rows of steps in the background: of a trajectory that has grown by a row's worth, was sealed, or has not grown
  * for a while. No read depends on it. What other processes left unmerged is found by going through all trajectories,
- * some in each round.
+ * some in each round. If steps come faster than they are merged, appends wait (`room`): what is not merged is bounded.
  */
 export class Merging {
   readonly #store: Pick<Store, 'mergeSteps' | 'findUnmerged'>;
   readonly #logger: Logger;
   readonly #idleMs: number;
+  readonly #mostBytes: number;
   readonly #unmerged = new Map<bigint, Unmerged>();
-  readonly #due = new Map<bigint, MergeRequest>();
-  #hasOverflowed = false;
+  readonly #due = new Map<bigint, Due>();
+  /** Bytes of what is due or being merged. */
+  #bytes = 0;
+  #room: Promise<void> | undefined;
+  #makeRoom = () => {};
+  #hasWarned = false;
   readonly #timer: NodeJS.Timeout | undefined;
   #working: Promise<void> | undefined;
   #sweep: Promise<void> | undefined;
@@ -53,11 +67,12 @@ export class Merging {
   constructor(
     store: Pick<Store, 'mergeSteps' | 'findUnmerged'>,
     logger: Logger,
-    { mergeIdleMs }: Pick<AppSettings, 'mergeIdleMs'>,
+    { mergeIdleMs, mergeBacklogBytes }: Pick<AppSettings, 'mergeIdleMs' | 'mergeBacklogBytes'>,
   ) {
     this.#store = store;
     this.#logger = logger;
     this.#idleMs = mergeIdleMs;
+    this.#mostBytes = mergeBacklogBytes;
     if (mergeIdleMs > 0) this.#timer = setInterval(() => this.#round(), mergeIdleMs).unref();
   }
 
@@ -69,15 +84,33 @@ export class Merging {
     known.bytes += bytes;
     known.idle = false;
     if (!sealed && known.steps < FULL.steps && known.bytes < FULL.bytes) return;
+    const due = { ref, rest: sealed, steps: known.steps, bytes: known.bytes };
     known.steps = 0;
     known.bytes = 0;
     if (sealed) this.#unmerged.delete(ref.key);
-    this.#merge({ ref, rest: sealed });
+    this.#merge(due);
   }
 
   /** Whether trajectories wait to be merged. */
   get isWorking(): boolean {
     return this.#working !== undefined;
+  }
+
+  /** Returns undefined if appends may go on. Else they wait until less is to be merged, but not for long. */
+  room(): Promise<void> | undefined {
+    if (!this.#isFull) return undefined;
+    this.#warnOnce('appends wait, because steps come faster than their rows are merged');
+    this.#room ??= new Promise<void>((resolve) => {
+      this.#makeRoom = resolve;
+      setTimeout(resolve, ROOM_MS);
+    }).finally(() => {
+      this.#room = undefined;
+    });
+    return this.#room;
+  }
+
+  get #isFull(): boolean {
+    return this.#bytes > this.#mostBytes && this.isWorking;
   }
 
   /** Resolves when no trajectory waits to be merged. */
@@ -102,18 +135,25 @@ export class Merging {
     return known;
   }
 
-  #merge(request: MergeRequest): void {
-    const { key } = request.ref;
-    if (this.#due.size >= MOST_KNOWN && !this.#due.has(key)) {
-      if (!this.#hasOverflowed)
-        this.#logger.warn({ waiting: this.#due.size }, 'more steps are appended than rows merged');
-      this.#hasOverflowed = true;
+  #merge({ ref, rest, steps, bytes }: Due): void {
+    const before = this.#due.get(ref.key);
+    if (this.#due.size >= MOST_KNOWN && before === undefined) {
+      this.#warnOnce('more trajectories grow than are merged');
       return;
     }
-    this.#due.set(key, { ...request, rest: request.rest || this.#due.get(key)?.rest === true });
+    const { rest: hadRest = false, steps: more = 0, bytes: moreBytes = 0 } = before ?? {};
+    this.#due.set(ref.key, { ref, rest: rest || hadRest, steps: steps + more, bytes: bytes + moreBytes });
+    this.#bytes += bytes;
     this.#working ??= this.#work().finally(() => {
       this.#working = undefined;
+      this.#makeRoom();
     });
+  }
+
+  /** Warns once until everything is merged. */
+  #warnOnce(message: string): void {
+    if (!this.#hasWarned) this.#logger.warn({ waiting: this.#due.size, bytes: this.#bytes }, message);
+    this.#hasWarned = true;
   }
 
   async #work(): Promise<void> {
@@ -121,40 +161,54 @@ export class Merging {
       const requests = [...this.#due.values()].slice(0, PER_CALL);
       for (const { ref } of requests) this.#due.delete(ref.key);
       try {
-        this.#keep(await this.#store.mergeSteps(requests));
+        this.#keep(requests, await this.#mergeRows(requests));
       } catch (error) {
         await this.#workAlone(requests, error);
       }
+      if (!this.#isFull) this.#makeRoom();
     }
-    this.#hasOverflowed = false;
+    this.#hasWarned = false;
   }
 
   /** After a failure, merges the trajectories one by one, so that one of them does not stop the others. */
-  async #workAlone(requests: readonly MergeRequest[], failure: unknown): Promise<void> {
+  async #workAlone(requests: readonly Due[], failure: unknown): Promise<void> {
     if (isOutage(failure) || requests.length === 1) {
       // The rows stay as they are. The sweep finds them again.
       this.#logger.warn({ err: failure, waiting: this.#due.size }, 'rows of steps could not be merged');
-      if (isOutage(failure)) this.#due.clear();
+      this.#keep(requests, []);
+      if (!isOutage(failure)) return;
+      this.#due.clear();
+      this.#bytes = 0;
       return;
     }
     for (const request of requests) {
       try {
-        this.#keep(await this.#store.mergeSteps([request]));
+        this.#keep([request], await this.#mergeRows([request]));
       } catch (error) {
         await this.#workAlone([request], error);
       }
     }
   }
 
-  #keep(left: readonly MergeRequest[]): void {
-    if (!this.#stopped) for (const request of left) this.#merge(request);
+  #mergeRows(requests: readonly Due[]): Promise<MergeRequest[]> {
+    return this.#store.mergeSteps(requests.map(({ ref, rest, steps }) => ({ ref, rest, steps })));
+  }
+
+  #keep(requests: readonly Due[], left: readonly MergeRequest[]): void {
+    const leftSteps = new Map(left.map(({ ref, steps = 0 }) => [ref.key, steps]));
+    for (const { ref, rest, steps, bytes } of requests) {
+      this.#bytes -= bytes;
+      const still = leftSteps.get(ref.key);
+      if (still === undefined || this.#stopped) continue;
+      this.#merge({ ref, rest, steps: still, bytes: steps === 0 ? 0 : (bytes * still) / steps });
+    }
   }
 
   #round(): void {
     for (const known of this.#unmerged.values()) {
       if (known.idle) {
         this.#unmerged.delete(known.ref.key);
-        this.#merge({ ref: known.ref, rest: true });
+        this.#merge({ ...known, rest: true });
       }
       known.idle = true;
     }
@@ -167,7 +221,8 @@ export class Merging {
     try {
       const { found, next } = await this.#store.findUnmerged(this.#swept, SWEPT, this.#idleMs / 1000);
       this.#swept = next;
-      for (const ref of found) if (!this.#stopped && !this.#unmerged.has(ref.key)) this.#merge({ ref, rest: true });
+      for (const ref of found)
+        if (!this.#stopped && !this.#unmerged.has(ref.key)) this.#merge({ ref, rest: true, steps: 0, bytes: 0 });
     } catch (error) {
       this.#logger.warn({ err: error }, 'rows of steps to merge could not be looked up');
     }

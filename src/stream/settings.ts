@@ -17,6 +17,8 @@ export interface AppSettings {
   readonly maintenanceMs: number;
   /** Rows of steps of a trajectory that has not grown for this long are merged. 0 disables all merging. */
   readonly mergeIdleMs: number;
+  /** While rows of steps with so many bytes wait to be merged, appends wait for merges. */
+  readonly mergeBacklogBytes: number;
   /** Time between two looks for free space of the database file, to return it. 0 disables them. */
   readonly freeSpaceMs: number;
   /** Time between two sweeps of stale runs with `fail_when_stale`. 0 disables them. */
@@ -48,6 +50,7 @@ export const DEFAULT_SETTINGS: AppSettings = {
   watchMs: 250,
   maintenanceMs: 10 * 60_000,
   mergeIdleMs: 30_000,
+  mergeBacklogBytes: 128 * 1024 * 1024,
   freeSpaceMs: 5000,
   staleSweepMs: 5000,
   leaseSweepMs: 1000,

@@ -41,6 +41,27 @@ describeApp('group commit', (on) => {
     expect(source.ends).toEqual([1n, 2n, 3n, 4n, 5n, 6n]);
   });
 
+  it('W7: a group waits for room, and has the batches that come meanwhile', async () => {
+    const rooms = [Promise.withResolvers<void>(), undefined];
+    const asked = Promise.withResolvers<void>();
+    const room = () => {
+      asked.resolve();
+      return rooms.shift()?.promise;
+    };
+    const [gate] = rooms;
+    const { committer, calls, scene } = await setUp({ room });
+    const trajectory = await scene.create();
+    const source = new RecordingSource();
+    committer.submit(source, batch(scene, trajectory, [0n]), 10);
+    await asked.promise;
+    committer.submit(source, batch(scene, trajectory, [1n]), 10);
+    expect(calls).toEqual([]);
+    gate!.resolve();
+    await committer.idle();
+    expect(calls.map(({ batches }) => batches.length)).toEqual([2]);
+    expect(source.ends).toEqual([1n, 2n]);
+  });
+
   it('O1: a trajectory keeps its order, however small the groups are', async () => {
     const { committer, calls, scene } = await setUp({ groupSteps: 7, lanes: 3 });
     const trajectories = await Promise.all([scene.create(), scene.create(), scene.create()]);
@@ -297,6 +318,7 @@ describeApp('group commit', (on) => {
     readonly lanes?: number;
     readonly groupSteps?: number;
     readonly groupBytes?: number;
+    readonly room?: () => Promise<void> | undefined;
     /** Awaited before the n-th call reaches the store. */
     readonly before?: (n: number) => Promise<void> | undefined;
     /** Thrown instead of calling the store. */

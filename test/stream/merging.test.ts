@@ -12,6 +12,7 @@ import { wrappedStore } from '../support/wrapped_store.ts';
 
 /** No round of a test comes by itself. */
 const HOUR = 3_600_000;
+const mergeBacklogBytes = 1024 * 1024;
 
 describeApp('merging', (on) => {
   it('rows of a trajectory are merged when it has grown by a row, and the rest when it is sealed', async () => {
@@ -38,7 +39,7 @@ describeApp('merging', (on) => {
     const scene = new Scene(on.store);
     const [known, left] = [await scene.create(), await scene.create()];
     for (const made of [known, left]) await appendSingly(scene, made, 5);
-    const merging = new Merging(on.store, logger, { mergeIdleMs: 20 });
+    const merging = new Merging(on.store, logger, { mergeIdleMs: 20, mergeBacklogBytes });
     merging.note({ ref: known.ref, steps: 5, bytes: 500, sealed: false });
     for (const made of [known, left]) {
       await vi.waitFor(async () => expect(await rowsOf(on, made)).toHaveLength(1), { timeout: 20_000, interval: 20 });
@@ -60,7 +61,7 @@ describeApp('merging', (on) => {
         return failures === 0 ? Promise.reject(new Error('disk full')) : on.store.mergeSteps(requests);
       },
     });
-    const merging = new Merging(flaky, recorder, { mergeIdleMs: HOUR });
+    const merging = new Merging(flaky, recorder, { mergeIdleMs: HOUR, mergeBacklogBytes });
     merging.note({ ref: made.ref, steps: 5, bytes: 500, sealed: true });
     await merging.idle();
     expect(warnings.join()).toContain('rows of steps could not be merged');
@@ -81,7 +82,7 @@ describeApp('merging', (on) => {
           ? Promise.reject(new Error('broken'))
           : on.store.mergeSteps(requests),
     });
-    const merging = new Merging(flaky, logger, { mergeIdleMs: HOUR });
+    const merging = new Merging(flaky, logger, { mergeIdleMs: HOUR, mergeBacklogBytes });
     for (const { ref } of [broken, whole]) merging.note({ ref, steps: 5, bytes: 500, sealed: true });
     await merging.idle();
     expect([await rowsOf(on, broken), await rowsOf(on, whole)].map((rows) => rows.length)).toEqual([5, 1]);
@@ -101,7 +102,7 @@ describeApp('merging', (on) => {
         return [...requests];
       },
     });
-    const merging = new Merging(slow, logger, { mergeIdleMs: HOUR });
+    const merging = new Merging(slow, logger, { mergeIdleMs: HOUR, mergeBacklogBytes });
     merging.note({ ref: made.ref, steps: 1000, bytes: 0, sealed: false });
     await begun.promise;
     const stopped = merging.stop();
@@ -109,7 +110,67 @@ describeApp('merging', (on) => {
     await stopped;
     merging.note({ ref: made.ref, steps: 1000, bytes: 0, sealed: true });
     await merging.idle();
-    expect(calls).toEqual([[{ ref: made.ref, rest: false }]]);
+    expect(calls).toEqual([[{ ref: made.ref, rest: false, steps: 1000 }]]);
+  });
+
+  it('appends wait while much waits to be merged, which is logged once, and go on after a merge', async () => {
+    const warnings: string[] = [];
+    const recorder = pino({ level: 'warn' }, { write: (line: string) => void warnings.push(line) });
+    const calls: PromiseWithResolvers<void>[] = [];
+    const begun = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    // Each merge replaces 1,000 steps.
+    const slow = wrappedStore(on.store, {
+      mergeSteps: async (requests) => {
+        const call = Promise.withResolvers<void>();
+        begun[calls.push(call) - 1]?.resolve();
+        await call.promise;
+        return requests.flatMap((each) => (each.steps! > 1000 ? [{ ...each, steps: each.steps! - 1000 }] : []));
+      },
+    });
+    const merging = new Merging(slow, recorder, { mergeIdleMs: HOUR, mergeBacklogBytes });
+    const ref = { tree: 1n, key: 1n };
+    merging.note({ ref, steps: 3000, bytes: mergeBacklogBytes, sealed: false });
+    expect(merging.room()).toBeUndefined();
+    merging.note({ ref, steps: 1000, bytes: mergeBacklogBytes / 4, sealed: false });
+    const room = merging.room();
+    expect(room).toBeInstanceOf(Promise);
+    expect(merging.room()).toBe(room);
+    await begun[0]!.promise;
+    calls[0]!.resolve();
+    await room;
+    expect(merging.room()).toBeUndefined();
+    await begun[1]!.promise;
+    expect(warnings).toEqual([expect.stringContaining('appends wait')]);
+    for (let i = 1; merging.isWorking; i += 1) {
+      calls[i]?.resolve();
+      await new Promise((resolve) => setImmediate(resolve));
+    }
+    expect(calls).toHaveLength(4);
+    await merging.stop();
+  });
+
+  it('what cannot be merged keeps no append waiting', async () => {
+    const failing = wrappedStore(on.store, { mergeSteps: () => Promise.reject(new Error('broken')) });
+    const merging = new Merging(failing, logger, { mergeIdleMs: HOUR, mergeBacklogBytes });
+    const ref = { tree: 1n, key: 1n };
+    merging.note({ ref, steps: 1000, bytes: 2 * mergeBacklogBytes, sealed: true });
+    await merging.room();
+    expect(merging.room()).toBeUndefined();
+    await merging.stop();
+  });
+
+  it('a writer that is faster than merges has all its steps stored', async () => {
+    const app = on.app({ mergeIdleMs: HOUR, mergeBacklogBytes: 1 });
+    const scene = on.scene(app);
+    const made = await scene.create();
+    const words = Array.from({ length: 1200 }, (_, i) => `word ${i}`);
+    for (let at = 0; at < 1200; at += 300)
+      await scene.write(
+        made,
+        words.slice(at, at + 300).map((word, i) => step(BigInt(at + i), word)),
+      );
+    expect(await scene.words(made)).toEqual(words);
+    await app.close();
   });
 });
 

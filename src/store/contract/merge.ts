@@ -23,4 +23,6 @@ export interface MergeRequest {
   readonly ref: TrajectoryRef;
   /** Also merges the last rows, though they do not fill a row: for a trajectory that does not grow. */
   readonly rest: boolean;
+  /** How many steps wait to be merged, if that is known. A request that is not finished has those that are left. */
+  readonly steps?: number;
 }

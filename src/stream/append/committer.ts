@@ -34,6 +34,8 @@ export interface CommitterOptions {
   readonly groupSteps?: number;
   /** Called after each commit of new steps or of a seal. Must not throw. */
   readonly appended?: (appended: Appended) => void;
+  /** Called before each group, which waits for what it returns. Default: no wait. */
+  readonly room?: () => Promise<void> | undefined;
 }
 
 interface Entry {
@@ -89,7 +91,14 @@ export class Committer {
   constructor(store: Pick<AppendStore, 'append'>, logger: Logger, options: CommitterOptions) {
     this.#store = store;
     this.#logger = logger;
-    this.#options = { busyLanes: 4, groupBytes: 4 * 1024 * 1024, groupSteps: 4096, appended: () => {}, ...options };
+    this.#options = {
+      busyLanes: 4,
+      groupBytes: 4 * 1024 * 1024,
+      groupSteps: 4096,
+      appended: () => {},
+      room: () => undefined,
+      ...options,
+    };
   }
 
   submit(source: BatchSource, batch: AppendBatch, bytes: number): void {
@@ -115,7 +124,8 @@ export class Committer {
   #gather(): void {
     if (this.#gathering || this.#ready.size === 0 || this.#groupsInFlight >= this.#options.lanes) return;
     this.#gathering = true;
-    setImmediate(() => {
+    setImmediate(async () => {
+      await this.#options.room();
       this.#gathering = false;
       while (this.#groupsInFlight < this.#options.lanes) {
         const group = this.#takeGroup();

@@ -37,7 +37,7 @@ export async function mergeSteps(engine: Engine, requests: readonly MergeRequest
     const plan = await planMerge(engine, request);
     if (plan === undefined) continue;
     bytes += plan.bytes;
-    if (plan.goesOn) left.push(request);
+    if (plan.goesOn) left.push(afterPlan(request, plan));
     const merging = await prepare(engine, request.ref, plan);
     for (const { replaced } of merging.rows) rows += replaced.length;
     prepared.push(merging);
@@ -48,6 +48,14 @@ export async function mergeSteps(engine: Engine, requests: readonly MergeRequest
   }
   return left;
 }
+
+function afterPlan(request: MergeRequest, { mergedFrom, mergedTo }: Plan): MergeRequest {
+  const { steps } = request;
+  return steps === undefined ? request : { ...request, steps: Math.max(0, steps - Number(mergedTo - mergedFrom)) };
+}
+
+/** Rows that are prepared at once: each waits for a read and for compression, which have threads of their own. */
+const TOGETHER = 4;
 
 /** What is merged of a trajectory. */
 interface Merging {
@@ -69,7 +77,10 @@ interface Replacement extends StepRange {
 
 async function prepare(engine: Engine, ref: TrajectoryRef, plan: Plan): Promise<Merging> {
   const rows: Replacement[] = [];
-  for (const range of plan.ranges) rows.push(...(await replacementsOf(engine, ref, range)));
+  for (let i = 0; i < plan.ranges.length; i += TOGETHER) {
+    const some = plan.ranges.slice(i, i + TOGETHER).map((range) => replacementsOf(engine, ref, range));
+    rows.push(...(await Promise.all(some)).flat());
+  }
   const last = rows.at(-1);
   // States that stay in rows of their own would be found again and again.
   const isLeft = last !== undefined && last.from === plan.mergedTo && last.folded.length < last.attached.length;

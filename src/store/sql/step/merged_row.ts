@@ -35,6 +35,10 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
     for (const [name, sum] of entriesOf<MetricSum>(row.metric_sums)) addMetricSums(metrics, name, sum);
     for (const [index, epoch, time] of commitRuns(row)) commits.push([offset + index, epoch, time]);
   }
+  const [packedStates, packedBody] = await Promise.all([
+    compressedStates(Buffer.concat(states)),
+    compressedBody(first.first_step_number, Buffer.concat(bodies)),
+  ]);
   return {
     tree: first.tree,
     trajectory: first.trajectory,
@@ -51,8 +55,8 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
     metric_sums: JSON.stringify(Object.fromEntries(metrics)),
     state_names: names.toJson(),
     labels: labels.toJson(),
-    ...(await compressedStates(Buffer.concat(states))),
-    ...(await compressedBody(first.first_step_number, Buffer.concat(bodies))),
+    ...packedStates,
+    ...packedBody,
   };
 }
 
