@@ -87,14 +87,11 @@ export type AppendOutcome =
   | { readonly kind: 'busy' }
   | { readonly kind: 'failed'; readonly error: unknown };
 
-export interface AttachedState {
+/** The state must be stored already, unless `data` is set. The store determines its size. */
+export interface AttachedState extends Pick<StateRef, 'name' | 'digest' | 'mediaType'> {
   readonly trajectoryId: string;
   readonly uid: string | undefined;
   readonly writerEpoch: bigint | undefined;
   readonly stepNumber: bigint;
-  /** Must be stored already, unless `data` is set. The store determines the size. */
-  readonly name: string;
-  readonly digest: string;
-  readonly mediaType: string;
   readonly data: Uint8Array | undefined;
 }
