@@ -38,6 +38,9 @@ const SIDE_BY_SIDE = [
 /** Views of the page that `npm run test:page` shows in one theme only. */
 const IN_BOTH_THEMES = ['test/browser/page.test.ts', 'test/browser/reference.test.ts'];
 
+/** The page in both browsers on both engines. `npm run test:page` has Chromium on SQLite. */
+const BROWSERS = 'test/browser-faults/**/*.test.ts';
+
 /** The large doses of faults of the Python client, which run in pytest. CI runs the usual ones by themselves. */
 const PYTHON = ['test/python-faults/**/*.test.ts'];
 
@@ -70,7 +73,7 @@ export default defineConfig({
         test: {
           ...each,
           name: 'alone',
-          include: ['test/faults/**/*.test.ts', 'test/browser-faults/**/*.test.ts'],
+          include: ['test/faults/**/*.test.ts', ...(DOSE === 'large' ? [BROWSERS] : [])],
           exclude: SIDE_BY_SIDE,
           fileParallelism: false,
           sequence: { groupOrder: 2 },

@@ -11,7 +11,6 @@ import { cutAndCompare, Growing } from '../browser/growing.ts';
 import { has, ROWS, waitForNoText, waitForText } from '../browser/views.ts';
 import { seededRandom } from '../faults/random.ts';
 import { createDatabase, ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
-import { dose } from '../support/dose.ts';
 import { requireIntact } from '../support/intact.ts';
 import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
@@ -22,12 +21,10 @@ const MAIN = path.join(ROOT, 'src/main.ts');
 const run = promisify(execFile);
 const PATIENCE = { timeout: 250_000, interval: 100 };
 
-/** The usual dose is the pair that has nothing in common with `npm run test:page`: Chromium on SQLite. */
-const PAIRS: readonly (readonly [BrowserName, Engine])[] = dose(
-  [['firefox', 'postgres']],
-  BROWSERS.flatMap((name) => ENGINES.map((engine) => [name, engine] as const)),
+const PAIRS: readonly (readonly [BrowserName, Engine])[] = BROWSERS.flatMap((name) =>
+  ENGINES.map((engine) => [name, engine] as const),
 );
-const CUTS = dose(20, 200);
+const CUTS = 200;
 
 beforeAll(async () => {
   await run(process.execPath, [path.join(ROOT, 'page/build.ts')]);

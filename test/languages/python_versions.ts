@@ -4,7 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 import { run } from './run.ts';
-import { CACHE, makeVenv, once } from './tools.ts';
+import { ensureVenv } from './tools.ts';
 
 const REQUIREMENTS = path.resolve(import.meta.dirname, '../../clients/python/requirements-test.txt');
 /** The lowest versions that clients/python/pyproject.toml allows. */
@@ -32,10 +32,7 @@ export async function findPython(version: string): Promise<string | undefined> {
   return undefined;
 }
 
-/**
- * Returns the Python of a venv with these packages, made once. `tools` are what the tests need. Test files that run at the
- * same time need different ones.
- */
+/** Returns the Python of a venv with these packages, made once. `tools` are what the tests need. */
 export async function venvOf(
   python: string,
   version: string,
@@ -46,11 +43,5 @@ export async function venvOf(
     (await readFile(REQUIREMENTS, 'utf8')).split('\n').map((line) => [line.split('==')[0]!, line]),
   );
   const wanted = [...(packages === 'lowest' ? LOWEST : HIGHEST.map((name) => pinned.get(name)!)), ...tools];
-  const name = [`python-sdk-${version}-${packages}`, ...(tools === TOOLS ? [] : tools)].join('-');
-  const folder = path.join(CACHE, name);
-  const own = path.join(folder, 'bin/python');
-  await once(name, [python, ...wanted].join('\n'), async () => {
-    await makeVenv(python, folder, wanted);
-  });
-  return own;
+  return ensureVenv(`python-sdk-${version}-${packages}`, python, wanted);
 }

@@ -9,7 +9,7 @@ import { MAIN, plantAwkward } from '../cli/awkward_steps.ts';
 import { runCli } from '../cli/run_cli.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { run } from './run.ts';
-import { CACHE, makeVenv, once } from './tools.ts';
+import { ensureVenv } from './tools.ts';
 
 const PACKAGES = [
   'duckdb==2.0.0',
@@ -20,8 +20,6 @@ const PACKAGES = [
   'protobuf==7.36.2',
   'googleapis-common-protos==1.76.0',
 ];
-const FOLDER = path.join(CACHE, 'tables');
-const PYTHON = path.join(FOLDER, 'bin/python');
 const ROOT = path.resolve(import.meta.dirname, '../..');
 const EPISODE = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c0003';
 
@@ -31,9 +29,7 @@ describe('DuckDB, pandas and sqlite3', () => {
   let found: Record<string, unknown>;
 
   beforeAll(async () => {
-    await once('tables', PACKAGES.join('\n'), async () => {
-      await makeVenv('python3', FOLDER, PACKAGES);
-    });
+    const python = await ensureVenv('tables', 'python3', PACKAGES);
     folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-tables-'));
     server = await startTestServer({ engine: 'sqlite' });
     await plant();
@@ -50,7 +46,7 @@ describe('DuckDB, pandas and sqlite3', () => {
     const program = path.join(ROOT, 'test/languages/python/tables.py');
     const env = { PYTHONPATH: path.join(ROOT, 'clients/python/src'), PYTHONUTF8: '1' };
     const args = ['-B', program, folder, `${server.host}:${server.port}`, MAIN];
-    found = JSON.parse(await run(PYTHON, args, { env })) as Record<string, unknown>;
+    found = JSON.parse(await run(python, args, { env })) as Record<string, unknown>;
   }, 900_000);
   afterAll(async () => {
     await server?.stop();

@@ -1,12 +1,17 @@
+import { execFileSync } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 import { run } from './run.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
-export const CACHE = path.join(ROOT, 'node_modules/.cache/anabranch-tools');
+/** What is made from the sources of this checkout. */
+const CACHE = path.join(ROOT, 'node_modules/.cache/anabranch-tools');
+/** What other checkouts can use, too. */
+const SHARED_CACHE = path.join(process.env.XDG_CACHE_HOME ?? path.join(os.homedir(), '.cache'), 'anabranch');
 
 /** Programs installed by `go install`, with exact versions; Go's checksum database verifies them. */
 const GO_PROGRAMS = {
@@ -26,19 +31,16 @@ const PYTHON_PACKAGES = [
 export const GO_BIN = path.join(CACHE, 'go-bin');
 export const GRPCURL = path.join(GO_BIN, 'grpcurl');
 export const GO_CLIENT = path.join(CACHE, 'go-client/client');
-export const PYTHON = path.join(CACHE, 'python/bin/python');
+export const PYTHON = venvPython('python', 'python3', PYTHON_PACKAGES);
 export const PYTHON_PATH = path.join(ROOT, 'gen/python');
 export const PYTHON_STORY = path.join(ROOT, 'test/languages/python/story.py');
 export const BUF = path.join(ROOT, 'node_modules/.bin/buf');
 
-/** Contains the program `protoc` of the package grpcio-tools in its folder `bin`. */
 const PROTOC_PACKAGE = 'grpcio-tools==1.85.1';
-export const PROTOC_BIN = path.join(CACHE, 'protoc/bin');
-/** The folder in which Cargo keeps compiled packages: in the cache of the user, so that a fresh checkout finds them. */
-export const CARGO_TARGET = path.join(
-  process.env.XDG_CACHE_HOME ?? path.join(os.homedir(), '.cache'),
-  'anabranch/cargo-target',
-);
+/** Contains the program `protoc`, that of the package grpcio-tools. */
+export const PROTOC_BIN = path.join(CACHE, 'protoc-bin');
+/** The folder in which Cargo keeps compiled packages. */
+export const CARGO_TARGET = path.join(SHARED_CACHE, 'cargo-target');
 
 /** Installs missing tools. A tool that cannot be installed fails the run, which names it. */
 export async function installTools(): Promise<void> {
@@ -49,7 +51,7 @@ export async function installTools(): Promise<void> {
   await need('python3', python, 'install Python 3.10 or later');
   await need('cargo', ['--version'], 'install Rust 1.88 or later from https://rustup.rs');
   await need('mvn', ['--version'], 'install Maven and a JDK, 17 or later');
-  await installPython();
+  await ensureVenv('python', 'python3', PYTHON_PACKAGES);
   await installProtoc();
   for (const [name, source] of Object.entries(GO_PROGRAMS)) await installGoProgram(name, source);
   await buildGoClient();
@@ -62,7 +64,7 @@ async function need(program: string, args: string[], advice: string): Promise<vo
 }
 
 /** Does the work unless its stamp says that it was done with the same inputs. */
-export async function once(stamp: string, reason: string, work: () => Promise<unknown>): Promise<void> {
+async function once(stamp: string, reason: string, work: () => Promise<unknown>): Promise<void> {
   const file = path.join(CACHE, `${stamp}.stamp`);
   if (existsSync(file) && (await readFile(file, 'utf8')) === reason) return;
   await rm(file, { force: true });
@@ -70,34 +72,45 @@ export async function once(stamp: string, reason: string, work: () => Promise<un
   await writeFile(file, reason);
 }
 
+/** Returns the Python of a venv with these packages, which `ensureVenv` makes. */
+function venvPython(name: string, python: string, packages: readonly string[]): string {
+  const version = execFileSync(python, ['--version'], { encoding: 'utf8' });
+  const inputs = createHash('sha256')
+    .update([python, version, ...packages].join('\n'))
+    .digest('hex')
+    .slice(0, 12);
+  return path.join(SHARED_CACHE, `venv-${name}-${inputs}`, 'bin/python');
+}
+
 /**
- * Makes a venv of a Python with these packages. Python compiles what a program imports; to compile all modules of the
- * packages here would take most of the time.
+ * Makes the venv unless some checkout has made it. Another one may make it at the same time: the first that is ready is
+ * taken. Python compiles what a program imports; to compile all modules of the packages here would take most of the
+ * time.
  */
-export async function makeVenv(python: string, folder: string, packages: readonly string[]): Promise<void> {
-  await rm(folder, { recursive: true, force: true });
-  await run(python, ['-m', 'venv', folder], { minutes: 5 });
-  const install = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-compile', ...packages];
-  await run(path.join(folder, 'bin/python'), install, { minutes: 10 });
+export async function ensureVenv(name: string, python: string, packages: readonly string[]): Promise<string> {
+  const program = venvPython(name, python, packages);
+  if (existsSync(program)) return program;
+  const folder = path.resolve(program, '../..');
+  await mkdir(SHARED_CACHE, { recursive: true });
+  const made = await mkdtemp(`${folder}-`);
+  try {
+    await run(python, ['-m', 'venv', made], { minutes: 5 });
+    const install = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-compile', ...packages];
+    await run(path.join(made, 'bin/python'), install, { minutes: 10 });
+    await rename(made, folder).catch((error: unknown) => {
+      if (!existsSync(program)) throw error;
+    });
+  } finally {
+    await rm(made, { recursive: true, force: true });
+  }
+  return program;
 }
 
-function installPython(): Promise<void> {
-  return once('python', PYTHON_PACKAGES.join('\n'), async () => {
-    const folder = path.join(CACHE, 'python');
-    await rm(folder, { recursive: true, force: true });
-    await run('python3', ['-m', 'venv', folder]);
-    await run(PYTHON, ['-m', 'pip', 'install', '--quiet', '--no-deps', ...PYTHON_PACKAGES], { minutes: 5 });
-  });
-}
-
-function installProtoc(): Promise<void> {
-  return once('protoc', PROTOC_PACKAGE, async () => {
-    const folder = path.dirname(PROTOC_BIN);
-    await makeVenv('python3', folder, [PROTOC_PACKAGE]);
-    const python = path.join(PROTOC_BIN, 'python');
-    const program = `#!/bin/sh\nexec '${python}' -m grpc_tools.protoc "$@"\n`;
-    await writeFile(path.join(PROTOC_BIN, 'protoc'), program, { mode: 0o755 });
-  });
+async function installProtoc(): Promise<void> {
+  const python = await ensureVenv('protoc', 'python3', [PROTOC_PACKAGE]);
+  await mkdir(PROTOC_BIN, { recursive: true });
+  const program = `#!/bin/sh\nexec '${python}' -m grpc_tools.protoc "$@"\n`;
+  await writeFile(path.join(PROTOC_BIN, 'protoc'), program, { mode: 0o755 });
 }
 
 function installGoProgram(name: string, source: string): Promise<void> {

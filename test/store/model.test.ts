@@ -11,6 +11,7 @@ import type { Store } from '../../src/store/contract/store.ts';
 import type { OnBranches } from '../../src/store/contract/trajectory.ts';
 import type { App } from '../../src/stream/app.ts';
 import { createTestApp } from '../service/on_app.ts';
+import { dose } from '../support/dose.ts';
 import { smallRef, stateRef, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { LiveFollower } from './live_follower.ts';
@@ -69,7 +70,7 @@ const reward = fc.oneof(
 );
 
 /** `FC_RUNS=1000` runs more cases. */
-const RUNS = Number(process.env.FC_RUNS ?? 25);
+const RUNS = Number(process.env.FC_RUNS ?? dose(10, 50));
 
 const at = fc.nat(30);
 const operation: fc.Arbitrary<Operation> = fc.oneof(

@@ -4,6 +4,7 @@ import process from 'node:process';
 export const LARGE_DOSES: readonly string[] = [
   'test/service/deep_lineage.test.ts',
   'test/store/branch_depth.test.ts',
+  'test/store/model.test.ts',
   'test/wire/large_states.test.ts',
   'test/wire/unread_answers.test.ts',
 ];
