@@ -47,7 +47,7 @@ export const migration: Bench = {
     const perMillion = (minutes / run.archiveSteps) * 1e6;
     return [
       figure(run, { bench: 'migration', unit: 'min', note }, [perMillion]),
-      figure(run, { bench: 'migration-disk', unit: 'x', aim: '<= 3.5' }, [most / before]),
+      figure(run, { bench: 'migration-disk', unit: 'x', aim: '<= 4' }, [most / before]),
       figure(run, { bench: 'migration-after', unit: 'x' }, [after / before]),
     ];
   },

@@ -21,7 +21,7 @@ import { lockFile } from '../sqlite/lock.ts';
 const MIGRATION = '0018_segments';
 
 /** Free space that the migration needs, in sizes of the old file: the new one, with both forms of steps, and its log. */
-const ROOM = 2.5;
+const ROOM = 3;
 
 /** Damage of what the migration writes. Other rows are compared with those of the old file. */
 const WRITTEN: ReadonlySet<string> = new Set(['STEPS', 'COLUMNS']);
