@@ -77,12 +77,12 @@ async function drawTrees(cli: CliContext, argument: string | undefined, flags: T
     if (flags.follow && trajectoryId !== undefined) return followTree(cli, client, trajectoryId, flags);
     if (argument === undefined) return listRoots(cli, client, { ...flags, limit }, access);
     const nodes = trajectoryId === undefined ? undefined : await treeIfThere(client, trajectoryId, argument);
-    const { id, text } =
+    const { page, text } =
       nodes === undefined
         ? await runTree(cli, client, argument, flags)
-        : { id: trajectoryId, text: trajectoryTreeText(cli, nodes, flags) };
+        : { page: `/trees/${trajectoryId}`, text: trajectoryTreeText(cli, nodes, flags) };
     await write(cli.stdout, `${text}\n`);
-    if (!flags.json) await writePageLink(cli, flags, client, `/trees/${id}`);
+    if (!flags.json) await writePageLink(cli, flags, client, page);
   });
 }
 
@@ -127,13 +127,14 @@ async function runTree(
   client: AnabranchClient,
   argument: string,
   flags: TreeFlags,
-): Promise<{ readonly id: string; readonly text: string }> {
-  const { id } = await findRun(cli, client, { argument, experiment: flags.experiment });
+): Promise<{ readonly page: string; readonly text: string }> {
+  const { id, mainTrajectoryId } = await findRun(cli, client, { argument, experiment: flags.experiment });
   const runs = await readRunTree(client, id);
   const text = flags.json
     ? toJsonString(GetRunTreeResponseSchema, create(GetRunTreeResponseSchema, { runs }), JSON_FORM)
     : draw(cli, runItems(runs), { noun: 'run', here: id, bars: flags.bars });
-  return { id, text };
+  // The page draws the tree of the main trajectories.
+  return { page: mainTrajectoryId === '' ? `/runs/${id}` : `/trees/${mainTrajectoryId}`, text };
 }
 
 export async function readTree(client: AnabranchClient, trajectoryId: string): Promise<TreeNode[]> {

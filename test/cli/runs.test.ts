@@ -6,7 +6,7 @@ import { ListRunsResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb
 import { widthOf } from '../../src/cli/columns.ts';
 import { refusal, type ScriptedPeer, startPeer } from '../client/scripted-peer.ts';
 import { type CliOptions, runCli, withoutPageLink } from './run_cli.ts';
-import { runId, sampleRuns } from './run_samples.ts';
+import { runId, sampleRuns, trajectoryId } from './run_samples.ts';
 
 let peer: ScriptedPeer;
 beforeAll(async () => {
@@ -148,7 +148,7 @@ describe('anabranch tree of runs', () => {
 
   it('prints the link to the page on a terminal', async () => {
     const drawn = await outputOf(['tree', runId(4)], { terminal: true, env: { NO_COLOR: '1' } });
-    expect(withoutPageLink(drawn, `${peer.url}/trees/${runId(4)}`)).toBe(await outputOf(['tree', runId(4)]));
+    expect(withoutPageLink(drawn, `${peer.url}/trees/${trajectoryId(4)}`)).toBe(await outputOf(['tree', runId(4)]));
   });
 
   it('--json prints the answer of GetRunTree', async () => {
