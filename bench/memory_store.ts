@@ -4,8 +4,8 @@ import { wrappedStore } from '../test/support/wrapped_store.ts';
 
 /**
  * A store that reads a page of steps once and keeps it, to measure the cost of everything above the store. For
- * trajectories that do not grow. Each call returns new objects, because the service encodes the response of a shared part
- * only once.
+ * trajectories that do not grow. Each call returns new objects, because the service encodes the response of a shared
+ * part only once.
  */
 export function memoryStore(store: Store): Store {
   const pages = new Map<string, Promise<EncodedSteps[]>>();

@@ -1,6 +1,7 @@
 /**
  * Builds the page and the reference of the API into dist/page: each file compressed with gzip, under the name by which
- * the server finds it. Part of `npm ci` (`prepare`) and of `npm run build`. Skips with one line if Vite is not installed, as with `--omit=dev`.
+ * the server finds it. Part of `npm ci` (`prepare`) and of `npm run build`. Skips with one line if Vite is not
+ * installed, as with `--omit=dev`.
  */
 import { createHash } from 'node:crypto';
 import { mkdir, readFile, rm, writeFile } from 'node:fs/promises';
@@ -35,7 +36,10 @@ if (vite === undefined) {
 
 type Output = Awaited<ReturnType<typeof bundle>>['output'];
 
-/** Returns the content of a built file. The document begins with the first script, which Vite does not know as a part of it. */
+/**
+ * Returns the content of a built file. The document begins with the first script, which Vite does not know as a part of
+ * it.
+ */
 function contentOf(file: Output[number], output: Output): string | Uint8Array {
   if (file.type === 'chunk') return file.code;
   if (file.fileName !== 'index.html') return file.source;

@@ -1,6 +1,7 @@
 /**
- * Writes gen/proto: copies of the protos without their validation rules, which are the server's own. Clients in any language can compile them
- * with protoc alone. The copies also name a package for Go, which protoc-gen-go requires, and separate files for Java.
+ * Writes gen/proto: copies of the protos without their validation rules, which are the server's own. Clients in any
+ * language can compile them with protoc alone. The copies also name a package for Go, which protoc-gen-go requires, and
+ * separate files for Java.
  *
  * Part of `npm run generate`.
  */

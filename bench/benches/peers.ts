@@ -4,8 +4,8 @@ import { costNote, type Ingested, ingest, type Load } from './ingest.ts';
 
 /**
  * Results of other systems for the same work on 2 cores, on 2026-11-24, from scripts that are not part of this
- * repository (see README.md). A step is 430 bytes of JSON, and a client waits for each answer. Measure them again within
- * the same quarter of an hour before you conclude anything from a ratio.
+ * repository (see README.md). A step is 430 bytes of JSON, and a client waits for each answer. Measure them again
+ * within the same quarter of an hour before you conclude anything from a ratio.
  */
 const OTHERS = {
   one: 'UmaDB 0.21 ms; a Postgres table by psycopg 0.06 ms; LangGraph savers 0.16 to 0.31 ms',

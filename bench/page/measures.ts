@@ -129,7 +129,9 @@ export async function logLive(
 /** Points of each series that arrive at once: those of 20 seconds. */
 const AT_ONCE = 20;
 
-/** Logs points of each series until a run has this many, and waits until a window has shown them. Returns its memory. */
+/**
+ * Logs points of each series until a run has this many, and waits until a window has shown them. Returns its memory.
+ */
 export async function growRun(scene: Scene, runId: string, points: number, show: (points: number) => void) {
   const { client, browser, context, url } = scene;
   await logPoints(client, runId, 0, 1);

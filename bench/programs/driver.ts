@@ -5,8 +5,8 @@ import { percentile, program } from './program.ts';
 
 /**
  * What a database's own driver does with the rows of steps. `insert`: 1000 steps a commit, as fast as it can.
- * `insert-one`: one step's row a commit, each awaited. `select`: the rows of one trajectory, in order; they are inserted
- * first.
+ * `insert-one`: one step's row a commit, each awaited. `select`: the rows of one trajectory, in order; they are
+ * inserted first.
  */
 export interface DriverSettings {
   readonly task: 'insert' | 'insert-one' | 'insert-states' | 'select';

@@ -6,8 +6,8 @@ import { type StateWorkload, statesOf, WARM_UP_STATES, WORKLOADS } from '../stat
 import { program } from './program.ts';
 
 /**
- * Stores the states of a workload with a checkpointer of LangGraph, which runs in this process. The first states of each
- * sequence warm up.
+ * Stores the states of a workload with a checkpointer of LangGraph, which runs in this process. The first states of
+ * each sequence warm up.
  */
 export interface StoreCheckpointsSettings {
   /** A folder in which the packages are installed. */

@@ -80,8 +80,8 @@ const VALUES: Readonly<Record<string, Readonly<Record<string, Json>>>> = {
 };
 
 /**
- * Returns an example with the fields that a first call needs: of each oneof the first member, and nothing that continues
- * an earlier call.
+ * Returns an example with the fields that a first call needs: of each oneof the first member, and nothing that
+ * continues an earlier call.
  */
 export function exampleOf(message: DescMessage, depth = 0): { [key: string]: Json } {
   const found: { [key: string]: Json } = {};

@@ -1,7 +1,9 @@
 /** Shortest time between two announcements. A screen reader interrupts a person who reads. */
 export const ANNOUNCE_MS = 10_000;
 
-/** Announces a text to screen readers when it changes, at most every 10 seconds. The page shows the first one already. */
+/**
+ * Announces a text to screen readers when it changes, at most every 10 seconds. The page shows the first one already.
+ */
 export class Announcements {
   readonly #say: (text: string) => void;
   #said: string | undefined;

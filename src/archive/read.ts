@@ -26,8 +26,8 @@ const SMALL_STATES = /^small_states\/([0-9a-f]{64})\.binpb$/;
 const STATE = /^states\/([0-9a-f]{64})$/;
 
 /**
- * Returns the parts of an archive while its bytes arrive. Keeps one part in memory, and writes no file: names of entries
- * are only compared with those that exports write. Errors: ARCHIVE_INVALID, and those of the chunks.
+ * Returns the parts of an archive while its bytes arrive. Keeps one part in memory, and writes no file: names of
+ * entries are only compared with those that exports write. Errors: ARCHIVE_INVALID, and those of the chunks.
  */
 export async function* readArchive(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<ArchivePart, void, undefined> {
   const zstd = createZstdDecompress({ params: PARAMS, chunkSize: CHUNK_BYTES });

@@ -21,7 +21,9 @@ export function writeSmallStates(states: readonly NewState[]): Uint8Array {
 /** At most as many bytes are added to the data: two tags and lengths, a digest, and the length of the message. */
 const MORE_BYTES = 80;
 
-/** Reads what `writeSmallStates` wrote. The data are views of `bytes`. Errors: ARCHIVE_INVALID, which names the entry. */
+/**
+ * Reads what `writeSmallStates` wrote. The data are views of `bytes`. Errors: ARCHIVE_INVALID, which names the entry.
+ */
 export function readSmallStates(entry: string, bytes: Uint8Array): NewState[] {
   const states: NewState[] = [];
   try {

@@ -10,7 +10,9 @@ export interface TarEntry {
 /** The checksum is computed as if its field had spaces. */
 const CHECKSUM = { from: 148, to: 156 } as const;
 
-/** Returns the block before the content of an entry. Equal entries have equal blocks: they have no time and no owner. */
+/**
+ * Returns the block before the content of an entry. Equal entries have equal blocks: they have no time and no owner.
+ */
 export function writeHeader({ name, size }: TarEntry): Uint8Array {
   const block = Buffer.alloc(BLOCK);
   const slash = name.length > 100 ? name.lastIndexOf('/') : -1;

@@ -21,7 +21,10 @@ export function addConfigOptions(command: Command, names?: readonly string[]): C
   return command;
 }
 
-/** Returns the configuration for a database that the command line names. The environment does not count. Errors: ConfigError. */
+/**
+ * Returns the configuration for a database that the command line names. The environment does not count. Errors:
+ * ConfigError.
+ */
 export function configOfDatabase(cli: CliContext, database: string): Config {
   return loadConfig({ env: {}, flags: { database }, cwd: cli.cwd, readFile: () => undefined });
 }

@@ -8,7 +8,9 @@ import { cutNotice, redrawing, type WatchDisplay } from './watch_display.ts';
 export interface Forms<Picture> {
   /** What changed, as one JSON text. Undefined: nothing. */
   json(picture: Picture): string | undefined;
-  /** What changed, as lines by the name of what they are about, for pipes. A line is printed again only if it differs. */
+  /**
+   * What changed, as lines by the name of what they are about, for pipes. A line is printed again only if it differs.
+   */
   changes(picture: Picture): readonly (readonly [id: string, line: string])[];
   /** The whole picture, for terminals. */
   screen(picture: Picture, options: { readonly columns: number; readonly paint: Paint }): readonly string[];

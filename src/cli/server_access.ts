@@ -74,8 +74,8 @@ export async function withServer<T>(
 ): Promise<T> {
   const { database, address = DEFAULT_ADDRESS } = flags;
   if (database === undefined) return atAddress(cli, address, `--address ${address}`, work);
-  // Only this command is connected, so there are no other calls to wait for at the end. What a command removes, it says:
-  // policies are for servers that run on.
+  // Only this command is connected, so there are no other calls to wait for at the end. What a command removes, it
+  // says: policies are for servers that run on.
   const inside = { database, listen: '127.0.0.1:0', drainSeconds: '1', retentionPolicies: 'false' };
   const config = loadConfig({ env: cli.env, flags: inside, cwd: cli.cwd });
   for (const warning of config.warnings) await write(cli.stderr, `anabranch: ${warning}\n`);

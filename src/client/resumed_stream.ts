@@ -17,7 +17,8 @@ export interface ResumeOptions {
 
 /**
  * Returns the messages of a call, and of further calls after errors that a retry can mend. `open` must continue after
- * the last message that was taken. Throws permanent errors, and DEADLINE_EXCEEDED after `giveUpAfterMs` without progress.
+ * the last message that was taken. Throws permanent errors, and DEADLINE_EXCEEDED after `giveUpAfterMs` without
+ * progress.
  */
 export async function* resumedStream<Message>(
   options: ResumeOptions & { readonly onCut?: ((error: unknown, retryInMs: number) => void) | undefined },

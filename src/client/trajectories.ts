@@ -15,8 +15,8 @@ export interface TrajectoryReadOptions
 interface TrajectoryPosition {
   readonly trajectory: Trajectory;
   /**
-   * With `inlineBytes`: the bytes of states and contents that the steps name, by digest. It can also have those of earlier
-   * trajectories. Changed when the next trajectory is taken.
+   * With `inlineBytes`: the bytes of states and contents that the steps name, by digest. It can also have those of
+   * earlier trajectories. Changed when the next trajectory is taken.
    */
   readonly blobs: ReadonlyMap<string, Uint8Array>;
   /** True if the trajectory was deleted while it was read. Its steps are incomplete then. */

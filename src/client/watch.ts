@@ -36,7 +36,8 @@ export interface WatchOptions {
   /** Called for every error that is retried. Must not throw. */
   readonly onCut?: (error: unknown, retryInMs: number) => void;
   /**
-   * Called when the last picture is complete, also if a reconnect brought no change and so no new picture. Must not throw.
+   * Called when the last picture is complete, also if a reconnect brought no change and so no new picture. Must not
+   * throw.
    */
   readonly onCaughtUp?: () => void;
   /**

@@ -8,8 +8,8 @@ export interface WatchedOptions extends ResumeOptions {
 }
 
 /**
- * Returns the messages of a watch, and of further calls after lost connections. Each call begins with a new snapshot, so
- * `open` must forget what it learned of the call before. A server that ends a watch without an error is leaving.
+ * Returns the messages of a watch, and of further calls after lost connections. Each call begins with a new snapshot,
+ * so `open` must forget what it learned of the call before. A server that ends a watch without an error is leaving.
  */
 export async function* watchedStream<Message>(
   options: WatchedOptions,

@@ -112,8 +112,8 @@ export function requireEpoch(head: Pick<Head, 'writerId' | 'writerEpoch'>, write
 }
 
 /**
- * W1 to W3, W5: decides one batch and moves the head. Throws without moving it. `storedStep` returns the encoding of a step
- * below the end, including inherited steps.
+ * W1 to W3, W5: decides one batch and moves the head. Throws without moving it. `storedStep` returns the encoding of a
+ * step below the end, including inherited steps.
  */
 export function decideAppend(
   head: Head,

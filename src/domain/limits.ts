@@ -1,4 +1,6 @@
-/** All limits of the service. `docs/limitations.md` lists them, and GetServerInfo returns them; a test compares both. */
+/**
+ * All limits of the service. `docs/limitations.md` lists them, and GetServerInfo returns them; a test compares both.
+ */
 export const LIMITS = Object.freeze({
   /** Bytes of one request or response message. */
   messageBytes: 1024 * 1024,

@@ -6,7 +6,9 @@ export interface ListSort {
   readonly ascending: boolean;
 }
 
-/** The value of a row that an order compares. Undefined in order of creation, and for no reward or NaN, which are last. */
+/**
+ * The value of a row that an order compares. Undefined in order of creation, and for no reward or NaN, which are last.
+ */
 export type SortValue = string | number | Instant | undefined;
 
 /** The order of a page that is not in order of creation, newest first, and the value of its cursor. */

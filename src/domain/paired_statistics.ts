@@ -4,8 +4,8 @@
 export const RESAMPLES = 10_000;
 
 /**
- * Returns uniform 32-bit integers: mulberry32 by Tommy Ettinger. Small, fast, and the same in every language with 32-bit
- * integers.
+ * Returns uniform 32-bit integers: mulberry32 by Tommy Ettinger. Small, fast, and the same in every language with
+ * 32-bit integers.
  */
 export function mulberry32(seed: number): () => number {
   let state = seed >>> 0;

@@ -102,7 +102,8 @@ export function withAttached<State extends StateRef>(states: readonly State[], a
 
 /**
  * Whether a merge writes an attached state into its step, which has these states. Not if its time is not known, because
- * the state would then count as sent, and not if it replaces a pruned state that was sent, because that one has to stay.
+ * the state would then count as sent, and not if it replaces a pruned state that was sent, because that one has to
+ * stay.
  */
 export function canFold(states: readonly StateRef[], attached: StateRef): boolean {
   const { name, attachTime } = attached;

@@ -156,8 +156,8 @@ export interface MemberDecision {
 }
 
 /**
- * Decides which trajectories of a tree are deleted, in this order: branches before their parents. Returns those that the
- * policy selects, and those that go or shrink with them.
+ * Decides which trajectories of a tree are deleted, in this order: branches before their parents. Returns those that
+ * the policy selects, and those that go or shrink with them.
  */
 export function decideTree(members: readonly TreeMember[], policy: TrajectoryPolicy): readonly MemberDecision[] {
   return new TreeDecision(members, policy).decide();
@@ -273,7 +273,9 @@ export interface RemovedSize {
   states: bigint;
   /** Steps and states as they were sent. A state counts for each step that has it. */
   logicalBytes: bigint;
-  /** Estimated, because compressed steps and states share bytes. Negative if states that depend on what goes take more. */
+  /**
+   * Estimated, because compressed steps and states share bytes. Negative if states that depend on what goes take more.
+   */
   storedBytes: bigint;
 }
 

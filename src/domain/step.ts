@@ -4,8 +4,8 @@ import { LIMITS } from './limits.ts';
 import { itemBytes, tensorBytes } from './tensor.ts';
 
 /**
- * The content of an action or observation, in one of six forms. `data` has less than 16 KiB; larger bytes are stored as a
- * state (FM4).
+ * The content of an action or observation, in one of six forms. `data` has less than 16 KiB; larger bytes are stored as
+ * a state (FM4).
  */
 export type Content =
   | { readonly kind: 'text'; readonly text: string }
@@ -72,7 +72,9 @@ export interface StateRef {
   readonly digest: Digest;
   readonly mediaType: string;
   readonly size: number;
-  /** The bytes of a state that came inline, or of a small state that is read with them. Unset in steps that are read. */
+  /**
+   * The bytes of a state that came inline, or of a small state that is read with them. Unset in steps that are read.
+   */
   readonly data?: Uint8Array | undefined;
   /** S13: when retention removed the state from its step, in whole seconds. Unset: the state is stored. */
   readonly prunedTime?: Instant | undefined;
@@ -132,7 +134,10 @@ export interface RestoredState {
 /** The name of a state that is given none. */
 export const DEFAULT_STATE_NAME = 'env';
 
-/** Returns the digests of the states that a step's contents and actions refer to, in order, each once, without pruned ones. */
+/**
+ * Returns the digests of the states that a step's contents and actions refer to, in order, each once, without pruned
+ * ones.
+ */
 export function contentStates(step: Step): readonly Digest[] {
   let found: Set<Digest> | undefined;
   const add = (digest: Digest | undefined) => {

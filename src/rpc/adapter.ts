@@ -112,8 +112,8 @@ type ConnectAnswer = (
 ) => Promise<Message> | AsyncIterable<Message>;
 
 /**
- * Wraps the handlers for Connect: the slot of a message ends when its handler receives it, or an error in place of it, or
- * later if the message is large in memory. All responses are messages.
+ * Wraps the handlers for Connect: the slot of a message ends when its handler receives it, or an error in place of it,
+ * or later if the message is large in memory. All responses are messages.
  */
 function forConnect(answers: Answers, takeSlot: TakeSlot): Readonly<Record<string, ConnectAnswer>> {
   const wrapped = Object.entries(answers).map(([name, answer]): [string, ConnectAnswer] => [

@@ -9,8 +9,8 @@ export type Received = Message | PackedFrame;
 const MANY_STEPS = 4096;
 
 /**
- * Whether a message takes many times its bytes until its steps are stored: 131,072 empty steps fit into 256 KiB and take
- * 50 MiB. Such a message keeps its slot in the decode queue until then, so that few of them are in memory at once.
+ * Whether a message takes many times its bytes until its steps are stored: 131,072 empty steps fit into 256 KiB and
+ * take 50 MiB. Such a message keeps its slot in the decode queue until then, so that few of them are in memory at once.
  */
 export function isLargeInMemory(message: Received): boolean {
   return stepsOf(message) > MANY_STEPS;

@@ -7,9 +7,9 @@ import { toViolation } from './violation.ts';
 
 export interface Validator {
   /**
-   * Checks a request by the rules of its proto, then by what the types of its fields can hold. Writes its UUIDs in lower
-   * case. Errors: INVALID_REQUEST with the fields that break their rules, at most 20, and the number of the others. If
-   * lists are too long, only these are named.
+   * Checks a request by the rules of its proto, then by what the types of its fields can hold. Writes its UUIDs in
+   * lower case. Errors: INVALID_REQUEST with the fields that break their rules, at most 20, and the number of the
+   * others. If lists are too long, only these are named.
    */
   check<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): void;
 }

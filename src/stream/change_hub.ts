@@ -14,7 +14,8 @@ export interface ChangeHub {
    */
   subscribeAll(listener: (key?: bigint) => void): () => void;
   /**
-   * Subscribes to hints for metric series; undefined if anything may have changed. Returns a function that unsubscribes.
+   * Subscribes to hints for metric series; undefined if anything may have changed. Returns a function that
+   * unsubscribes.
    */
   subscribeSeries(listener: (change: SeriesChange | undefined) => void): () => void;
   /** Sends a hint for a trajectory or run that this process has changed. */

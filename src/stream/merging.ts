@@ -19,7 +19,9 @@ const FULL = { steps: 256, bytes: 64 * 1024 };
 
 /** Trajectories that are remembered, and that wait to be merged. The others are found by the sweep. */
 const MOST_KNOWN = 100_000;
-/** Bound on the time that appends wait for merges, in milliseconds: merges may wait for a database that is down (A1). */
+/**
+ * Bound on the time that appends wait for merges, in milliseconds: merges may wait for a database that is down (A1).
+ */
 const ROOM_MS = 250;
 /** Trajectories whose rows are merged in one transaction, if they are small. */
 const PER_CALL = 16;

@@ -65,7 +65,9 @@ const READERS: Readonly<Record<string, Read>> = {
   f8: (view, at, little) => view.getFloat64(at, little),
 };
 
-/** Returns a number as JSON. NaN and infinities, which JSON does not have, become text, as in the JSON form of the API. */
+/**
+ * Returns a number as JSON. NaN and infinities, which JSON does not have, become text, as in the JSON form of the API.
+ */
 export function numberJson(value: number): string {
   if (Object.is(value, -0)) return '-0.0';
   return Number.isFinite(value) ? String(value) : `"${value}"`;

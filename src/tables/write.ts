@@ -14,8 +14,8 @@ export interface TableTarget {
 }
 
 /**
- * Writes a row for each source into a new file, and returns how many they are. Memory does not grow with the number of rows. Errors: TableError, and
- * those of the file system; the file is then incomplete.
+ * Writes a row for each source into a new file, and returns how many they are. Memory does not grow with the number of
+ * rows. Errors: TableError, and those of the file system; the file is then incomplete.
  */
 export async function writeTable<Source>(
   target: TableTarget,

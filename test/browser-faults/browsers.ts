@@ -48,7 +48,10 @@ export function launchBrowser(name: BrowserName): Promise<Browser> {
   return launch({ browser: name, executablePath, headless: true, args: FLAGS[name] });
 }
 
-/** Opens an address in a new window, which is visible whatever others do. Errors of the page are added to `faults`; failed requests are none. */
+/**
+ * Opens an address in a new window, which is visible whatever others do. Errors of the page are added to `faults`;
+ * failed requests are none.
+ */
 export async function openTab(browser: Browser, url: string, faults: string[]): Promise<Page> {
   const page = await browser.newPage({ type: 'window' });
   await page.setViewport({ width: 1500, height: 900 });

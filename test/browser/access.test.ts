@@ -50,7 +50,9 @@ async function emulate(page: Page, name: string, value: string): Promise<void> {
   await session.send('Emulation.setEmulatedMedia', { features: [{ name, value }] });
 }
 
-/** Returns which of the elements have the colour of the canvas as their background, as forced colours give it to all. */
+/**
+ * Returns which of the elements have the colour of the canvas as their background, as forced colours give it to all.
+ */
 function invisible(page: Page, selector: string): Promise<string[]> {
   return page.$$eval(selector, (elements) => {
     const canvas = getComputedStyle(document.body).backgroundColor;

@@ -50,7 +50,8 @@ export class Growing {
 }
 
 /**
- * Cuts the connections of two windows at random places while both resources grow. Then both windows show what is stored.
+ * Cuts the connections of two windows at random places while both resources grow. Then both windows show what is
+ * stored.
  */
 export async function cutAndCompare(
   growing: Growing,

@@ -7,8 +7,8 @@ import { WatchTreeResponseSchema } from '../../gen/es/anabranch/v1/trajectory_se
 type Nodes = NonNullable<MessageInitShape<typeof WatchTreeResponseSchema>['nodes']>;
 
 /**
- * Answers WatchTree with nodes. The stream then ends, and the page is told to connect again later. The page has no shared
- * worker, because a test cannot answer what a worker asks.
+ * Answers WatchTree with nodes. The stream then ends, and the page is told to connect again later. The page has no
+ * shared worker, because a test cannot answer what a worker asks.
  */
 export async function serveTree(page: Page, nodes: Nodes): Promise<void> {
   const response = toBinary(WatchTreeResponseSchema, create(WatchTreeResponseSchema, { nodes, caughtUp: true }));

@@ -129,7 +129,9 @@ export async function waitForText(page: Page, wanted: string | RegExp, selector 
   );
 }
 
-/** Waits until a view shows all that it was asked for: nothing is loading, and no value belongs to an earlier choice. */
+/**
+ * Waits until a view shows all that it was asked for: nothing is loading, and no value belongs to an earlier choice.
+ */
 export async function waitForWhole(page: Page): Promise<void> {
   await page.waitForSelector('main:not(:has(.loading, [aria-busy=true]))');
 }

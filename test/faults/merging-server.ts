@@ -1,4 +1,6 @@
-/** The service, which merges the rows of a trajectory and returns free space as soon as it pauses for some milliseconds. */
+/**
+ * The service, which merges the rows of a trajectory and returns free space as soon as it pauses for some milliseconds.
+ */
 import process from 'node:process';
 import { parseArgs } from 'node:util';
 import { pino } from 'pino';

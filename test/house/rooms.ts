@@ -1,7 +1,7 @@
 /**
  * Which room may import which: the dependency table of the sources, as data. Imports lead towards `domain`; only the
- * composition root `src/server.ts` sees both ends. A room is a folder or a file of `src/`, or the page; the longest match determines
- * the room of a file.
+ * composition root `src/server.ts` sees both ends. A room is a folder or a file of `src/`, or the page; the longest
+ * match determines the room of a file.
  */
 export interface Room {
   /** Rooms it may import from, besides itself. */

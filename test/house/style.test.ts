@@ -1,5 +1,7 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import { sources } from './source.ts';
+import { ROOT, sources } from './source.ts';
 
 const src = sources('src');
 const all = [...src, ...sources('test'), ...sources('examples'), ...sources('bench'), ...sources('page')];
@@ -39,6 +41,24 @@ describe('the style of the sources', () => {
     const shared = src.filter(({ path }) => /^src\/store\/(sql|contract)\//.test(path));
     expect(shared.length).toBeGreaterThan(50);
     expect(offenders(shared, /\b(sqlite|postgres)\b|\bengine\.name\b/i)).toEqual([]);
+  });
+
+  it('have comments of at most 120 characters a line, also in protos and in the Python client', () => {
+    const others = ['proto/anabranch/v1', 'clients/python'].flatMap((folder) =>
+      readdirSync(path.join(ROOT, folder), { recursive: true, encoding: 'utf8' })
+        .filter((name) => /\.(proto|py)$/.test(name) && !name.startsWith('src/anabranch/v1'))
+        .map((name) => ({ path: `${folder}/${name}`, text: readFileSync(path.join(ROOT, folder, name), 'utf8') })),
+    );
+    expect(others.length).toBeGreaterThan(40);
+    const long = [...all, ...others].flatMap(({ path: file, text }) =>
+      text
+        .split('\n')
+        .map((line, i) => ({ place: `${file}:${i + 1}`, line }))
+        .filter(
+          ({ line }) => line.length > 120 && /^\s*(\/?\*|\/\/|#)/.test(line) && !/biome-ignore|https?:/.test(line),
+        ),
+    );
+    expect(long.map(({ place }) => place)).toEqual([]);
   });
 
   it('leave standard output to the programs', () => {

@@ -19,8 +19,8 @@ export async function findNode20(): Promise<string> {
 }
 
 /**
- * Installs the package into an empty project, with engine-strict. Packs it, unless PACKED names a package that is packed
- * already. Returns the project's folder.
+ * Installs the package into an empty project, with engine-strict. Packs it, unless PACKED names a package that is
+ * packed already. Returns the project's folder.
  */
 export async function installPackage(folder: string, node20: string): Promise<string> {
   const tarball = process.env.PACKED ?? (await pack(folder));

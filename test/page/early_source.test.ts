@@ -1,4 +1,6 @@
-/** Watches that begin before anybody asks for them, and the messages that the first script writes and reads by itself. */
+/**
+ * Watches that begin before anybody asks for them, and the messages that the first script writes and reads by itself.
+ */
 import { BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';

@@ -1,6 +1,9 @@
 import type { DescFile, DescMessage, DescService } from '@bufbuild/protobuf';
 
-/** Returns the anchors of services, RPCs, messages, fields and enum values in the files of services and what they import. */
+/**
+ * Returns the anchors of services, RPCs, messages, fields and enum values in the files of services and what they
+ * import.
+ */
 export function expectedNames(services: readonly DescService[]): string[] {
   const files = new Set<DescFile>();
   for (const { file } of services) addWithImports(file, files);

@@ -20,7 +20,8 @@ import { NAMED, nameField } from '../../src/rpc/named_field.ts';
 const A = '01900000-0000-7000-8000-00000000000a';
 
 /**
- * Fields that no error is about: names that clients choose freely, filters and bases that may match nothing, and tokens.
+ * Fields that no error is about: names that clients choose freely, filters and bases that may match nothing, and
+ * tokens.
  */
 const NOT_NAMED = [
   'app_name',

@@ -70,7 +70,9 @@ async function outsidePostgres(database: Pick<TestDatabase, 'url'>, schema: stri
   };
 }
 
-/** The counter of changes belongs to no namespace, and is always one row. Totals are no data: they follow from the rows. */
+/**
+ * The counter of changes belongs to no namespace, and is always one row. Totals are no data: they follow from the rows.
+ */
 function ours(tables: readonly string[]): string[] {
   return tables.filter((name) => !/^(?:kysely_|sqlite_|change_marks$|storage_counts$)/.test(name));
 }

@@ -29,8 +29,8 @@ const validator = createRequestValidator([TrajectoryService]);
 const values = new ValueCount(LIMITS.messageValues);
 
 /**
- * Decodes a frame, and converts it as AppendSteps does. Undefined: it is refused, or is no frame of steps alone. This is
- * what the pass over the bytes must agree with.
+ * Decodes a frame, and converts it as AppendSteps does. Undefined: it is refused, or is no frame of steps alone. This
+ * is what the pass over the bytes must agree with.
  */
 export function decodeFrame(frame: Uint8Array): NewSteps | undefined {
   if (values.exceededIn(AppendStepsRequestSchema, frame)) return undefined;

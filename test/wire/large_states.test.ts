@@ -19,7 +19,9 @@ const MIB = 1024 * 1024;
 const CHUNK = 256 * 1024;
 const STATE_BYTES = dose(4, 8) * MIB;
 const SMALL_BYTES = 2 * CHUNK;
-/** Steps of the tree with a large state. The usual dose: two owners have one, and reads of every third step find one. */
+/**
+ * Steps of the tree with a large state. The usual dose: two owners have one, and reads of every third step find one.
+ */
 const LARGE_STEPS: readonly number[] = dose([1, 3, 8], [0, 1, 2, 3, 4, 5, 6, 7, 8]);
 /** States in progress at the same time: 32 or 64 MiB if any side held them whole. */
 const AT_ONCE = 8;

@@ -24,8 +24,8 @@ ROOT = Path(__file__).resolve().parents[3]
 NODE = ROOT / "node_modules/.bin/node"
 # Programs that tests start import the package from this checkout too.
 os.environ["PYTHONPATH"] = str(ROOT / "clients/python/src")
-# Servers that tests start load compiled modules, as those of `npm test` do (test/support/run-vitest.ts): that takes half of
-# the time of stripping the types from every file again.
+# Servers that tests start load compiled modules, as those of `npm test` do (test/support/run-vitest.ts): that takes
+# half of the time of stripping the types from every file again.
 os.environ.setdefault("NODE_COMPILE_CACHE", str(ROOT / "node_modules/.cache/node-compile"))
 # Test modules import grpc before the package does. grpc reads this when it is imported.
 assert "grpc" not in sys.modules, "an import above imports grpc too early"

@@ -173,8 +173,8 @@ def test_marks_survive_and_a_damaged_mark_counts_as_none(tmp_path: Path) -> None
     assert [marks.get(number) for number in (0, 9, 10, 11, 999, 5000)] == [0, 27, 0, 33, 2997, 0]
 
 
-#: In a process of its own, because a fork beside the threads of gRPC can crash the child. Counts the folders that another
-#: process and a child of their owner could take.
+#: In a process of its own, because a fork beside the threads of gRPC can crash the child. Counts the folders that
+#: another process and a child of their owner could take.
 FORKS = """
 import os, sys
 from pathlib import Path

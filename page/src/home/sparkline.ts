@@ -16,7 +16,9 @@ export interface RewardLine {
 
 type Rewarded = Pick<Run, 'mainTrajectoryId' | 'rewardSum'>;
 
-/** Returns the lines of runs by their main trajectories. Reads those of runs whose rewards have changed, with one call. */
+/**
+ * Returns the lines of runs by their main trajectories. Reads those of runs whose rewards have changed, with one call.
+ */
 export async function readRewardLines(
   api: Pick<AnabranchClient, 'trajectories'>,
   runs: readonly Rewarded[],

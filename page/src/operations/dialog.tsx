@@ -19,7 +19,9 @@ interface Branch {
   readonly code: Code;
 }
 
-/** Asks once, sends the call, and shows the message of the server if it refuses. The same call can be copied as code. */
+/**
+ * Asks once, sends the call, and shows the message of the server if it refuses. The same call can be copied as code.
+ */
 export function OperationDialog({ operation, onDone, onClose }: OperationDialogProps) {
   const { api } = usePage();
   const dialog = useRef<HTMLDialogElement>(null);

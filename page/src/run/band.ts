@@ -8,8 +8,8 @@ export interface Band {
 }
 
 /**
- * Returns mean, minimum and maximum of several series at each of their steps. Between two of its points a series has the
- * value of the earlier one. It counts from its first to its last step, and only while its value is a number.
+ * Returns mean, minimum and maximum of several series at each of their steps. Between two of its points a series has
+ * the value of the earlier one. It counts from its first to its last step, and only while its value is a number.
  */
 export function bandOf(all: readonly Series[]): Band {
   const steps = Float64Array.from(new Set(all.flatMap((series) => [...series.steps]))).sort();

@@ -19,7 +19,9 @@ export interface TimelineRow {
   readonly lanes: readonly (readonly Span[])[];
 }
 
-/** Puts spans into rows by name, and into as many lanes of a row as overlap. Spans that end before they start are empty. */
+/**
+ * Puts spans into rows by name, and into as many lanes of a row as overlap. Spans that end before they start are empty.
+ */
 export function timelineRows(spans: readonly Span[], now: number): TimelineRow[] {
   const rows = Map.groupBy(
     spans.toSorted((a, b) => a.start - b.start),

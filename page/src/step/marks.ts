@@ -3,7 +3,8 @@ export type Stroke = readonly (readonly [x: number, y: number])[];
 
 /**
  * Returns where an action points on a screenshot: a click is one point, a drag is several. Understands `x` and `y`,
- * `coordinate`, `start_coordinate`, `start_x` and `end_x` (in camel case too), and `path`. Undefined if it points nowhere.
+ * `coordinate`, `start_coordinate`, `start_x` and `end_x` (in camel case too), and `path`. Undefined if it points
+ * nowhere.
  */
 export function strokeOf(json: string): Stroke | undefined {
   let action: unknown;

@@ -14,9 +14,9 @@ interface Operation {
 }
 
 /**
- * Returns the changes of a JSON Patch (RFC 6902) with the values before it. Paths of a patch refer to the document as the
- * operations before them have left it, so a copy is changed along. Operations other than add, remove and replace are
- * left out: DiffStates returns none.
+ * Returns the changes of a JSON Patch (RFC 6902) with the values before it. Paths of a patch refer to the document as
+ * the operations before them have left it, so a copy is changed along. Operations other than add, remove and replace
+ * are left out: DiffStates returns none.
  */
 export function changesOf(before: unknown, patchJson: string): Change[] {
   const root = { '': structuredClone(before) };

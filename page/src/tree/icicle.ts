@@ -17,9 +17,9 @@ export interface IcicleCell<T extends Searched = Searched> {
 }
 
 /**
- * Returns the cells that are at least `narrowest` wide, parents before branches. Branches share the width of their parent
- * by their visits. A parent that was visited more often than its branches together keeps the rest. Search trees have any
- * depth, so nothing is recursive.
+ * Returns the cells that are at least `narrowest` wide, parents before branches. Branches share the width of their
+ * parent by their visits. A parent that was visited more often than its branches together keeps the rest. Search trees
+ * have any depth, so nothing is recursive.
  */
 export function icicleOf<T extends Searched>(items: readonly T[], narrowest: number): IcicleCell<T>[] {
   const ids = new Set(items.map(({ id }) => id));

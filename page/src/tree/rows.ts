@@ -125,7 +125,9 @@ export function bestOf(items: readonly Item[]): Item | undefined {
   return best;
 }
 
-/** Returns the gain at which colours are saturated: the 90th percentile of absolute gains, so that outliers do not rule. */
+/**
+ * Returns the gain at which colours are saturated: the 90th percentile of absolute gains, so that outliers do not rule.
+ */
 export function gainScale(items: readonly Item[]): number {
   const sizes = items.flatMap(({ gain }) => (gain !== undefined && Number.isFinite(gain) ? [Math.abs(gain)] : []));
   sizes.sort((a, b) => a - b);

@@ -34,9 +34,9 @@ const SILENCE_MS = 45_000;
 const FOREVER = [undefined, 'canceled', 'unknown', 'internal', 'unavailable', 'aborted', 'deadline_exceeded'];
 
 /**
- * All watches of its subscribers in one stream of the server. A new subscriber causes another call with all watches, and
- * every subscriber begins with a snapshot then. The former call continues until the new one has sent something. This
- * module runs in the worker too, so it loads no descriptors: messages are passed on as bytes.
+ * All watches of its subscribers in one stream of the server. A new subscriber causes another call with all watches,
+ * and every subscriber begins with a snapshot then. The former call continues until the new one has sent something.
+ * This module runs in the worker too, so it loads no descriptors: messages are passed on as bytes.
  */
 export class WatchStream implements WatchSource {
   readonly #origin: string;

@@ -8,9 +8,9 @@ export interface WriterOptions {
   readonly trajectoryId: string;
   /**
    * Creates the trajectory when the writer is opened, if it does not exist: `{ trajectory: { name: 'first' } }`, or
-   * `{ branch: { trajectoryId: 'ID', stepNumber: 2n } }`. The fields are those of CreateTrajectory and BranchTrajectory.
-   * The id is that of the writer; `requestId` is a random UUID by default. Opening fails with TRAJECTORY_EXISTS if
-   * another request created the id, and with TRAJECTORY_NOT_FOUND if it was deleted.
+   * `{ branch: { trajectoryId: 'ID', stepNumber: 2n } }`. The fields are those of CreateTrajectory and
+   * BranchTrajectory. The id is that of the writer; `requestId` is a random UUID by default. Opening fails with
+   * TRAJECTORY_EXISTS if another request created the id, and with TRAJECTORY_NOT_FOUND if it was deleted.
    */
   readonly create?: MessageInitShape<typeof TrajectoryCreationSchema>;
   /**

@@ -335,7 +335,10 @@ export class Writer implements TrajectoryWriter {
     if (delayMs > 0) await this.#timing.sleep(delayMs, this.#stopped.signal);
   }
 
-  /** Returns when to open again. If nothing waits, the next append does so at once, and has all the time until the limit. */
+  /**
+   * Returns when to open again. If nothing waits, the next append does so at once, and has all the time until the
+   * limit.
+   */
   #pause(verdict: Verdict, error: Error): Pause {
     const retries = verdict.do === 'retryOrFail';
     if (this.#idle() && !(retries && !isTransient(error))) return { attempt: 1, delayMs: 0 };

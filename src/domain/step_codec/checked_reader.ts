@@ -63,8 +63,8 @@ export class CheckedReader {
   }
 
   /**
-   * Parses the bytes as Latin-1, which is faster than UTF-8. The result is the same for valid UTF-8: outside of strings,
-   * JSON has only ASCII, and within strings it allows all other characters.
+   * Parses the bytes as Latin-1, which is faster than UTF-8. The result is the same for valid UTF-8: outside of
+   * strings, JSON has only ASCII, and within strings it allows all other characters.
    */
   json(): void {
     const from = this.input.skip();

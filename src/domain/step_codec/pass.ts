@@ -13,8 +13,8 @@ import { WireWriter } from './wire_writer.ts';
 import { writeState } from './write.ts';
 
 /**
- * Checks the steps of an encoded AppendStepsRequest, and packs them without decoding them, as `packStep` does. The bytes
- * of a step are a view of the frame if they can be stored as they are.
+ * Checks the steps of an encoded AppendStepsRequest, and packs them without decoding them, as `packStep` does. The
+ * bytes of a step are a view of the frame if they can be stored as they are.
  *
  * Returns undefined if the frame must be decoded: its bytes are not canonical, it has more than steps, or it breaks a
  * rule. Accepts no frame that is rejected once it is decoded. Takes time linear in bytes.

@@ -32,8 +32,8 @@ export class SmallStates {
   }
 
   /**
-   * Returns the bytes of the next state, or undefined if it has a row of its own. Damaged bytes do not match the state's
-   * digest, which the caller compares.
+   * Returns the bytes of the next state, or undefined if it has a row of its own. Damaged bytes do not match the
+   * state's digest, which the caller compares.
    */
   next(size: number): Uint8Array | undefined {
     const isHere = this.#bytes[this.#at] === 1;

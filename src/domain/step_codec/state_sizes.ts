@@ -5,8 +5,8 @@ import type { WireWriter } from './wire_writer.ts';
 import { writeStep } from './write.ts';
 
 /**
- * Returns the bytes of a packed step with the sizes of states that were named by digest: clients do not send them. `out`
- * must be empty, and is empty afterwards.
+ * Returns the bytes of a packed step with the sizes of states that were named by digest: clients do not send them.
+ * `out` must be empty, and is empty afterwards.
  */
 export function withStateSizes(out: WireWriter, bytes: Uint8Array, sizes: ReadonlyMap<Digest, number>): Uint8Array {
   writeStep(out, sized(readStep(bytes, 0, bytes.length), sizes));

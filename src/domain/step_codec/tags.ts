@@ -1,6 +1,6 @@
 /**
- * Tags of `anabranch.v1`, trajectory.proto: field number × 8 + wire type. All but that of `Step.labels` are below 128, so
- * each is one byte. A test compares the bytes with protobuf-es.
+ * Tags of `anabranch.v1`, trajectory.proto: field number × 8 + wire type. All but that of `Step.labels` are below 128,
+ * so each is one byte. A test compares the bytes with protobuf-es.
  */
 export const STEP = {
   stepNumber: 0x08,

@@ -15,7 +15,9 @@ import { DEFAULT_ATTEMPTS } from './requests.ts';
 
 const DEFAULT_RETRY_DELAY_MS = 1000;
 
-/** Requires a `request_id` where a repeated call would create or claim other rollouts (ID1). Errors: INVALID_REQUEST. */
+/**
+ * Requires a `request_id` where a repeated call would create or claim other rollouts (ID1). Errors: INVALID_REQUEST.
+ */
 export function requireRepeatable({ rollouts, claim, requestId }: CreateRolloutsRequest): void {
   if (claim !== undefined && rollouts.length > LIMITS.claimedRollouts) {
     throw invalidField(

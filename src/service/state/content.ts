@@ -111,7 +111,9 @@ async function readSmall(
   return app.store.readSmallStates(caller.namespace, place, names);
 }
 
-/** Returns all bytes of some states of a step, by name. All must fit into a message together. Errors: as `contentBytes`. */
+/**
+ * Returns all bytes of some states of a step, by name. All must fit into a message together. Errors: as `contentBytes`.
+ */
 export async function wholeStates(
   access: Access,
   trajectory: Trajectory,

@@ -50,8 +50,8 @@ export function toNewBranch(app: App, request: BranchTrajectoryRequest, path = '
 }
 
 /**
- * Converts `create` of a checked message that opens a trajectory (W1). `path` leads to that message, for errors. Errors:
- * INVALID_REQUEST, DIGEST_MISMATCH.
+ * Converts `create` of a checked message that opens a trajectory (W1). `path` leads to that message, for errors.
+ * Errors: INVALID_REQUEST, DIGEST_MISMATCH.
  */
 export function toCreation(
   app: App,

@@ -18,8 +18,9 @@ export interface AppendStore {
 
   /**
    * W7: commits batches of any number of trajectories together. All batches of one trajectory are in one transaction.
-   * Each batch is decided by `decideAppend` from the locked row, in the order given. A rejected batch does not affect other trajectories, but later batches of its
-   * own trajectory are rejected with the same error, unless they are `independent`.
+   * Each batch is decided by `decideAppend` from the locked row, in the order given. A rejected batch does not affect
+   * other trajectories, but later batches of its own trajectory are rejected with the same error, unless they are
+   * `independent`.
    * `wait` applies to a trajectory whose row another transaction holds:
    * - `never`: its outcome is `busy`, and nothing of it is written.
    * - `bounded`: the call waits a few seconds at most, then throws DATABASE_UNAVAILABLE.
@@ -30,8 +31,8 @@ export interface AppendStore {
 
   /**
    * W14: creates the trajectories that do not exist and appends their batches, in order, in one transaction. Returns an
-   * outcome for each batch; undefined if its trajectory exists, and nothing of the batch was written. If one fails or is
-   * rejected, nothing is created or written. Waits only briefly for locks. Errors: as `create` of openForAppend, and
+   * outcome for each batch; undefined if its trajectory exists, and nothing of the batch was written. If one fails or
+   * is rejected, nothing is created or written. Waits only briefly for locks. Errors: as `create` of openForAppend, and
    * those of `decideAppend`.
    */
   appendToNew(batches: readonly CreatingBatch[]): Promise<(AppendOutcome | undefined)[]>;
@@ -43,9 +44,10 @@ export interface AppendStore {
   attachState(caller: Caller, attaching: AttachedState): Promise<{ state: StateRef; duplicate: boolean }>;
 
   /**
-   * Calls the listener when a trajectory may have grown, been sealed or been deleted, when a run may have changed, and when
-   * metric points were written, by this process or another. Calls are hints, sent after the commit, that may be repeated
-   * or lost, so callers must also poll. Undefined means any change. Returns a function that removes the listener.
+   * Calls the listener when a trajectory may have grown, been sealed or been deleted, when a run may have changed, and
+   * when metric points were written, by this process or another. Calls are hints, sent after the commit, that may be
+   * repeated or lost, so callers must also poll. Undefined means any change. Returns a function that removes the
+   * listener.
    */
   onChange(listener: (change: Change | undefined) => void): () => void;
 }

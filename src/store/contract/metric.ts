@@ -26,8 +26,8 @@ export interface MetricStore {
   listSeries(namespace: string, filter: SeriesFilter, limit: number, after: Series | undefined): Promise<Series[]>;
 
   /**
-   * Counts the points of each series in a range, and returns their first and last step, and the last value. Series without points in the
-   * range are omitted.
+   * Counts the points of each series in a range, and returns their first and last step, and the last value. Series
+   * without points in the range are omitted.
    */
   measureSeries(
     namespace: string,

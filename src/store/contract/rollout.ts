@@ -21,8 +21,8 @@ import type { View } from './view.ts';
 
 /**
  * Rollouts, attempts, leases and verdicts. Locks are taken on rollouts before trajectories, and on several rollouts in
- * order of key, PENDING ones last. Runs and stages are read without a lock (Q4). `attempt` is the token of a lease (Q2):
- * a verb with an older attempt fails with LEASE_LOST, even before the lease ends.
+ * order of key, PENDING ones last. Runs and stages are read without a lock (Q4). `attempt` is the token of a lease
+ * (Q2): a verb with an older attempt fails with LEASE_LOST, even before the lease ends.
  */
 export interface RolloutStore {
   /**

@@ -9,8 +9,8 @@ import type { TrajectoryRef } from '../../domain/trajectory.ts';
  */
 export interface StateStore {
   /**
-   * S4: starts the upload of a state. The state cannot be found before `finish`. Equal pieces of `base`, if it is stored,
-   * are not stored again.
+   * S4: starts the upload of a state. The state cannot be found before `finish`. Equal pieces of `base`, if it is
+   * stored, are not stored again.
    */
   putState(namespace: string, base?: Digest): StateUpload;
 

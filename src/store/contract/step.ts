@@ -10,8 +10,8 @@ import type { Page } from './page.ts';
 export interface StepStore {
   /**
    * RD1: returns steps of a lineage in order, in one statement: [range.from, range.to), at most `range.maxSteps`, and
-   * about `range.maxBytes` (but at least one step). Ends before a step that was deleted, and before a damaged one. Errors:
-   * STEP_CORRUPT, if the first step is damaged. `lineage` must cover the range.
+   * about `range.maxBytes` (but at least one step). Ends before a step that was deleted, and before a damaged one.
+   * Errors: STEP_CORRUPT, if the first step is damaged. `lineage` must cover the range.
    */
   readSteps(
     namespace: string,
@@ -31,9 +31,9 @@ export interface StepStore {
   ): Promise<EncodedSteps[]>;
 
   /**
-   * Returns ranges of steps of several trajectories, in at most two statements. The caller bounds their number and size.
-   * Some may end early, or be empty: if steps were deleted or are damaged, or the trajectory has many ancestors. Then
-   * `readEncodedSteps` tells why.
+   * Returns ranges of steps of several trajectories, in at most two statements. The caller bounds their number and
+   * size. Some may end early, or be empty: if steps were deleted or are damaged, or the trajectory has many ancestors.
+   * Then `readEncodedSteps` tells why.
    */
   readEncodedRanges(
     namespace: string,
@@ -89,8 +89,8 @@ export interface StepStore {
   ): Promise<OwnedState[]>;
 
   /**
-   * S1: returns those of the named states of a step that are small, with their verified bytes (S3). All others are found
-   * by their digests. None if the step does not exist. Errors: STEP_CORRUPT, STATE_CORRUPT.
+   * S1: returns those of the named states of a step that are small, with their verified bytes (S3). All others are
+   * found by their digests. None if the step does not exist. Errors: STEP_CORRUPT, STATE_CORRUPT.
    */
   readSmallStates(
     namespace: string,

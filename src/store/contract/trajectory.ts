@@ -39,8 +39,8 @@ export interface TrajectoryStore {
   listTrajectories(namespace: string, filter: TrajectoryFilter, page: Page<bigint> & Sorted): Promise<Trajectory[]>;
 
   /**
-   * Returns where visible trajectories are in an order. Steps that are appended meanwhile move a trajectory in the order
-   * of its rewards.
+   * Returns where visible trajectories are in an order. Steps that are appended meanwhile move a trajectory in the
+   * order of its rewards.
    */
   orderTrajectories(
     namespace: string,

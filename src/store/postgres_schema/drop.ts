@@ -28,7 +28,9 @@ export async function dropSchema(url: string): Promise<void> {
   }
 }
 
-/** Returns the number of connections of servers: 0 as soon as there are none, otherwise the number after PATIENCE_MS. */
+/**
+ * Returns the number of connections of servers: 0 as soon as there are none, otherwise the number after PATIENCE_MS.
+ */
 async function connectionsAfterWaiting(client: pg.Client): Promise<number> {
   for (let waited = 0; ; waited += PAUSE_MS) {
     const { rows } = await client.query<{ n: string }>(

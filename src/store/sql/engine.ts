@@ -196,8 +196,8 @@ export interface Engine {
 
   /**
    * Appends steps to trajectories in one round trip. Only engines with costly round trips have it. The statement locks
-   * each row, compares it with `seen`, and appends to those that are equal. Sets the commit time, and ignores the one of
-   * the segments. Returns it by row key. Nothing is written for a trajectory that is left out, because its row has
+   * each row, compares it with `seen`, and appends to those that are equal. Sets the commit time, and ignores the one
+   * of the segments. Returns it by row key. Nothing is written for a trajectory that is left out, because its row has
    * changed or is locked.
    */
   readonly appendSeen?: (appends: readonly SeenAppend[]) => Promise<ReadonlyMap<bigint, string>>;

@@ -9,8 +9,8 @@ export function lockTrees({ engine, db }: Transaction, trees: readonly bigint[])
 }
 
 /**
- * Serialises successes in groups with CANCEL_PENDING and decisions to requeue rollouts of these groups, so that they see
- * each other. The rows of groups cannot be locked for this: transactions that hold a sibling lock them last, and a
+ * Serialises successes in groups with CANCEL_PENDING and decisions to requeue rollouts of these groups, so that they
+ * see each other. The rows of groups cannot be locked for this: transactions that hold a sibling lock them last, and a
  * success locks the siblings afterwards.
  */
 export function lockPolicies({ engine, db }: Transaction, groups: readonly bigint[]): Promise<void> {

@@ -48,8 +48,8 @@ export function decompress(packed: Uint8Array, maxBytes: number, dictionary?: Ui
 }
 
 /**
- * Frees bytes that `decompress` returned and that nothing uses any more, without waiting for a collection: each delta of
- * a chain is decoded into new bytes. Does nothing to bytes that share their memory with others.
+ * Frees bytes that `decompress` returned and that nothing uses any more, without waiting for a collection: each delta
+ * of a chain is decoded into new bytes. Does nothing to bytes that share their memory with others.
  */
 export function free(bytes: Uint8Array): void {
   ownMemory(bytes)?.transfer(0);

@@ -130,8 +130,8 @@ interface Found {
 export function readExtrema(reader: Connection, series: bigint, { from, to }: SeriesRange): RangeExtrema {
   // A short range has few points, so it is read without the view that makes statements interruptible.
   const table = to - from < 100_000n ? 'main.metric_points' : 'metric_points';
-  // With a single `min` or `max`, SQLite returns the other columns from the row of the extremum. The primary key is read
-  // in order, so that is the first such row.
+  // With a single `min` or `max`, SQLite returns the other columns from the row of the extremum. The primary key is
+  // read in order, so that is the first such row.
   const find = (extremum: string, condition = '') => {
     const text = `select ${extremum} as value, metric_step from ${table} where ${IN_RANGE} ${condition}`;
     return (reader.prepare(text).all([series, from, to]) as Found[])[0]!;

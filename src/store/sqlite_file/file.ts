@@ -9,7 +9,9 @@ import { type VacuumProgress, vacuum } from './vacuum.ts';
 export class SqliteFile {
   readonly #path: string;
 
-  /** The server must hold the lock of the file. Removes copies that an earlier process left behind when it was killed. */
+  /**
+   * The server must hold the lock of the file. Removes copies that an earlier process left behind when it was killed.
+   */
   constructor(path: string) {
     this.#path = realpathSync(path);
     const [folder, prefix] = [dirname(this.#path), `${basename(this.#path)}${COPY}`];

@@ -20,7 +20,9 @@ import { lockFile } from '../sqlite/lock.ts';
 /** The migration that is done in a new file. */
 const MIGRATION = '0018_segments';
 
-/** Free space that the migration needs, in sizes of the old file: the new one, with both forms of steps, and its log. */
+/**
+ * Free space that the migration needs, in sizes of the old file: the new one, with both forms of steps, and its log.
+ */
 const ROOM = 3;
 
 /** Damage of what the migration writes. Other rows are compared with those of the old file. */

@@ -80,7 +80,9 @@ export class Committer {
   readonly #queues = new Map<bigint, Queue>();
   /** Queues with batches and nothing in flight, the longest waiting one first. */
   readonly #ready = new Set<Queue>();
-  /** Portions whose trajectories other transactions hold: those that get a transaction each, and those with `waitEnd`. */
+  /**
+   * Portions whose trajectories other transactions hold: those that get a transaction each, and those with `waitEnd`.
+   */
   readonly #busy: Portion[] = [];
   readonly #locked: Portion[] = [];
   #groupsInFlight = 0;

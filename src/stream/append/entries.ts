@@ -33,8 +33,8 @@ export type EntryOutcome = Committed | FailedEntry;
 /**
  * W14: commits entries in the next group commits, and resolves when all are durable or have failed, with an outcome for
  * each entry; those that have failed already are passed on. Entries of one trajectory are applied in order. After
- * `lockWaitMs`, an entry whose trajectory another transaction holds fails with DATABASE_UNAVAILABLE. Without it, entries
- * wait as long as the store does.
+ * `lockWaitMs`, an entry whose trajectory another transaction holds fails with DATABASE_UNAVAILABLE. Without it,
+ * entries wait as long as the store does.
  */
 export async function commitEntries(
   app: App,

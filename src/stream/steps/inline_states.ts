@@ -32,8 +32,8 @@ export function blobBytes({ data }: Blob): number {
 type Read = readonly [Digest, Uint8Array | undefined];
 
 /**
- * Returns the states that steps name, before the steps. States of many parts are read by few statements. One that a call
- * has returned for an earlier part is not repeated soon.
+ * Returns the states that steps name, before the steps. States of many parts are read by few statements. One that a
+ * call has returned for an earlier part is not repeated soon.
  */
 export class InlineStates {
   readonly #store: Pick<Store, 'locateStates' | 'readWholeStates'>;

@@ -28,9 +28,9 @@ export interface TreeShown extends NodeFacts {
 const ROWS = 500;
 
 /**
- * M5: returns a snapshot, then the latest value of each row that changed, at least once and at most every `watchMs`. Hints
- * say which rows to read again. A sweep, a part of the tree at each poll, finds changes whose hints were lost. Errors:
- * TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED, SERVER_DRAINING.
+ * M5: returns a snapshot, then the latest value of each row that changed, at least once and at most every `watchMs`.
+ * Hints say which rows to read again. A sweep, a part of the tree at each poll, finds changes whose hints were lost.
+ * Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED, SERVER_DRAINING.
  */
 export async function* watchTree(
   app: App,

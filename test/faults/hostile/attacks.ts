@@ -254,8 +254,8 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
     },
     {
       name: 'as many empty sub-messages as a message may hold',
-      // Four of the eight messages are in memory at once, 50 MiB each. How much uncollected garbage there is beside them
-      // depends on V8, within the heap of 768 MiB.
+      // Four of the eight messages are in memory at once, 50 MiB each. How much uncollected garbage there is beside
+      // them depends on V8, within the heap of 768 MiB.
       mayCost: 768,
       // One such message takes up to a third of a second, and eight arrive together; several of them share a turn of
       // the event loop.

@@ -14,7 +14,9 @@ import { backUp } from '../../../src/store/sqlite_file/backup.ts';
 export type Task = 'export' | 'import' | 'backup' | 'verify';
 
 export interface Measured {
-  /** Bytes of the heap and of buffers that were in use, less those in use before the task: each time they were counted. */
+  /**
+   * Bytes of the heap and of buffers that were in use, less those in use before the task: each time they were counted.
+   */
   readonly grown: readonly number[];
   /** Bytes of the archive or the backup, or rows that were verified. */
   readonly done: number;

@@ -45,7 +45,8 @@ class Outbox:
         self.queued = False
         #: The trajectories that step together with this one. None if it steps alone.
         self.group = group
-        #: Whether records are sent in batches, as long as that works: those of a group, and others after their first one.
+        #: Whether records are sent in batches, as long as that works: those of a group, and others after their first
+        #: one.
         self.shares = group is not None
         #: Number of records that are acked or given up.
         self.settled = 0

@@ -78,7 +78,8 @@ class StateDifference:
     """What differs between two states."""
 
     identical: bool
-    #: JSON Patch (RFC 6902) that makes the other state of the first one. None unless both are JSON (see `no_patch_reason`).
+    #: JSON Patch (RFC 6902) that makes the other state of the first one. None unless both are JSON (see
+    #: `no_patch_reason`).
     patch: list[dict[str, Any]] | None
     #: Why there is no patch, for example `not_json`. Empty if there is one, or if the states are identical.
     no_patch_reason: str

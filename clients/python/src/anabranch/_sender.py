@@ -61,7 +61,8 @@ class Sender:
         self._reach = reach_of(address)
         #: Number of durable steps when the server became unreachable. None while it answers.
         self._durable_before: int | None = None
-        #: Number of steps that are durable, or dropped, when all is sent that was kept meanwhile. None before it answers again.
+        #: Number of steps that are durable, or dropped, when all is sent that was kept meanwhile. None before it
+        #: answers again.
         self._kept_until: int | None = None
         self._next_scan = 0.0
         self._next_check = 0.0

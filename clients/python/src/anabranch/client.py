@@ -68,7 +68,8 @@ class Client(ClientReading, ClientRuns):
         self.strict = strict
         self._sending = sending
         self._given_spool = _absolute(spool)
-        # The program can change its working directory before it records. Another process has an ANABRANCH_SPOOL of its own.
+        # The program can change its working directory before it records. Another process has an ANABRANCH_SPOOL of its
+        # own.
         self._spool = _absolute(os.environ.get("ANABRANCH_SPOOL") or None if spool is None else spool)
         self._values: ValueEncoder | None = None
         self.connection = Connection(address)

@@ -610,8 +610,8 @@ export declare const StorageCheckSchema: GenEnum<StorageCheck>;
  */
 export declare const AdminService: GenService<{
   /**
-   * Returns the size of the database, the numbers of its rows, and the largest runs. Counts all rows, so it takes longer
-   * the more there are.
+   * Returns the size of the database, the numbers of its rows, and the largest runs. Counts all rows, so it takes
+   * longer the more there are.
    *
    * @generated from rpc anabranch.v1.AdminService.GetDatabaseStats
    */

@@ -298,8 +298,8 @@ export enum ErrorReason {
   RUN_EXISTS = 36,
 
   /**
-   * FAILED_PRECONDITION. With if_exists RETURN_EXISTING: the run was created with a different config or plan, or another
-   * request created the trajectory. Metadata: `run_id`, `fields` (paths, separated by commas), `trajectory_id`.
+   * FAILED_PRECONDITION. With if_exists RETURN_EXISTING: the run was created with a different config or plan, or
+   * another request created the trajectory. Metadata: `run_id`, `fields` (paths, separated by commas), `trajectory_id`.
    *
    * @generated from enum value: ERROR_REASON_CONFIG_MISMATCH = 37;
    */
@@ -456,16 +456,16 @@ export enum ErrorReason {
   STEP_CORRUPT = 57,
 
   /**
-   * FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage or
-   * its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+   * FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage
+   * or its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
    *
    * @generated from enum value: ERROR_REASON_STAGE_NOT_CLAIMABLE = 64;
    */
   STAGE_NOT_CLAIMABLE = 64,
 
   /**
-   * FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of the
-   * rollouts that would be created, from the first on, fit).
+   * FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of
+   * the rollouts that would be created, from the first on, fit).
    *
    * @generated from enum value: ERROR_REASON_CLAIMS_TOO_LARGE = 65;
    */
@@ -494,15 +494,16 @@ export enum ErrorReason {
   SQLITE_ONLY = 69,
 
   /**
-   * FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is served.
+   * FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is
+   * served.
    *
    * @generated from enum value: ERROR_REASON_VACUUM_UNAVAILABLE = 70;
    */
   VACUUM_UNAVAILABLE = 70,
 
   /**
-   * INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an export.
-   * Metadata: `place`.
+   * INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an
+   * export. Metadata: `place`.
    *
    * @generated from enum value: ERROR_REASON_ARCHIVE_INVALID = 71;
    */

@@ -55,9 +55,9 @@ export declare type RetentionPolicy = Message<"anabranch.v1.RetentionPolicy"> & 
 export declare const RetentionPolicySchema: GenMessage<RetentionPolicy>;
 
 /**
- * Removes states of own steps of trajectories. A step loses the selected states unless one of the rules keeps them. Steps
- * of trajectories that live rollouts use (INITIALIZING or RUNNING) lose nothing, and neither do steps of more than
- * 960 KiB.
+ * Removes states of own steps of trajectories. A step loses the selected states unless one of the rules keeps them.
+ * Steps of trajectories that live rollouts use (INITIALIZING or RUNNING) lose nothing, and neither do steps of more
+ * than 960 KiB.
  *
  * @generated from message anabranch.v1.StatePolicy
  */
@@ -385,8 +385,8 @@ export declare type RetentionTotals = Message<"anabranch.v1.RetentionTotals"> & 
   logicalBytes: bigint;
 
   /**
-   * About how many bytes the database frees, without indexes. States that stay and are stored as changes of removed ones
-   * are stored anew; what that takes is subtracted, so the number can be negative.
+   * About how many bytes the database frees, without indexes. States that stay and are stored as changes of removed
+   * ones are stored anew; what that takes is subtracted, so the number can be negative.
    *
    * @generated from field: int64 stored_bytes = 5;
    */
@@ -715,8 +715,8 @@ export declare const RetentionService: GenService<{
   /**
    * Removes what a policy selects as of a time, in short transactions that block no writer, and streams what it has
    * removed. With `as_of` of a plan and without writes in between, that is what the plan listed. States that lose their
-   * last reference are deleted then, unless PutState or HasStates named them in their retention time. A state that other
-   * calls use meanwhile, or that other states are stored as changes of, is deleted soon after the call.
+   * last reference are deleted then, unless PutState or HasStates named them in their retention time. A state that
+   * other calls use meanwhile, or that other states are stored as changes of, is deleted soon after the call.
    * What was removed before an error stays removed. Call again to continue.
    * Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, STORAGE_FULL, SERVER_DRAINING.
    *
@@ -729,8 +729,8 @@ export declare const RetentionService: GenService<{
   },
   /**
    * Stores a policy that servers apply regularly, or changes the one of this name. Any server of the database applies a
-   * due policy, one server at a time. A new or changed policy is due at once; the same policy again changes nothing. The
-   * policy is deleted with its run or its experiment.
+   * due policy, one server at a time. A new or changed policy is due at once; the same policy again changes nothing.
+   * The policy is deleted with its run or its experiment.
    * Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, STORAGE_FULL.
    *
    * @generated from rpc anabranch.v1.RetentionService.SetRetentionPolicy

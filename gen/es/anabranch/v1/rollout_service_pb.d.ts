@@ -850,8 +850,8 @@ export declare type NewRollout = Message<"anabranch.v1.NewRollout"> & {
   groupNumber?: bigint | undefined;
 
   /**
-   * Number of the rollout in the group. Unset: the server creates the rollout with the next number, which is larger than
-   * all numbers of the group and of this request; then `request_id` is required.
+   * Number of the rollout in the group. Unset: the server creates the rollout with the next number, which is larger
+   * than all numbers of the group and of this request; then `request_id` is required.
    *
    * @generated from field: optional int64 number = 2;
    */
@@ -1007,9 +1007,9 @@ export declare type CreateRolloutsRequest = Message<"anabranch.v1.CreateRollouts
   rollouts: NewRollout[];
 
   /**
-   * Claims the rollouts that this call creates, in the same transaction, so that no other worker can claim them. Existing
-   * rollouts are not claimed. At most 100 rollouts, and `request_id` is required. If the stage or its run is paused or
-   * terminal, or the claims do not fit into one response, the call fails and creates nothing. Optional.
+   * Claims the rollouts that this call creates, in the same transaction, so that no other worker can claim them.
+   * Existing rollouts are not claimed. At most 100 rollouts, and `request_id` is required. If the stage or its run is
+   * paused or terminal, or the claims do not fit into one response, the call fails and creates nothing. Optional.
    *
    * @generated from field: anabranch.v1.NewClaim claim = 3;
    */
@@ -1180,8 +1180,8 @@ export declare type ClaimRolloutsRequest = Message<"anabranch.v1.ClaimRolloutsRe
   requestId: string;
 
   /**
-   * Claim only these rollouts, at most 100. Those that cannot be claimed now are skipped: rollouts that are not PENDING or
-   * are delayed, and rollouts of paused or terminal runs and stages. Default: any rollout.
+   * Claim only these rollouts, at most 100. Those that cannot be claimed now are skipped: rollouts that are not PENDING
+   * or are delayed, and rollouts of paused or terminal runs and stages. Default: any rollout.
    *
    * @generated from field: repeated string rollout_ids = 11;
    */
@@ -1267,11 +1267,11 @@ export declare type ClaimRolloutsResponse = Message<"anabranch.v1.ClaimRolloutsR
 
   /**
    * True if nothing more can come, so that the worker can end. This needs both:
-   *  - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do not
-   *    count: they cannot be claimed.
-   *  - Nothing can be created. With `rollout_ids`, this always holds. With `stage_id`: the queue of the stage is closed,
-   *    or its run is terminal. With `run_id` alone: the run has stages and the queues of all of them are closed, or the
-   *    run is terminal.
+   *  - No rollout that fits is PENDING, INITIALIZING or RUNNING. Rollouts of terminal stages and of terminal runs do
+   *    not count: they cannot be claimed.
+   *  - Nothing can be created. With `rollout_ids`, this always holds. With `stage_id`: the queue of the stage is
+   *    closed, or its run is terminal. With `run_id` alone: the run has stages and the queues of all of them are
+   *    closed, or the run is terminal.
    * Never true if the request names neither rollouts nor stage nor run. RetryRollout, ReopenStage, ReopenRun and, with
    * `run_id` alone, GetOrCreateStage can bring new work later.
    *
@@ -2415,8 +2415,8 @@ export declare type ReadRolloutsRequest = Message<"anabranch.v1.ReadRolloutsRequ
   inlineBytes: number;
 
   /**
-   * Id of a group: return its rollouts that have an attempt, whatever their status, with the steps that they have now. If
-   * none has, return all, without steps. Cannot be combined with `complete_groups_only` and `follow`.
+   * Id of a group: return its rollouts that have an attempt, whatever their status, with the steps that they have now.
+   * If none has, return all, without steps. Cannot be combined with `complete_groups_only` and `follow`.
    *
    * @generated from field: string group_id = 6;
    */
@@ -3536,8 +3536,9 @@ export declare const RolloutService: GenService<{
     output: typeof ListRolloutsResponseSchema;
   },
   /**
-   * Streams the rollouts of a stage with their steps, group by group as groups become terminal; or those of one group at
-   * once. Errors: STAGE_NOT_FOUND, GROUP_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
+   * Streams the rollouts of a stage with their steps, group by group as groups become terminal; or those of one group
+   * at once. Errors: STAGE_NOT_FOUND, GROUP_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING,
+   * SLOW_READER.
    *
    * @generated from rpc anabranch.v1.RolloutService.ReadRollouts
    */

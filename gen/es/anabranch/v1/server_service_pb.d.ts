@@ -152,8 +152,8 @@ export declare const WatchResponseSchema: GenMessage<WatchResponse>;
  */
 export declare const ServerService: GenService<{
   /**
-   * Returns the version, the features and the limits of the server. Does not read the database. Clients take limits from
-   * here instead of constants.
+   * Returns the version, the features and the limits of the server. Does not read the database. Clients take limits
+   * from here instead of constants.
    *
    * @generated from rpc anabranch.v1.ServerService.GetServerInfo
    */
@@ -163,10 +163,10 @@ export declare const ServerService: GenService<{
     output: typeof GetServerInfoResponseSchema;
   },
   /**
-   * Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open at
-   * most six connections to a server for all windows together. A watch that fails for its own resource or request ends with
-   * `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
-   * watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+   * Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open
+   * at most six connections to a server for all windows together. A watch that fails for its own resource or request
+   * ends with `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To
+   * change the watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.ServerService.Watch
    */

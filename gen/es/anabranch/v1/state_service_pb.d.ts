@@ -34,8 +34,8 @@ export declare type PutStateRequest = Message<"anabranch.v1.PutStateRequest"> & 
   /**
    * Digest of a stored state that has many of the same bytes at the same offsets, such as the previous state of the
    * trajectory. 64 lower-case hex characters. Optional; allowed in the first message only. Pieces of 256 KiB that are
-   * equal in both states are stored once, and of pieces that differ little only the changes are stored. Ignored if there
-   * is no such state, or if one of the two has at most 256 KiB.
+   * equal in both states are stored once, and of pieces that differ little only the changes are stored. Ignored if
+   * there is no such state, or if one of the two has at most 256 KiB.
    *
    * @generated from field: string base_digest = 3;
    */
@@ -648,7 +648,8 @@ export declare type UsedBytes = Message<"anabranch.v1.UsedBytes"> & {
   logicalBytes: bigint;
 
   /**
-   * Bytes as they are encoded and compressed. States that are stored as changes of another one count with these changes.
+   * Bytes as they are encoded and compressed. States that are stored as changes of another one count with these
+   * changes.
    *
    * @generated from field: int64 stored_bytes = 2;
    */
@@ -759,8 +760,8 @@ export declare const StateService: GenService<{
   },
   /**
    * Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-   * sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
-   * less than 4 KiB.
+   * sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline
+   * with less than 4 KiB.
    * Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT,
    * SLOW_READER.
    *
@@ -809,8 +810,8 @@ export declare const StateService: GenService<{
     output: typeof ReadStatesByDigestResponseSchema;
   },
   /**
-   * Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
-   * which their bytes differ at equal offsets.
+   * Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges
+   * in which their bytes differ at equal offsets.
    * Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
    *
    * @generated from rpc anabranch.v1.StateService.DiffStates
@@ -822,8 +823,8 @@ export declare const StateService: GenService<{
   },
   /**
    * Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
-   * its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace are
-   * maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
+   * its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace
+   * are maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
    * Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.StateService.GetStorageUsage

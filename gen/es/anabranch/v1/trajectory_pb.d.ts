@@ -181,8 +181,8 @@ export declare type Trajectory = Message<"anabranch.v1.Trajectory"> & {
   branchRewardSum: number;
 
   /**
-   * Keys of step metrics that ListSteps can sort the trajectory's own steps by. Set at creation, never changed. A branch
-   * has those of its source, and its own.
+   * Keys of step metrics that ListSteps can sort the trajectory's own steps by. Set at creation, never changed. A
+   * branch has those of its source, and its own.
    *
    * @generated from field: repeated string scored_metrics = 23;
    */
@@ -283,8 +283,8 @@ export declare type Step = Message<"anabranch.v1.Step"> & {
   endTime?: Timestamp | undefined;
 
   /**
-   * States after the step, each with a name. At most 256; returned in order of name. A step with at least one state is a
-   * checkpoint.
+   * States after the step, each with a name. At most 256; returned in order of name. A step with at least one state is
+   * a checkpoint.
    *
    * @generated from field: repeated anabranch.v1.StepState states = 12;
    */
@@ -504,7 +504,8 @@ export declare type Content = Message<"anabranch.v1.Content"> & {
   uri?: string | undefined;
 
   /**
-   * Media type of data, state_digest or uri, for example `image/png`. Empty for text, json and tensor. At most 128 bytes.
+   * Media type of data, state_digest or uri, for example `image/png`. Empty for text, json and tensor. At most 128
+   * bytes.
    *
    * @generated from field: string media_type = 6;
    */
@@ -556,16 +557,16 @@ export declare type Tensor = Message<"anabranch.v1.Tensor"> & {
   dtype: string;
 
   /**
-   * Length of each dimension, at least 0. At most 32 dimensions; none for a single item. All items together have at most
-   * 256 MiB.
+   * Length of each dimension, at least 0. At most 32 dimensions; none for a single item. All items together have at
+   * most 256 MiB.
    *
    * @generated from field: repeated int32 shape = 2;
    */
   shape: number[];
 
   /**
-   * The items. Must have as many bytes as `dtype` and `shape` say. Data of 16 KiB or more is stored as a state, once per
-   * namespace. It is returned as `state_digest`.
+   * The items. Must have as many bytes as `dtype` and `shape` say. Data of 16 KiB or more is stored as a state, once
+   * per namespace. It is returned as `state_digest`.
    *
    * @generated from field: optional bytes data = 3;
    */
@@ -631,8 +632,8 @@ export declare type StepState = Message<"anabranch.v1.StepState"> & {
   size: bigint;
 
   /**
-   * Output only; ignored in requests. When retention removed the content of the state, in whole seconds, by the clock of
-   * the database. Unset: the content is stored. AttachState with the same digest and media type restores it.
+   * Output only; ignored in requests. When retention removed the content of the state, in whole seconds, by the clock
+   * of the database. Unset: the content is stored. AttachState with the same digest and media type restores it.
    *
    * @generated from field: google.protobuf.Timestamp pruned_time = 6;
    */
@@ -810,8 +811,8 @@ export enum IfExists {
 export declare const IfExistsSchema: GenEnum<IfExists>;
 
 /**
- * Order of a list. Ties are in order of creation, in the same direction. If a row changes between two pages, it can be on
- * both or on none.
+ * Order of a list. Ties are in order of creation, in the same direction. If a row changes between two pages, it can be
+ * on both or on none.
  *
  * @generated from enum anabranch.v1.ListOrder
  */

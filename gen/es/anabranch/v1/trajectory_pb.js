@@ -111,8 +111,8 @@ export const ListOrderSchema = /*@__PURE__*/
   enumDesc(file_anabranch_v1_trajectory, 2);
 
 /**
- * Order of a list. Ties are in order of creation, in the same direction. If a row changes between two pages, it can be on
- * both or on none.
+ * Order of a list. Ties are in order of creation, in the same direction. If a row changes between two pages, it can be
+ * on both or on none.
  *
  * @generated from enum anabranch.v1.ListOrder
  */

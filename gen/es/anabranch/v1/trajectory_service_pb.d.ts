@@ -297,8 +297,8 @@ export declare type ListTrajectoriesRequest = Message<"anabranch.v1.ListTrajecto
   withoutRun: boolean;
 
   /**
-   * Match trajectories whose name, or the value of one of their labels, contains this text. Letters of ASCII match in both
-   * cases. Default: any.
+   * Match trajectories whose name, or the value of one of their labels, contains this text. Letters of ASCII match in
+   * both cases. Default: any.
    *
    * @generated from field: string text = 17;
    */
@@ -819,8 +819,8 @@ export declare type AppendStepsResponse = Message<"anabranch.v1.AppendStepsRespo
 export declare const AppendStepsResponseSchema: GenMessage<AppendStepsResponse>;
 
 /**
- * An entry of AppendBatch: what to write to one trajectory. At least one of `steps`, `seal`, `writer_id` and `create` is
- * required.
+ * An entry of AppendBatch: what to write to one trajectory. At least one of `steps`, `seal`, `writer_id` and `create`
+ * is required.
  *
  * @generated from message anabranch.v1.AppendEntry
  */
@@ -863,9 +863,9 @@ export declare type AppendEntry = Message<"anabranch.v1.AppendEntry"> & {
   takeOverEpoch?: bigint | undefined;
 
   /**
-   * Creates the trajectory if it does not exist, as in AppendOpen, in the transaction that stores the entry: if the entry
-   * fails, it creates nothing. An entry for a branch can fail with BRANCH_POINT_BEYOND_END if the branch point is a step
-   * of the same message.
+   * Creates the trajectory if it does not exist, as in AppendOpen, in the transaction that stores the entry: if the
+   * entry fails, it creates nothing. An entry for a branch can fail with BRANCH_POINT_BEYOND_END if the branch point is
+   * a step of the same message.
    *
    * @generated from field: anabranch.v1.TrajectoryCreation create = 6;
    */
@@ -1530,8 +1530,8 @@ export declare type ReadStepsResponse = Message<"anabranch.v1.ReadStepsResponse"
   sealed: boolean;
 
   /**
-   * With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but `next_step_number`. Bytes that the
-   * call has sent among the last 4,096 blobs are not sent again.
+   * With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but
+   * `next_step_number`. Bytes that the call has sent among the last 4,096 blobs are not sent again.
    *
    * @generated from field: repeated anabranch.v1.Blob blobs = 6;
    */
@@ -1545,8 +1545,8 @@ export declare type ReadStepsResponse = Message<"anabranch.v1.ReadStepsResponse"
 export declare const ReadStepsResponseSchema: GenMessage<ReadStepsResponse>;
 
 /**
- * One of several parts of the trajectories. Each trajectory is in exactly one part, and stays in it: the number that the
- * last seven hexadecimal digits of its id represent, modulo `count`, is `index`.
+ * One of several parts of the trajectories. Each trajectory is in exactly one part, and stays in it: the number that
+ * the last seven hexadecimal digits of its id represent, modulo `count`, is `index`.
  *
  * @generated from message anabranch.v1.TrajectoryShard
  */
@@ -1715,9 +1715,9 @@ export declare type ReadTrajectoriesRequest = Message<"anabranch.v1.ReadTrajecto
   name: string;
 
   /**
-   * Match trajectories of whose own steps at least one has all these labels with exactly these values. Inherited steps do
-   * not count, so that a labelled step selects one trajectory, and not all branches after it. `steps` decides which steps
-   * follow a trajectory; ListSteps lists only the labelled ones.
+   * Match trajectories of whose own steps at least one has all these labels with exactly these values. Inherited steps
+   * do not count, so that a labelled step selects one trajectory, and not all branches after it. `steps` decides which
+   * steps follow a trajectory; ListSteps lists only the labelled ones.
    *
    * @generated from field: map<string, string> step_labels = 20;
    */
@@ -1746,8 +1746,8 @@ export declare const ReadTrajectoriesRequestSchema: GenMessage<ReadTrajectoriesR
  */
 export declare type ReadTrajectoriesResponse = Message<"anabranch.v1.ReadTrajectoriesResponse"> & {
   /**
-   * A trajectory, as it was when the server read it. Its steps follow, up to its `next_step_number`. Not repeated in the
-   * first message of a call that continues within a trajectory.
+   * A trajectory, as it was when the server read it. Its steps follow, up to its `next_step_number`. Not repeated in
+   * the first message of a call that continues within a trajectory.
    *
    * @generated from field: anabranch.v1.Trajectory trajectory = 1;
    */
@@ -1790,8 +1790,8 @@ export declare type ReadTrajectoriesResponse = Message<"anabranch.v1.ReadTraject
   resumeToken: string;
 
   /**
-   * With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but `resume_token`. Bytes that the
-   * call has sent among the last 4,096 blobs are not sent again.
+   * With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but
+   * `resume_token`. Bytes that the call has sent among the last 4,096 blobs are not sent again.
    *
    * @generated from field: repeated anabranch.v1.Blob blobs = 7;
    */
@@ -1814,8 +1814,8 @@ export declare type ReadTrajectoriesResponse = Message<"anabranch.v1.ReadTraject
 export declare const ReadTrajectoriesResponseSchema: GenMessage<ReadTrajectoriesResponse>;
 
 /**
- * Request of SearchSteps. At most one of trajectory_id, tree_id, run_id, experiment_id and task_id is set. Without them,
- * all trajectories are searched.
+ * Request of SearchSteps. At most one of trajectory_id, tree_id, run_id, experiment_id and task_id is set. Without
+ * them, all trajectories are searched.
  *
  * @generated from message anabranch.v1.SearchStepsRequest
  */
@@ -1871,8 +1871,8 @@ export declare type SearchStepsRequest = Message<"anabranch.v1.SearchStepsReques
   maxHits: number;
 
   /**
-   * `resume_token` of the last message that was received. The search continues after it. All other fields must be those of
-   * the call that sent it. Default: begin with the newest trajectory.
+   * `resume_token` of the last message that was received. The search continues after it. All other fields must be those
+   * of the call that sent it. Default: begin with the newest trajectory.
    *
    * @generated from field: string resume_token = 8;
    */
@@ -2201,8 +2201,8 @@ export declare type ReadStepSeriesRequest = Message<"anabranch.v1.ReadStepSeries
 export declare const ReadStepSeriesRequestSchema: GenMessage<ReadStepSeriesRequest>;
 
 /**
- * Values of the steps of a trajectory, downsampled. The steps are divided into stretches of equal length, a power of two
- * that begins at a multiple of itself. Of each stretch, the first, the last, the smallest and the largest value are
+ * Values of the steps of a trajectory, downsampled. The steps are divided into stretches of equal length, a power of
+ * two that begins at a multiple of itself. Of each stretch, the first, the last, the smallest and the largest value are
  * returned, the latter two at the first step that has them. Steps without a value, or with NaN, are left out.
  *
  * @generated from message anabranch.v1.StepSeries
@@ -2405,8 +2405,8 @@ export declare type ListStepsRequest = Message<"anabranch.v1.ListStepsRequest"> 
   labels: { [key: string]: string };
 
   /**
-   * Also return the bytes of states and contents with at most this many bytes, in `blobs`. A page then has fewer steps, so
-   * that they fit. At most 262,144. Default: 0 (none).
+   * Also return the bytes of states and contents with at most this many bytes, in `blobs`. A page then has fewer steps,
+   * so that they fit. At most 262,144. Default: 0 (none).
    *
    * @generated from field: int32 inline_bytes = 19;
    */
@@ -2676,10 +2676,10 @@ export declare type TreeNode = Message<"anabranch.v1.TreeNode"> & {
   deleted: boolean;
 
   /**
-   * Mean reward of the first `gain_steps` steps after the branch point, minus the mean reward of the parent's steps with
-   * the same numbers. Steps without a reward, or with NaN, count as 0. Computed from `reward_sum`, with its precision.
-   * Unset for roots and deleted trajectories, if there are no such steps, and if infinite rewards leave no number.
-   * Output only.
+   * Mean reward of the first `gain_steps` steps after the branch point, minus the mean reward of the parent's steps
+   * with the same numbers. Steps without a reward, or with NaN, count as 0. Computed from `reward_sum`, with its
+   * precision. Unset for roots and deleted trajectories, if there are no such steps, and if infinite rewards leave no
+   * number. Output only.
    *
    * @generated from field: optional double gain = 3;
    */
@@ -3190,8 +3190,8 @@ export declare type CompareBranchesResponse = Message<"anabranch.v1.CompareBranc
   meanDifference?: number | undefined;
 
   /**
-   * Lower bound of the percentile interval of the mean, from 10,000 bootstrap resamples by the generator mulberry32 with
-   * `seed`. Unset without pairs.
+   * Lower bound of the percentile interval of the mean, from 10,000 bootstrap resamples by the generator mulberry32
+   * with `seed`. Unset without pairs.
    *
    * @generated from field: optional double interval_low = 4;
    */
@@ -3794,7 +3794,8 @@ export declare const TrajectoryService: GenService<{
   },
   /**
    * Streams the trajectories that match a filter, each followed by its steps. The trajectories that exist when the call
-   * begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes on.
+   * begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes
+   * on.
    * Errors: INVALID_PAGE_TOKEN (of `resume_token`), STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ReadTrajectories
@@ -3853,10 +3854,11 @@ export declare const TrajectoryService: GenService<{
     output: typeof GetTreeResponseSchema;
   },
   /**
-   * Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they are
-   * found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for it.
-   * States and bytes are not searched. Damaged steps are left out.
-   * Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+   * Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they
+   * are found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for
+   * it. States and bytes are not searched. Damaged steps are left out.
+   * Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING,
+   * SLOW_READER.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.SearchSteps
    */
@@ -3866,10 +3868,10 @@ export declare const TrajectoryService: GenService<{
     output: typeof SearchStepsResponseSchema;
   },
   /**
-   * Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value
-   * of each row that changed, at least once and at most every 250 ms, in no order between rows. After a disconnect, call
-   * again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no watched trajectory
-   * is left), SERVER_DRAINING, SLOW_READER.
+   * Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
+   * value of each row that changed, at least once and at most every 250 ms, in no order between rows. After a
+   * disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no
+   * watched trajectory is left), SERVER_DRAINING, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.WatchTree
    */
@@ -3914,9 +3916,9 @@ export declare const TrajectoryService: GenService<{
     output: typeof CompareTrajectoriesResponseSchema;
   },
   /**
-   * Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with another
-   * value that have the same parent and branch point. Returns the mean of the paired differences with a bootstrap
-   * interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
+   * Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with
+   * another value that have the same parent and branch point. Returns the mean of the paired differences with a
+   * bootstrap interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.CompareBranches
    */

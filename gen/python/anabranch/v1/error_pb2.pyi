@@ -134,8 +134,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     the existing run).
     """
     ERROR_REASON_CONFIG_MISMATCH: _ErrorReason.ValueType  # 37
-    """FAILED_PRECONDITION. With if_exists RETURN_EXISTING: the run was created with a different config or plan, or another
-    request created the trajectory. Metadata: `run_id`, `fields` (paths, separated by commas), `trajectory_id`.
+    """FAILED_PRECONDITION. With if_exists RETURN_EXISTING: the run was created with a different config or plan, or
+    another request created the trajectory. Metadata: `run_id`, `fields` (paths, separated by commas), `trajectory_id`.
     """
     ERROR_REASON_NO_MAIN_TRAJECTORY: _ErrorReason.ValueType  # 38
     """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
@@ -198,12 +198,12 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     `next_step_number` (the damaged steps, end exclusive). Other steps of the trajectory can be read.
     """
     ERROR_REASON_STAGE_NOT_CLAIMABLE: _ErrorReason.ValueType  # 64
-    """FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage or
-    its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+    """FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage
+    or its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
     """
     ERROR_REASON_CLAIMS_TOO_LARGE: _ErrorReason.ValueType  # 65
-    """FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of the
-    rollouts that would be created, from the first on, fit).
+    """FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of
+    the rollouts that would be created, from the first on, fit).
     """
     ERROR_REASON_STATE_PRUNED: _ErrorReason.ValueType  # 66
     """FAILED_PRECONDITION. Retention removed this state from its step; the step still has its name, digest and size.
@@ -214,10 +214,12 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     ERROR_REASON_SQLITE_ONLY: _ErrorReason.ValueType  # 69
     """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
     ERROR_REASON_VACUUM_UNAVAILABLE: _ErrorReason.ValueType  # 70
-    """FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is served."""
+    """FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is
+    served.
+    """
     ERROR_REASON_ARCHIVE_INVALID: _ErrorReason.ValueType  # 71
-    """INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an export.
-    Metadata: `place`.
+    """INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an
+    export. Metadata: `place`.
     """
     ERROR_REASON_IMPORT_CONFLICT: _ErrorReason.ValueType  # 72
     """ALREADY_EXISTS. Another resource with the id, the name or the number is stored. Metadata: `resource`."""
@@ -346,8 +348,8 @@ ERROR_REASON_RUN_EXISTS: ErrorReason.ValueType  # 36
 the existing run).
 """
 ERROR_REASON_CONFIG_MISMATCH: ErrorReason.ValueType  # 37
-"""FAILED_PRECONDITION. With if_exists RETURN_EXISTING: the run was created with a different config or plan, or another
-request created the trajectory. Metadata: `run_id`, `fields` (paths, separated by commas), `trajectory_id`.
+"""FAILED_PRECONDITION. With if_exists RETURN_EXISTING: the run was created with a different config or plan, or
+another request created the trajectory. Metadata: `run_id`, `fields` (paths, separated by commas), `trajectory_id`.
 """
 ERROR_REASON_NO_MAIN_TRAJECTORY: ErrorReason.ValueType  # 38
 """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
@@ -410,12 +412,12 @@ ERROR_REASON_STEP_CORRUPT: ErrorReason.ValueType  # 57
 `next_step_number` (the damaged steps, end exclusive). Other steps of the trajectory can be read.
 """
 ERROR_REASON_STAGE_NOT_CLAIMABLE: ErrorReason.ValueType  # 64
-"""FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage or
-its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+"""FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage
+or its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
 """
 ERROR_REASON_CLAIMS_TOO_LARGE: ErrorReason.ValueType  # 65
-"""FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of the
-rollouts that would be created, from the first on, fit).
+"""FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of
+the rollouts that would be created, from the first on, fit).
 """
 ERROR_REASON_STATE_PRUNED: ErrorReason.ValueType  # 66
 """FAILED_PRECONDITION. Retention removed this state from its step; the step still has its name, digest and size.
@@ -426,10 +428,12 @@ ERROR_REASON_RETENTION_POLICY_NOT_FOUND: ErrorReason.ValueType  # 67
 ERROR_REASON_SQLITE_ONLY: ErrorReason.ValueType  # 69
 """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
 ERROR_REASON_VACUUM_UNAVAILABLE: ErrorReason.ValueType  # 70
-"""FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is served."""
+"""FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is
+served.
+"""
 ERROR_REASON_ARCHIVE_INVALID: ErrorReason.ValueType  # 71
-"""INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an export.
-Metadata: `place`.
+"""INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an
+export. Metadata: `place`.
 """
 ERROR_REASON_IMPORT_CONFLICT: ErrorReason.ValueType  # 72
 """ALREADY_EXISTS. Another resource with the id, the name or the number is stored. Metadata: `resource`."""

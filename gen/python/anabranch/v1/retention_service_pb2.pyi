@@ -88,9 +88,9 @@ Global___RetentionPolicy: typing_extensions.TypeAlias = RetentionPolicy
 
 @typing.final
 class StatePolicy(google.protobuf.message.Message):
-    """Removes states of own steps of trajectories. A step loses the selected states unless one of the rules keeps them. Steps
-    of trajectories that live rollouts use (INITIALIZING or RUNNING) lose nothing, and neither do steps of more than
-    960 KiB.
+    """Removes states of own steps of trajectories. A step loses the selected states unless one of the rules keeps them.
+    Steps of trajectories that live rollouts use (INITIALIZING or RUNNING) lose nothing, and neither do steps of more
+    than 960 KiB.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -386,8 +386,8 @@ class RetentionTotals(google.protobuf.message.Message):
     logical_bytes: builtins.int
     """Bytes of these steps and states as they were sent."""
     stored_bytes: builtins.int
-    """About how many bytes the database frees, without indexes. States that stay and are stored as changes of removed ones
-    are stored anew; what that takes is subtracted, so the number can be negative.
+    """About how many bytes the database frees, without indexes. States that stay and are stored as changes of removed
+    ones are stored anew; what that takes is subtracted, so the number can be negative.
     """
     def __init__(
         self,

@@ -80,8 +80,8 @@ class RetentionServiceServicer(object):
     def ApplyRetention(self, request, context):
         """Removes what a policy selects as of a time, in short transactions that block no writer, and streams what it has
         removed. With `as_of` of a plan and without writes in between, that is what the plan listed. States that lose their
-        last reference are deleted then, unless PutState or HasStates named them in their retention time. A state that other
-        calls use meanwhile, or that other states are stored as changes of, is deleted soon after the call.
+        last reference are deleted then, unless PutState or HasStates named them in their retention time. A state that
+        other calls use meanwhile, or that other states are stored as changes of, is deleted soon after the call.
         What was removed before an error stays removed. Call again to continue.
         Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, STORAGE_FULL, SERVER_DRAINING.
         """
@@ -91,8 +91,8 @@ class RetentionServiceServicer(object):
 
     def SetRetentionPolicy(self, request, context):
         """Stores a policy that servers apply regularly, or changes the one of this name. Any server of the database applies a
-        due policy, one server at a time. A new or changed policy is due at once; the same policy again changes nothing. The
-        policy is deleted with its run or its experiment.
+        due policy, one server at a time. A new or changed policy is due at once; the same policy again changes nothing.
+        The policy is deleted with its run or its experiment.
         Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, STORAGE_FULL.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

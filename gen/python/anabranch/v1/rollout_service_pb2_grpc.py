@@ -414,8 +414,9 @@ class RolloutServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReadRollouts(self, request, context):
-        """Streams the rollouts of a stage with their steps, group by group as groups become terminal; or those of one group at
-        once. Errors: STAGE_NOT_FOUND, GROUP_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
+        """Streams the rollouts of a stage with their steps, group by group as groups become terminal; or those of one group
+        at once. Errors: STAGE_NOT_FOUND, GROUP_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING,
+        SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

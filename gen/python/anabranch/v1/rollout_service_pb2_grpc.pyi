@@ -1011,8 +1011,9 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
     """
 
     ReadRollouts: _RolloutServiceReadRolloutsType
-    """Streams the rollouts of a stage with their steps, group by group as groups become terminal; or those of one group at
-    once. Errors: STAGE_NOT_FOUND, GROUP_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
+    """Streams the rollouts of a stage with their steps, group by group as groups become terminal; or those of one group
+    at once. Errors: STAGE_NOT_FOUND, GROUP_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING,
+    SLOW_READER.
     """
 
     RecordValidation: _RolloutServiceRecordValidationType
@@ -1456,8 +1457,9 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.rollout_service_pb2.ReadRolloutsRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.rollout_service_pb2.ReadRolloutsResponse], collections.abc.AsyncIterator[anabranch.v1.rollout_service_pb2.ReadRolloutsResponse]]:
-        """Streams the rollouts of a stage with their steps, group by group as groups become terminal; or those of one group at
-        once. Errors: STAGE_NOT_FOUND, GROUP_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING, SLOW_READER.
+        """Streams the rollouts of a stage with their steps, group by group as groups become terminal; or those of one group
+        at once. Errors: STAGE_NOT_FOUND, GROUP_NOT_FOUND, RUN_DELETED, TRAJECTORY_DELETED, STEP_CORRUPT, SERVER_DRAINING,
+        SLOW_READER.
         """
 
     @abc.abstractmethod

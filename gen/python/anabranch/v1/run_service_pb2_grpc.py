@@ -569,8 +569,8 @@ class RunServiceServicer(object):
         Changes are sent at least once, at most every 250 ms, in no order between rows. The `revision` of a row increases.
         Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
         are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
-        sent. Metric series have no revision: the last message about a series counts. After a disconnect, call again: the stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED,
-        SERVER_DRAINING, SLOW_READER.
+        sent. Metric series have no revision: the last message about a series counts. After a disconnect, call again: the
+        stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -54,18 +54,18 @@ class ServerServiceServicer(object):
     """
 
     def GetServerInfo(self, request, context):
-        """Returns the version, the features and the limits of the server. Does not read the database. Clients take limits from
-        here instead of constants.
+        """Returns the version, the features and the limits of the server. Does not read the database. Clients take limits
+        from here instead of constants.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open at
-        most six connections to a server for all windows together. A watch that fails for its own resource or request ends with
-        `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
-        watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+        """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open
+        at most six connections to a server for all windows together. A watch that fails for its own resource or request
+        ends with `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To
+        change the watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -87,15 +87,15 @@ class ServerServiceStub(typing.Generic[_ServerServiceGetServerInfoType, _ServerS
     ], channel: grpc.aio.Channel) -> None: ...
 
     GetServerInfo: _ServerServiceGetServerInfoType
-    """Returns the version, the features and the limits of the server. Does not read the database. Clients take limits from
-    here instead of constants.
+    """Returns the version, the features and the limits of the server. Does not read the database. Clients take limits
+    from here instead of constants.
     """
 
     Watch: _ServerServiceWatchType
-    """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open at
-    most six connections to a server for all windows together. A watch that fails for its own resource or request ends with
-    `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
-    watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+    """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open
+    at most six connections to a server for all windows together. A watch that fails for its own resource or request
+    ends with `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To
+    change the watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
     """
 
 ServerServiceAsyncStub: typing_extensions.TypeAlias = ServerServiceStub[
@@ -120,8 +120,8 @@ class ServerServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.server_service_pb2.GetServerInfoRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.server_service_pb2.GetServerInfoResponse, collections.abc.Awaitable[anabranch.v1.server_service_pb2.GetServerInfoResponse]]:
-        """Returns the version, the features and the limits of the server. Does not read the database. Clients take limits from
-        here instead of constants.
+        """Returns the version, the features and the limits of the server. Does not read the database. Clients take limits
+        from here instead of constants.
         """
 
     @abc.abstractmethod
@@ -130,10 +130,10 @@ class ServerServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.server_service_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.server_service_pb2.WatchResponse], collections.abc.AsyncIterator[anabranch.v1.server_service_pb2.WatchResponse]]:
-        """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open at
-        most six connections to a server for all windows together. A watch that fails for its own resource or request ends with
-        `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To change the
-        watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+        """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open
+        at most six connections to a server for all windows together. A watch that fails for its own resource or request
+        ends with `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To
+        change the watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
         """
 
 def add_ServerServiceServicer_to_server(servicer: ServerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

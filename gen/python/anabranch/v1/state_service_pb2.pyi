@@ -80,8 +80,8 @@ class PutStateRequest(google.protobuf.message.Message):
     base_digest: builtins.str
     """Digest of a stored state that has many of the same bytes at the same offsets, such as the previous state of the
     trajectory. 64 lower-case hex characters. Optional; allowed in the first message only. Pieces of 256 KiB that are
-    equal in both states are stored once, and of pieces that differ little only the changes are stored. Ignored if there
-    is no such state, or if one of the two has at most 256 KiB.
+    equal in both states are stored once, and of pieces that differ little only the changes are stored. Ignored if
+    there is no such state, or if one of the two has at most 256 KiB.
     """
     def __init__(
         self,
@@ -611,7 +611,9 @@ class UsedBytes(google.protobuf.message.Message):
     inline) has one byte more. Inherited steps count once.
     """
     stored_bytes: builtins.int
-    """Bytes as they are encoded and compressed. States that are stored as changes of another one count with these changes."""
+    """Bytes as they are encoded and compressed. States that are stored as changes of another one count with these
+    changes.
+    """
     shared_bytes: builtins.int
     """The part of stored_bytes that other trajectories refer to too, outside of what is added up. 0 for a namespace."""
     unique_bytes: builtins.int

@@ -90,8 +90,8 @@ class StateServiceServicer(object):
 
     def GetState(self, request, context):
         """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-        sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
-        less than 4 KiB.
+        sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline
+        with less than 4 KiB.
         Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT,
         SLOW_READER.
         """
@@ -128,8 +128,8 @@ class StateServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DiffStates(self, request, context):
-        """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
-        which their bytes differ at equal offsets.
+        """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges
+        in which their bytes differ at equal offsets.
         Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -138,8 +138,8 @@ class StateServiceServicer(object):
 
     def GetStorageUsage(self, request, context):
         """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
-        its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace are
-        maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
+        its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace
+        are maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -215,8 +215,8 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
 
     GetState: _StateServiceGetStateType
     """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-    sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
-    less than 4 KiB.
+    sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline
+    with less than 4 KiB.
     Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT,
     SLOW_READER.
     """
@@ -241,15 +241,15 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
     """
 
     DiffStates: _StateServiceDiffStatesType
-    """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
-    which their bytes differ at equal offsets.
+    """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges
+    in which their bytes differ at equal offsets.
     Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
     """
 
     GetStorageUsage: _StateServiceGetStorageUsageType
     """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
-    its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace are
-    maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
+    its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace
+    are maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
     Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
     """
 
@@ -308,8 +308,8 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.GetStateResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.GetStateResponse]]:
         """Streams one state or a range of its bytes, in chunks of at most 256 KiB. The server verifies the digest while it
-        sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline with
-        less than 4 KiB.
+        sends. To read a state of a step, name it by its reference: a digest does not find states that were sent inline
+        with less than 4 KiB.
         Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, RANGE_BEYOND_END, STATE_CORRUPT,
         SLOW_READER.
         """
@@ -354,8 +354,8 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.state_service_pb2.DiffStatesRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.state_service_pb2.DiffStatesResponse, collections.abc.Awaitable[anabranch.v1.state_service_pb2.DiffStatesResponse]]:
-        """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges in
-        which their bytes differ at equal offsets.
+        """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges
+        in which their bytes differ at equal offsets.
         Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
         """
 
@@ -366,8 +366,8 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.GetStorageUsageResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.GetStorageUsageResponse]]:
         """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
-        its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace are
-        maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
+        its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace
+        are maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
         """
 

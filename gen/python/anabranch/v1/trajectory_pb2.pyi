@@ -91,8 +91,8 @@ class _ListOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     """By `reward_sum`; of runs, that of the main trajectory. Rows without a reward sum, or with NaN, come last."""
 
 class ListOrder(_ListOrder, metaclass=_ListOrderEnumTypeWrapper):
-    """Order of a list. Ties are in order of creation, in the same direction. If a row changes between two pages, it can be on
-    both or on none.
+    """Order of a list. Ties are in order of creation, in the same direction. If a row changes between two pages, it can be
+    on both or on none.
     """
 
 LIST_ORDER_UNSPECIFIED: ListOrder.ValueType  # 0
@@ -239,8 +239,8 @@ class Trajectory(google.protobuf.message.Message):
 
     @property
     def scored_metrics(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Keys of step metrics that ListSteps can sort the trajectory's own steps by. Set at creation, never changed. A branch
-        has those of its source, and its own.
+        """Keys of step metrics that ListSteps can sort the trajectory's own steps by. Set at creation, never changed. A
+        branch has those of its source, and its own.
         """
 
     def __init__(
@@ -379,8 +379,8 @@ class Step(google.protobuf.message.Message):
 
     @property
     def states(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StepState]:
-        """States after the step, each with a name. At most 256; returned in order of name. A step with at least one state is a
-        checkpoint.
+        """States after the step, each with a name. At most 256; returned in order of name. A step with at least one state is
+        a checkpoint.
         """
 
     @property
@@ -562,7 +562,9 @@ class Content(google.protobuf.message.Message):
     uri: builtins.str
     """Location of the content, at most 2 KiB. The server stores it and never opens it."""
     media_type: builtins.str
-    """Media type of data, state_digest or uri, for example `image/png`. Empty for text, json and tensor. At most 128 bytes."""
+    """Media type of data, state_digest or uri, for example `image/png`. Empty for text, json and tensor. At most 128
+    bytes.
+    """
     size: builtins.int
     """Output only; ignored in requests. Size in bytes of the state named by `state_digest`."""
     @property
@@ -620,8 +622,8 @@ class Tensor(google.protobuf.message.Message):
     Others, such as objects and records, are rejected. Required.
     """
     data: builtins.bytes
-    """The items. Must have as many bytes as `dtype` and `shape` say. Data of 16 KiB or more is stored as a state, once per
-    namespace. It is returned as `state_digest`.
+    """The items. Must have as many bytes as `dtype` and `shape` say. Data of 16 KiB or more is stored as a state, once
+    per namespace. It is returned as `state_digest`.
     """
     state_digest: builtins.str
     """SHA-256 of a stored state that has the items, 64 lower-case hex characters. Must have as many bytes as `dtype` and
@@ -629,8 +631,8 @@ class Tensor(google.protobuf.message.Message):
     """
     @property
     def shape(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.int]:
-        """Length of each dimension, at least 0. At most 32 dimensions; none for a single item. All items together have at most
-        256 MiB.
+        """Length of each dimension, at least 0. At most 32 dimensions; none for a single item. All items together have at
+        most 256 MiB.
         """
 
     def __init__(
@@ -681,8 +683,8 @@ class StepState(google.protobuf.message.Message):
     """Output only; ignored in requests. Size in bytes."""
     @property
     def pruned_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
-        """Output only; ignored in requests. When retention removed the content of the state, in whole seconds, by the clock of
-        the database. Unset: the content is stored. AttachState with the same digest and media type restores it.
+        """Output only; ignored in requests. When retention removed the content of the state, in whole seconds, by the clock
+        of the database. Unset: the content is stored. AttachState with the same digest and media type restores it.
         """
 
     @property

@@ -452,8 +452,8 @@ class ListTrajectoriesRequest(google.protobuf.message.Message):
     without_run: builtins.bool
     """If true, match only trajectories that belong to no run. Cannot be combined with `run_id`."""
     text: builtins.str
-    """Match trajectories whose name, or the value of one of their labels, contains this text. Letters of ASCII match in both
-    cases. Default: any.
+    """Match trajectories whose name, or the value of one of their labels, contains this text. Letters of ASCII match in
+    both cases. Default: any.
     """
     order: anabranch.v1.trajectory_pb2.ListOrder.ValueType
     """Default: CREATE_TIME."""
@@ -972,8 +972,8 @@ Global___AppendStepsResponse: typing_extensions.TypeAlias = AppendStepsResponse
 
 @typing.final
 class AppendEntry(google.protobuf.message.Message):
-    """An entry of AppendBatch: what to write to one trajectory. At least one of `steps`, `seal`, `writer_id` and `create` is
-    required.
+    """An entry of AppendBatch: what to write to one trajectory. At least one of `steps`, `seal`, `writer_id` and `create`
+    is required.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -1003,9 +1003,9 @@ class AppendEntry(google.protobuf.message.Message):
     """Epoch to take over from, as in AppendOpen. Requires `writer_id`."""
     @property
     def create(self) -> Global___TrajectoryCreation:
-        """Creates the trajectory if it does not exist, as in AppendOpen, in the transaction that stores the entry: if the entry
-        fails, it creates nothing. An entry for a branch can fail with BRANCH_POINT_BEYOND_END if the branch point is a step
-        of the same message.
+        """Creates the trajectory if it does not exist, as in AppendOpen, in the transaction that stores the entry: if the
+        entry fails, it creates nothing. An entry for a branch can fail with BRANCH_POINT_BEYOND_END if the branch point is
+        a step of the same message.
         """
 
     @property
@@ -1609,8 +1609,8 @@ class ReadStepsResponse(google.protobuf.message.Message):
 
     @property
     def blobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.state_pb2.Blob]:
-        """With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but `next_step_number`. Bytes that the
-        call has sent among the last 4,096 blobs are not sent again.
+        """With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but
+        `next_step_number`. Bytes that the call has sent among the last 4,096 blobs are not sent again.
         """
 
     def __init__(
@@ -1629,8 +1629,8 @@ Global___ReadStepsResponse: typing_extensions.TypeAlias = ReadStepsResponse
 
 @typing.final
 class TrajectoryShard(google.protobuf.message.Message):
-    """One of several parts of the trajectories. Each trajectory is in exactly one part, and stays in it: the number that the
-    last seven hexadecimal digits of its id represent, modulo `count`, is `index`.
+    """One of several parts of the trajectories. Each trajectory is in exactly one part, and stays in it: the number that
+    the last seven hexadecimal digits of its id represent, modulo `count`, is `index`.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -1766,9 +1766,9 @@ class ReadTrajectoriesRequest(google.protobuf.message.Message):
 
     @property
     def step_labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """Match trajectories of whose own steps at least one has all these labels with exactly these values. Inherited steps do
-        not count, so that a labelled step selects one trajectory, and not all branches after it. `steps` decides which steps
-        follow a trajectory; ListSteps lists only the labelled ones.
+        """Match trajectories of whose own steps at least one has all these labels with exactly these values. Inherited steps
+        do not count, so that a labelled step selects one trajectory, and not all branches after it. `steps` decides which
+        steps follow a trajectory; ListSteps lists only the labelled ones.
         """
 
     @property
@@ -1843,8 +1843,8 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
     """
     @property
     def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
-        """A trajectory, as it was when the server read it. Its steps follow, up to its `next_step_number`. Not repeated in the
-        first message of a call that continues within a trajectory.
+        """A trajectory, as it was when the server read it. Its steps follow, up to its `next_step_number`. Not repeated in
+        the first message of a call that continues within a trajectory.
         """
 
     @property
@@ -1853,8 +1853,8 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
 
     @property
     def blobs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.state_pb2.Blob]:
-        """With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but `resume_token`. Bytes that the
-        call has sent among the last 4,096 blobs are not sent again.
+        """With `inline_bytes`: states and contents that the next steps name. Such a message has nothing else but
+        `resume_token`. Bytes that the call has sent among the last 4,096 blobs are not sent again.
         """
 
     @property
@@ -1883,8 +1883,8 @@ Global___ReadTrajectoriesResponse: typing_extensions.TypeAlias = ReadTrajectorie
 
 @typing.final
 class SearchStepsRequest(google.protobuf.message.Message):
-    """Request of SearchSteps. At most one of trajectory_id, tree_id, run_id, experiment_id and task_id is set. Without them,
-    all trajectories are searched.
+    """Request of SearchSteps. At most one of trajectory_id, tree_id, run_id, experiment_id and task_id is set. Without
+    them, all trajectories are searched.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -1914,8 +1914,8 @@ class SearchStepsRequest(google.protobuf.message.Message):
     max_hits: builtins.int
     """The search ends after the step that has the last of so many matches. At most 1,000. Default: 100."""
     resume_token: builtins.str
-    """`resume_token` of the last message that was received. The search continues after it. All other fields must be those of
-    the call that sent it. Default: begin with the newest trajectory.
+    """`resume_token` of the last message that was received. The search continues after it. All other fields must be those
+    of the call that sent it. Default: begin with the newest trajectory.
     """
     def __init__(
         self,
@@ -2191,8 +2191,8 @@ Global___ReadStepSeriesRequest: typing_extensions.TypeAlias = ReadStepSeriesRequ
 
 @typing.final
 class StepSeries(google.protobuf.message.Message):
-    """Values of the steps of a trajectory, downsampled. The steps are divided into stretches of equal length, a power of two
-    that begins at a multiple of itself. Of each stretch, the first, the last, the smallest and the largest value are
+    """Values of the steps of a trajectory, downsampled. The steps are divided into stretches of equal length, a power of
+    two that begins at a multiple of itself. Of each stretch, the first, the last, the smallest and the largest value are
     returned, the latter two at the first step that has them. Steps without a value, or with NaN, are left out.
     """
 
@@ -2326,8 +2326,8 @@ class ListStepsRequest(google.protobuf.message.Message):
     metric_key: builtins.str
     """Key of the metric that order METRIC sorts by. Required with that order, rejected with any other. At most 128 bytes."""
     inline_bytes: builtins.int
-    """Also return the bytes of states and contents with at most this many bytes, in `blobs`. A page then has fewer steps, so
-    that they fit. At most 262,144. Default: 0 (none).
+    """Also return the bytes of states and contents with at most this many bytes, in `blobs`. A page then has fewer steps,
+    so that they fit. At most 262,144. Default: 0 (none).
     """
     @property
     def commit_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
@@ -2594,10 +2594,10 @@ class TreeNode(google.protobuf.message.Message):
     deleted: builtins.bool
     """True if the trajectory is deleted. Its steps are kept for its branches."""
     gain: builtins.float
-    """Mean reward of the first `gain_steps` steps after the branch point, minus the mean reward of the parent's steps with
-    the same numbers. Steps without a reward, or with NaN, count as 0. Computed from `reward_sum`, with its precision.
-    Unset for roots and deleted trajectories, if there are no such steps, and if infinite rewards leave no number.
-    Output only.
+    """Mean reward of the first `gain_steps` steps after the branch point, minus the mean reward of the parent's steps
+    with the same numbers. Steps without a reward, or with NaN, count as 0. Computed from `reward_sum`, with its
+    precision. Unset for roots and deleted trajectories, if there are no such steps, and if infinite rewards leave no
+    number. Output only.
     """
     gain_steps: builtins.int
     """Number of steps after the branch point that both the trajectory and its parent have. 0 if `gain` is unset. Output
@@ -3014,8 +3014,8 @@ class CompareBranchesResponse(google.protobuf.message.Message):
     mean_difference: builtins.float
     """Mean of the differences. Unset without pairs."""
     interval_low: builtins.float
-    """Lower bound of the percentile interval of the mean, from 10,000 bootstrap resamples by the generator mulberry32 with
-    `seed`. Unset without pairs.
+    """Lower bound of the percentile interval of the mean, from 10,000 bootstrap resamples by the generator mulberry32
+    with `seed`. Unset without pairs.
     """
     interval_high: builtins.float
     """Upper bound. Unset without pairs."""

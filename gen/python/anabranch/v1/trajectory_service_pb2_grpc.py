@@ -311,7 +311,8 @@ class TrajectoryServiceServicer(object):
 
     def ReadTrajectories(self, request, context):
         """Streams the trajectories that match a filter, each followed by its steps. The trajectories that exist when the call
-        begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes on.
+        begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes
+        on.
         Errors: INVALID_PAGE_TOKEN (of `resume_token`), STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -355,20 +356,21 @@ class TrajectoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def SearchSteps(self, request, context):
-        """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they are
-        found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for it.
-        States and bytes are not searched. Damaged steps are left out.
-        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+        """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they
+        are found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for
+        it. States and bytes are not searched. Damaged steps are left out.
+        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING,
+        SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def WatchTree(self, request, context):
-        """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value
-        of each row that changed, at least once and at most every 250 ms, in no order between rows. After a disconnect, call
-        again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no watched trajectory
-        is left), SERVER_DRAINING, SLOW_READER.
+        """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
+        value of each row that changed, at least once and at most every 250 ms, in no order between rows. After a
+        disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no
+        watched trajectory is left), SERVER_DRAINING, SLOW_READER.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -401,9 +403,9 @@ class TrajectoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CompareBranches(self, request, context):
-        """Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with another
-        value that have the same parent and branch point. Returns the mean of the paired differences with a bootstrap
-        interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
+        """Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with
+        another value that have the same parent and branch point. Returns the mean of the paired differences with a
+        bootstrap interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

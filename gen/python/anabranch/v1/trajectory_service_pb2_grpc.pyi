@@ -796,7 +796,8 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
 
     ReadTrajectories: _TrajectoryServiceReadTrajectoriesType
     """Streams the trajectories that match a filter, each followed by its steps. The trajectories that exist when the call
-    begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes on.
+    begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes
+    on.
     Errors: INVALID_PAGE_TOKEN (of `resume_token`), STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
 
@@ -825,17 +826,18 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     """
 
     SearchSteps: _TrajectoryServiceSearchStepsType
-    """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they are
-    found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for it.
-    States and bytes are not searched. Damaged steps are left out.
-    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+    """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they
+    are found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for
+    it. States and bytes are not searched. Damaged steps are left out.
+    Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING,
+    SLOW_READER.
     """
 
     WatchTree: _TrajectoryServiceWatchTreeType
-    """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value
-    of each row that changed, at least once and at most every 250 ms, in no order between rows. After a disconnect, call
-    again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no watched trajectory
-    is left), SERVER_DRAINING, SLOW_READER.
+    """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
+    value of each row that changed, at least once and at most every 250 ms, in no order between rows. After a
+    disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no
+    watched trajectory is left), SERVER_DRAINING, SLOW_READER.
     """
 
     WatchTrajectories: _TrajectoryServiceWatchTrajectoriesType
@@ -856,9 +858,9 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     """
 
     CompareBranches: _TrajectoryServiceCompareBranchesType
-    """Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with another
-    value that have the same parent and branch point. Returns the mean of the paired differences with a bootstrap
-    interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
+    """Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with
+    another value that have the same parent and branch point. Returns the mean of the paired differences with a
+    bootstrap interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
     """
 
     SetTag: _TrajectoryServiceSetTagType
@@ -1149,7 +1151,8 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.ReadTrajectoriesResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.ReadTrajectoriesResponse]]:
         """Streams the trajectories that match a filter, each followed by its steps. The trajectories that exist when the call
-        begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes on.
+        begins are returned. One that is deleted meanwhile ends with a `deleted` mark, or is left out, and the call goes
+        on.
         Errors: INVALID_PAGE_TOKEN (of `resume_token`), STEP_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
 
@@ -1203,10 +1206,11 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.SearchStepsResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.SearchStepsResponse]]:
-        """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they are
-        found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for it.
-        States and bytes are not searched. Damaged steps are left out.
-        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
+        """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they
+        are found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for
+        it. States and bytes are not searched. Damaged steps are left out.
+        Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING,
+        SLOW_READER.
         """
 
     @abc.abstractmethod
@@ -1215,10 +1219,10 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.WatchTreeResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.WatchTreeResponse]]:
-        """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest value
-        of each row that changed, at least once and at most every 250 ms, in no order between rows. After a disconnect, call
-        again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no watched trajectory
-        is left), SERVER_DRAINING, SLOW_READER.
+        """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
+        value of each row that changed, at least once and at most every 250 ms, in no order between rows. After a
+        disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no
+        watched trajectory is left), SERVER_DRAINING, SLOW_READER.
         """
 
     @abc.abstractmethod
@@ -1259,9 +1263,9 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.trajectory_service_pb2.CompareBranchesRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.trajectory_service_pb2.CompareBranchesResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.CompareBranchesResponse]]:
-        """Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with another
-        value that have the same parent and branch point. Returns the mean of the paired differences with a bootstrap
-        interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
+        """Compares branches of a tree by a label, in pairs: branches with one value of the label against branches with
+        another value that have the same parent and branch point. Returns the mean of the paired differences with a
+        bootstrap interval, and a sign test. Errors: TRAJECTORY_NOT_FOUND.
         """
 
     @abc.abstractmethod

@@ -154,8 +154,8 @@ export function compareCodeUnits(a: string, b: string): number {
 }
 
 /**
- * Former rows do not tell which states were attached, but their digest covers only the others. Returns subsets, the most
- * likely first: none, all, then the smallest. At most `MOST_SUBSETS`: the digest of a step that came as JSON with
+ * Former rows do not tell which states were attached, but their digest covers only the others. Returns subsets, the
+ * most likely first: none, all, then the smallest. At most `MOST_SUBSETS`: the digest of a step that came as JSON with
  * log-probabilities of many digits matches none, because they were stored as floats. All its states then count as sent.
  */
 function* subsets<Item>(items: readonly Item[]): Generator<readonly Item[]> {

@@ -33,8 +33,8 @@ interface Reference extends ReferenceRow {
 }
 
 /**
- * Writes the names of all states into the segments of their steps, and moves the bytes of small states there. The rows of
- * these states become unreferenced; the collector keeps those that contents name, and deletes the others. Holds the
+ * Writes the names of all states into the segments of their steps, and moves the bytes of small states there. The rows
+ * of these states become unreferenced; the collector keeps those that contents name, and deletes the others. Holds the
  * states of one segment.
  */
 export async function moveSmallStates<T>(db: Kysely<T>): Promise<void> {

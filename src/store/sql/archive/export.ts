@@ -31,8 +31,8 @@ interface TrajectoryRow {
 }
 
 /**
- * V5: exports a namespace, a run or a trajectory. Each statement is short, and none waits for a writer. Trajectories that
- * are created after the export began are left out. Errors: RUN_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_CORRUPT,
+ * V5: exports a namespace, a run or a trajectory. Each statement is short, and none waits for a writer. Trajectories
+ * that are created after the export began are left out. Errors: RUN_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_CORRUPT,
  * STATE_CORRUPT.
  */
 export async function* exportArchive(

@@ -23,8 +23,8 @@ const KEYS = 100;
 const RECORDS = 50;
 
 /**
- * V6: imports an archive into the namespace that it was exported from. What is stored already is compared and left as it
- * is, so an interrupted import can be repeated. Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED,
+ * V6: imports an archive into the namespace that it was exported from. What is stored already is compared and left as
+ * it is, so an interrupted import can be repeated. Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED,
  * STORAGE_FULL. What precedes an error stays imported.
  */
 export async function* importArchive(

@@ -136,7 +136,9 @@ export class TrajectoryImport {
     return countOf(this.#record, 'next_step_number');
   }
 
-  /** Adds the next steps. Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, STATE_NOT_FOUND, STORAGE_FULL. */
+  /**
+   * Adds the next steps. Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, STATE_NOT_FOUND, STORAGE_FULL.
+   */
   async add(part: StepsToImport): Promise<void> {
     const first = part.steps[0]?.packed.stepNumber;
     if (first !== this.#next)
@@ -159,7 +161,9 @@ export class TrajectoryImport {
     this.#held.add(part);
   }
 
-  /** Begins to write the held parts. The caller decodes the next ones meanwhile, and the next call reports a failure. */
+  /**
+   * Begins to write the held parts. The caller decodes the next ones meanwhile, and the next call reports a failure.
+   */
   async #beginWriting(): Promise<void> {
     await this.#writing;
     if (this.#held.steps.length === 0) return;
@@ -203,7 +207,9 @@ export class TrajectoryImport {
     if (this.#isStaged) await discardImport(this.#parts.engine.within(undefined), this.#ref!);
   }
 
-  /** Removes a trajectory that the archive leaves out. Returns the states that arrived and were not stored with steps. */
+  /**
+   * Removes a trajectory that the archive leaves out. Returns the states that arrived and were not stored with steps.
+   */
   async leaveOut(): Promise<readonly NewState[]> {
     await this.#writing;
     const { engine, namespace } = this.#parts;

@@ -11,8 +11,8 @@ const STEPS = 256n;
 const RENEWED = 500;
 
 /**
- * Keeps the states of a trajectory for a day after its deletion (S2): a trajectory that an archive leaves out has brought
- * states that later trajectories of the archive may name. `end` is the number after its last step.
+ * Keeps the states of a trajectory for a day after its deletion (S2): a trajectory that an archive leaves out has
+ * brought states that later trajectories of the archive may name. `end` is the number after its last step.
  */
 export async function renewStatesOf(
   engine: Engine,

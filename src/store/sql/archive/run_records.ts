@@ -12,9 +12,9 @@ const PAGE = 100;
 type TableName = Parameters<Engine['table']>[0];
 
 /**
- * Reads a run and everything in it, as of one moment, and puts it into the spool. Pages are read one after the other, and
- * what changed meanwhile is read again, until all of that is in one snapshot with the run. Nothing is put if the run was
- * deleted.
+ * Reads a run and everything in it, as of one moment, and puts it into the spool. Pages are read one after the other,
+ * and what changed meanwhile is read again, until all of that is in one snapshot with the run. Nothing is put if the
+ * run was deleted.
  */
 export async function spoolRun({ engine, db, namespace }: ReadScope, run: bigint, spool: Spool): Promise<void> {
   const reading = new RunReading({ engine: engine.byIndex(), db, namespace }, run, spool);

@@ -78,8 +78,8 @@ function partOf(chunk: StepChunk, first: bigint, next: bigint): StepChunk {
 }
 
 /**
- * Reads own steps [begin, end) of a trajectory in bounded chunks. Ends early if steps are missing, because the trajectory
- * was deleted meanwhile. Errors: STEP_CORRUPT, STATE_CORRUPT.
+ * Reads own steps [begin, end) of a trajectory in bounded chunks. Ends early if steps are missing, because the
+ * trajectory was deleted meanwhile. Errors: STEP_CORRUPT, STATE_CORRUPT.
  */
 export async function* stepChunks(
   scope: ReadScope,

@@ -5,8 +5,8 @@ import { groupIdOf, taskIdOf } from './queue.ts';
 
 /**
  * Takes at most `limit` of the rollouts for which the condition (on `r`) holds, in the order of the queue, each locked
- * for writing. Skips rollouts that other transactions hold (Q4). `is true` prevents planners from using an index for the
- * condition in place of the keys.
+ * for writing. Skips rollouts that other transactions hold (Q4). `is true` prevents planners from using an index for
+ * the condition in place of the keys.
  */
 export async function lockByKey(
   { engine, db }: Transaction,

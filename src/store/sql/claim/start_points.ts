@@ -83,7 +83,8 @@ async function ownerKeyOf(tx: NamespaceTransaction, source: Trajectory, step: bi
 }
 
 /**
- * Locks owners in order of key, skipping those that a deletion holds. Then reads the sums at the existing steps under the locks.
+ * Locks owners in order of key, skipping those that a deletion holds. Then reads the sums at the existing steps under
+ * the locks.
  */
 async function holdSteps(tx: Transaction, places: readonly StepPlace[]) {
   const { engine } = tx;

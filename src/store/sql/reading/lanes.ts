@@ -174,7 +174,8 @@ export class ReadLanes {
 
   /**
    * Lets a lane rest once its reads have run as long as one read that is not quick. Reads of several lanes share the
-   * processors, so each counts as often as lanes are busy: however many callers there are, they take about as much as one.
+   * processors, so each counts as often as lanes are busy: however many callers there are, they take about as much as
+   * one.
    */
   #rest(lane: number, milliseconds: number): void {
     if (milliseconds <= SHORT_MS) return;

@@ -46,8 +46,8 @@ export class ReadSlots implements Slots {
   }
 
   /**
-   * Returns the rows. Many rows wait for a slot; what the reader does in the same iteration of the event loop belongs to
-   * the slot. `parseMs` is for how long this thread was busy with the rows already.
+   * Returns the rows. Many rows wait for a slot; what the reader does in the same iteration of the event loop belongs
+   * to the slot. `parseMs` is for how long this thread was busy with the rows already.
    */
   async handOver<Rows extends readonly unknown[]>(rows: Rows, parseMs = 0): Promise<Rows> {
     await this.#takeFor(rows.length, parseMs);

@@ -10,7 +10,9 @@ import type { Engine } from '../engine.ts';
 import { type Transaction, write } from '../transaction.ts';
 import { bindRemoved, readStored, selectPolicies } from './policy_rows.ts';
 
-/** S15: the lease only saves work. Two executions of a policy at once are as harmless as two calls of ApplyRetention. */
+/**
+ * S15: the lease only saves work. Two executions of a policy at once are as harmless as two calls of ApplyRetention.
+ */
 export async function claimDuePolicy(engine: Engine, lease: string, leaseMs: number): Promise<DuePolicy | undefined> {
   return write(engine, async (tx) => {
     const now = await tx.readNow();

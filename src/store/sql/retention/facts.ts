@@ -35,8 +35,8 @@ export interface SizedFacts extends StepFacts {
 const ROWS = 8;
 
 /**
- * Returns the own steps of [from, to) of a trajectory, in order, a few rows at a time. Leaves out damaged rows, and steps
- * that are too large to be marked (S13), unless `all` steps are requested.
+ * Returns the own steps of [from, to) of a trajectory, in order, a few rows at a time. Leaves out damaged rows, and
+ * steps that are too large to be marked (S13), unless `all` steps are requested.
  */
 export async function* readFacts(
   scope: ReadScope,

@@ -10,8 +10,8 @@ export interface PinRules {
 }
 
 /**
- * S14: returns which of these own steps of a trajectory are tagged, also by tags of branches (B5), or are branch points.
- * The trajectory is locked, so that no other transaction adds a tag or a branch until this one ends.
+ * S14: returns which of these own steps of a trajectory are tagged, also by tags of branches (B5), or are branch
+ * points. The trajectory is locked, so that no other transaction adds a tag or a branch until this one ends.
  */
 export async function pinnedNow(
   tx: Transaction,

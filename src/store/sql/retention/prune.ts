@@ -14,9 +14,9 @@ import { type PinRules, pinnedNow } from './pins.ts';
 import { type PrunedRow, prunedRow } from './pruned_row.ts';
 
 /**
- * S13: removes states of own steps of a trajectory. Each transaction rewrites one row of steps. As in a merge, the row is
- * prepared before, and replaced only if it is still the one that was read. Writers go on meanwhile. Steps that are deleted
- * meanwhile, and damaged rows, are left out. So are steps that the rules keep by now: they are returned.
+ * S13: removes states of own steps of a trajectory. Each transaction rewrites one row of steps. As in a merge, the row
+ * is prepared before, and replaced only if it is still the one that was read. Writers go on meanwhile. Steps that are
+ * deleted meanwhile, and damaged rows, are left out. So are steps that the rules keep by now: they are returned.
  */
 export async function pruneStates(
   engine: Engine,
@@ -94,8 +94,8 @@ function ofSegment(tx: Transaction, { tree, key }: TrajectoryRef, { first_step_n
 }
 
 /**
- * Locks the trajectory, for one short transaction, against all that locks it: deletion, branches and tags, which have to
- * be seen, and appends. A group of appends does not wait for it, but sets the trajectory aside.
+ * Locks the trajectory, for one short transaction, against all that locks it: deletion, branches and tags, which have
+ * to be seen, and appends. A group of appends does not wait for it, but sets the trajectory aside.
  */
 async function lockRow(tx: Transaction, { tree, key }: TrajectoryRef, row: SegmentRow): Promise<boolean> {
   const trajectory = tx.db

@@ -67,8 +67,8 @@ export async function findLastState(
 }
 
 /**
- * Selects the states that can be bases, with their numbers of dependents. One that was uploaded in chunks cannot, though
- * the same bytes may have come inline as well.
+ * Selects the states that can be bases, with their numbers of dependents. One that was uploaded in chunks cannot,
+ * though the same bytes may have come inline as well.
  */
 export function selectBases(db: Db, namespace: string) {
   return db

@@ -35,7 +35,9 @@ export async function encodePiece(bytes: Uint8Array): Promise<StoredPiece & Enco
   return { ...(await encodeBytes(bytes)), owner: undefined };
 }
 
-/** A delta above this share of the whole piece is not used. More than for states: a piece that grows has more new bytes. */
+/**
+ * A delta above this share of the whole piece is not used. More than for states: a piece that grows has more new bytes.
+ */
 const SMALL_ENOUGH = 0.75;
 
 /** Encodes a piece as a reference to an earlier one, as a delta of it, or whole if neither saves enough. */

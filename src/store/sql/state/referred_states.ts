@@ -186,8 +186,8 @@ function stateRow(
 }
 
 /**
- * S2: neither PutState nor HasStates has renewed a state that came with a step, so its retention time is over. Still, no
- * row has the same time as a former one of its digest.
+ * S2: neither PutState nor HasStates has renewed a state that came with a step, so its retention time is over. Still,
+ * no row has the same time as a former one of its digest.
  */
 function neverRenewed(now: string): string {
   return formatInstant(parseInstant(now) - CENTURY, 6);

@@ -57,8 +57,8 @@ type ChainRow = readonly [
 ];
 
 /**
- * Returns the verified bytes of a state that is stored in one row, even if it exists only as a base. One statement reads
- * all rows, so that no base is rewritten in between. Errors: STATE_NOT_FOUND, STATE_CORRUPT.
+ * Returns the verified bytes of a state that is stored in one row, even if it exists only as a base. One statement
+ * reads all rows, so that no base is rewritten in between. Errors: STATE_NOT_FOUND, STATE_CORRUPT.
  */
 export async function restoreState(engine: Engine, namespace: string, digest: Digest): Promise<Uint8Array> {
   const chain = await readChain(engine, namespace, digest, { isCollected: true });

@@ -101,7 +101,9 @@ async function segmentOf(tx: Transaction, ref: TrajectoryRef, stepNumber: bigint
   }
 }
 
-/** Bytes of a step with its attached states. A response has this step, commit time, epoch, reward sum and a page token. */
+/**
+ * Bytes of a step with its attached states. A response has this step, commit time, epoch, reward sum and a page token.
+ */
 const STEP_WITH_STATES_BYTES = LIMITS.messageBytes - 1024;
 
 /** Returns an upper bound of the encoded size of a reference to a state. */

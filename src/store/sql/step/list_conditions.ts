@@ -44,7 +44,9 @@ function isInRun(engine: Engine, column: 'state_names' | 'labels', name: string 
       ${name === true ? sql`` : sql`and ${runName('r')} = ${name}`})`;
 }
 
-/** Conditions on the bounds of the rewards of a trajectory or a stored segment, which its steps cannot match otherwise. */
+/**
+ * Conditions on the bounds of the rewards of a trajectory or a stored segment, which its steps cannot match otherwise.
+ */
 export function rewardConditions(of: 'o' | 'b', where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
   const [least, most] = [sql.ref(`${of}.min_reward`), sql.ref(`${of}.max_reward`)];
   const conditions: RawBuilder<unknown>[] = [];

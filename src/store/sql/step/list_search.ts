@@ -198,8 +198,8 @@ interface Source {
 }
 
 /**
- * The order decides on the index, not the range, which is nearly always all of the trajectory: the sign keeps SQLite from
- * taking the range for the better choice.
+ * The order decides on the index, not the range, which is nearly always all of the trajectory: the sign keeps SQLite
+ * from taking the range for the better choice.
  */
 function sourceOf(scope: ReadScope, part: SearchedPart, { table, number }: OrderTerms): Source {
   const { engine } = scope;

@@ -139,8 +139,8 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
 }
 
 /**
- * Does not wait for a writer that holds the trajectory, because that one may wait for the rows. Then a later merge looks
- * at the same rows again, as it does if a state was attached to an earlier row meanwhile.
+ * Does not wait for a writer that holds the trajectory, because that one may wait for the rows. Then a later merge
+ * looks at the same rows again, as it does if a state was attached to an earlier row meanwhile.
  */
 async function advance(tx: Transaction, merging: Merging): Promise<void> {
   const { ref, mergedFrom, mergedTo, end, leavesUncounted } = merging;

@@ -7,8 +7,8 @@ import { readRuns, StepRuns } from './step_runs.ts';
 import { compressedBody, compressedStates, readBody, readStates } from './stored_body.ts';
 
 /**
- * Returns one row with the steps of consecutive rows of a trajectory, compressed if that is worth it. Undefined if a row
- * is damaged: then the rows stay as they are, and reads report the damage.
+ * Returns one row with the steps of consecutive rows of a trajectory, compressed if that is worth it. Undefined if a
+ * row is damaged: then the rows stay as they are, and reads report the damage.
  */
 export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow | undefined> {
   const [first, last] = [rows[0]!, rows.at(-1)!];

@@ -23,8 +23,8 @@ const OPEN_WAIT_MS = 3000;
 const LONGEST_REST_MS = 200;
 
 /**
- * Opens a trajectory for appends, after creating it if it is missing and `create` is given. Pauses between attempts hold
- * no connection, so that many waiting opens do not block other calls.
+ * Opens a trajectory for appends, after creating it if it is missing and `create` is given. Pauses between attempts
+ * hold no connection, so that many waiting opens do not block other calls.
  */
 export async function openForAppend(
   engine: Engine,

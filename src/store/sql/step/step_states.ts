@@ -49,8 +49,8 @@ interface LatestRow {
 }
 
 /**
- * Finds the stored segment by the names of its states, and reads no contents. Each range of the lineage is searched from
- * its end.
+ * Finds the stored segment by the names of its states, and reads no contents. Each range of the lineage is searched
+ * from its end.
  */
 async function latestWith(
   engine: Engine,
@@ -137,8 +137,8 @@ export async function listStepStates(
 }
 
 /**
- * Stored segments that one statement reads at least, if there are as many. More while they are small: the small states of
- * one step can have almost 1 MiB.
+ * Stored segments that one statement reads at least, if there are as many. More while they are small: the small states
+ * of one step can have almost 1 MiB.
  */
 const FEWEST_ROWS = 4;
 const READ_BYTES = 256 * 1024;

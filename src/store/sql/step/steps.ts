@@ -140,8 +140,8 @@ interface SegmentPage {
 
 /**
  * Reads the stored segments of a page, and the states that were attached to their steps, in one statement. Running
- * byte sums turn a page of bounded size into a range condition. The first segment may exceed `maxBytes`. What the caller
- * does with many steps in the same iteration of the event loop belongs to a slot (A5).
+ * byte sums turn a page of bounded size into a range condition. The first segment may exceed `maxBytes`. What the
+ * caller does with many steps in the same iteration of the event loop belongs to a slot (A5).
  */
 export async function readPage(
   { engine, namespace }: ReadScope,

@@ -68,8 +68,8 @@ export function readBody(first: bigint, stored: StoredBody): Uint8Array | undefi
 }
 
 /**
- * More bytes than any row has. A row has more than some hundred KiB only if one step is so large, with all of its states
- * that are small or were attached.
+ * More bytes than any row has. A row has more than some hundred KiB only if one step is so large, with all of its
+ * states that are small or were attached.
  */
 const MOST_UNPACKED = 8 * LIMITS.messageBytes;
 

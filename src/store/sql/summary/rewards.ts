@@ -23,7 +23,9 @@ export interface RewardColumns {
   readonly reward_median: number | null;
 }
 
-/** Selects the columns of rewards. `x` is a reward below the limit, else null. `rewarded` is not null for any number. */
+/**
+ * Selects the columns of rewards. `x` is a reward below the limit, else null. `rewarded` is not null for any number.
+ */
 export function rewardColumns(
   { median, squares }: Aggregates,
   x: RawBuilder<unknown>,

@@ -27,8 +27,8 @@ export const REQUESTS = table('requests', {
   resource_id: uuid,
   create_time: time,
   /**
-   * For ClaimRollouts and CreateRollouts: JSON text with a list for each rollout: its row key, the claimed attempt (0 if
-   * none), and for CreateRollouts whether it existed.
+   * For ClaimRollouts and CreateRollouts: JSON text with a list for each rollout: its row key, the claimed attempt (0
+   * if none), and for CreateRollouts whether it existed.
    */
   claims: nullable(text),
 });

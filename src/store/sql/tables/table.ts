@@ -6,7 +6,10 @@ type Columns = Readonly<Record<string, Column<unknown, unknown>>>;
 export interface Table<Described extends Columns = Columns> {
   readonly name: string;
   readonly columns: Described;
-  /** The columns in the order of the description, without assigned ones. Statements that write rows in bulk name them in this order. */
+  /**
+   * The columns in the order of the description, without assigned ones. Statements that write rows in bulk name them in
+   * this order.
+   */
   readonly order: readonly NamedColumn[];
 }
 

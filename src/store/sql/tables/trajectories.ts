@@ -71,8 +71,8 @@ export const DELETED_TRAJECTORIES = table('deleted_trajectories', {
 });
 
 /**
- * Trajectories that imports have begun. They are hidden until all their steps are stored. A hidden ancestor stays listed
- * until the branch that needs it is imported.
+ * Trajectories that imports have begun. They are hidden until all their steps are stored. A hidden ancestor stays
+ * listed until the branch that needs it is imported.
  */
 export const TRAJECTORY_IMPORTS = table('trajectory_imports', {
   tree: int,

@@ -111,7 +111,8 @@ export async function createMissing(
     if (isOtherRequest(row.create_digest, making.createDigest ?? '')) throw madeByAnother(making.id);
     return undefined;
   }
-  // A row without a digest is of an earlier version, or of another call. A missing row may have been created since it was looked up.
+  // A row without a digest is of an earlier version, or of another call. A missing row may have been created since it
+  // was looked up.
   const made = await madeBy(tx, key, request, MADE_TRAJECTORIES);
   if (made?.id === making.id) return undefined;
   if (row !== undefined) throw madeByAnother(making.id);

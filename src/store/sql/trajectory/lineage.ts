@@ -76,8 +76,8 @@ interface AncestorRow {
 }
 
 /**
- * Returns a function that returns the chain of a trajectory, from the root to the trajectory itself. One statement reads
- * the ancestors of all. The chain is undefined if the trajectory has many ancestors, or was deleted.
+ * Returns a function that returns the chain of a trajectory, from the root to the trajectory itself. One statement
+ * reads the ancestors of all. The chain is undefined if the trajectory has many ancestors, or was deleted.
  */
 export async function findAncestors(
   { engine, namespace }: ReadScope,

@@ -67,7 +67,9 @@ export const IS_NAN = sql<number>`case when t.reward_sum = 'NaN' then 1 else 0 e
 
 type Query<Row> = SelectQueryBuilder<{ t: TrajectoriesTable } & Tables, 't', Row>;
 
-/** Adds the conditions of a filter, without those of `stepLabels` and `shard`. Returns undefined if nothing can match. */
+/**
+ * Adds the conditions of a filter, without those of `stepLabels` and `shard`. Returns undefined if nothing can match.
+ */
 export async function matching<Row>(
   scope: ReadScope,
   from: Query<Row>,

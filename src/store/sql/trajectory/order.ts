@@ -61,7 +61,9 @@ async function placesAfter(
   return rows.map(({ key, id, reward_sum }) => ({ key, id, rank: readReal(reward_sum) }));
 }
 
-/** Returns a page of rows in the order of the ids. A request has so few ids that all their rows are read for each page. */
+/**
+ * Returns a page of rows in the order of the ids. A request has so few ids that all their rows are read for each page.
+ */
 function requested(
   rows: readonly { readonly key: bigint; readonly id: string }[],
   ids: readonly string[],

@@ -49,7 +49,9 @@ export async function setTag(
   return set;
 }
 
-/** S14: pruning locks the owner of a step, and must see the tag or come first. Owners are locked before their branches. */
+/**
+ * S14: pruning locks the owner of a step, and must see the tag or come first. Owners are locked before their branches.
+ */
 async function lockOwner(tx: NamespaceTransaction, trajectoryId: string, stepNumber: bigint): Promise<void> {
   const row = await visible(tx, trajectoryId).select('branch_point').executeTakeFirst();
   if (row === undefined || row.branch_point === null || stepNumber > row.branch_point) return;

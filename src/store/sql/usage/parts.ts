@@ -10,7 +10,10 @@ import { KeySet } from './key_set.ts';
 
 export type MeasuredScope = Exclude<Parameters<UsageStore['measureUsage']>[1], 'namespace'>;
 
-/** Own steps [from, to) of a trajectory. Other trajectories, outside of what is measured, refer to those before `outside`. */
+/**
+ * Own steps [from, to) of a trajectory. Other trajectories, outside of what is measured, refer to those before
+ * `outside`.
+ */
 export interface MeasuredRange extends TreeRange {
   readonly outside: bigint;
 }

@@ -32,7 +32,9 @@ export async function usageOfNamespace({ engine, namespace }: ReadScope): Promis
   };
 }
 
-/** Selects the maintained totals, and the rows that they do not include yet. `where` is a condition on the namespace. */
+/**
+ * Selects the maintained totals, and the rows that they do not include yet. `where` is a condition on the namespace.
+ */
 function maintained(engine: Engine, where: RawBuilder<SqlBool>): RawBuilder<NamespaceTotals> {
   // Rows before `merged_to` are counted.
   return sql`select namespace, ${sql.join(COLUMNS.map((name) => sql.ref(name)))}
