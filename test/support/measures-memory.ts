@@ -3,6 +3,7 @@
  * other files.
  */
 export const MEASURES_MEMORY: readonly string[] = [
+  'test/store/freed_bytes.test.ts',
   'test/store/state.test.ts',
   'test/store/state_cache_bytes.test.ts',
   'test/store/zstd_bombs.test.ts',
