@@ -30,6 +30,7 @@ export {
 } from './trajectories.ts';
 export { type RunPicture, seriesId, type WatchOptions, watchRun } from './watch.ts';
 export { type RunsPicture, type RunsWatchOptions, watchRuns } from './watch_runs.ts';
+export { type TrajectoriesPicture, type TrajectoriesWatchOptions, watchTrajectories } from './watch_trajectories.ts';
 export { type TreePicture, type TreeWatchOptions, watchTree } from './watch_tree.ts';
 export type {
   AppendResult,

@@ -1,11 +1,12 @@
-import { equals, type MessageInitShape } from '@bufbuild/protobuf';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import {
   type ListRunsRequestSchema,
   type RunWithProgress,
   RunWithProgressSchema,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { ClientCalls } from './calls.ts';
-import { type WatchedOptions, watchedStream } from './watched_stream.ts';
+import { watchedPage } from './watched_page.ts';
+import type { WatchedOptions } from './watched_stream.ts';
 
 /** Options of watchRuns(). */
 export interface RunsWatchOptions extends WatchedOptions {
@@ -37,36 +38,14 @@ export async function* watchRuns(
   options: RunsWatchOptions = {},
 ): AsyncGenerator<RunsPicture, void, undefined> {
   const { list = {} } = options;
-  let known = new Map<string, RunWithProgress>();
-  let page: readonly string[] = [];
-  const fresh = new Map<string, RunWithProgress>();
-  let isNewPage = true;
-  let isSnapshot = true;
-  const open = (signal: AbortSignal) => {
-    isSnapshot = true;
-    return client.runs.watchRuns({ list }, { signal });
-  };
-  for await (const message of watchedStream(options, open)) {
-    for (const each of message.runs) {
-      const id = each.run?.id ?? '';
-      const before = known.get(id);
-      if (before !== undefined && equals(RunWithProgressSchema, before, each)) continue;
-      known.set(id, each);
-      fresh.set(id, each);
-    }
-    if (message.page !== undefined) {
-      const { runIds } = message.page;
-      isNewPage ||= runIds.length !== page.length || runIds.some((id, i) => id !== page[i]);
-      page = runIds;
-    }
-    if (!message.caughtUp) continue;
-    // Runs that left the page are forgotten. One that comes back is sent again.
-    const runs = page.flatMap((id) => known.get(id) ?? []);
-    known = new Map(runs.map((each) => [each.run?.id ?? '', each]));
-    const changed = { runs: [...fresh.values()].filter(({ run }) => known.has(run?.id ?? '')), page: isNewPage };
-    if (!isSnapshot && !isNewPage && changed.runs.length === 0) continue;
-    [isSnapshot, isNewPage] = [false, false];
-    fresh.clear();
-    yield { runs, changed };
+  const pictures = watchedPage(
+    options,
+    (signal) => client.runs.watchRuns({ list }, { signal }),
+    RunWithProgressSchema,
+    ({ run }) => run?.id ?? '',
+    ({ runs, page, caughtUp }) => ({ rows: runs, ids: page?.runIds, caughtUp }),
+  );
+  for await (const { rows, changed, isNewPage } of pictures) {
+    yield { runs: rows, changed: { runs: changed, page: isNewPage } };
   }
 }

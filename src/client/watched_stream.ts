@@ -1,7 +1,7 @@
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type ResumeOptions, resumedStream } from './resumed_stream.ts';
 
-/** Options of watchTree() and watchRuns(). */
+/** Options of watchTree(), watchRuns() and watchTrajectories(). */
 export interface WatchedOptions extends ResumeOptions {
   /** Called for every error that is retried. Must not throw. */
   readonly onCut?: (error: unknown, retryInMs: number) => void;

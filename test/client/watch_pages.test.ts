@@ -4,7 +4,13 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { WatchRunsResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { WatchTreeResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { type AnabranchClient, connectClient, watchRuns, watchTree } from '../../src/client/index.ts';
+import {
+  type AnabranchClient,
+  connectClient,
+  watchRuns,
+  watchTrajectories,
+  watchTree,
+} from '../../src/client/index.ts';
 import { GENTLE, grow, LATE, MAIN_LINE, plantTree } from '../cli/grove.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
@@ -157,5 +163,23 @@ describe.each(ENGINES)('watches with a server, on %s', (engine) => {
       if (runs.length === 2 && newest?.run?.name === 'second') break;
     }
     expect(created.run?.name).toBe('first');
+  });
+
+  it('M5: watchTrajectories shows trajectories that are created, renamed and grow', async () => {
+    const labels = { watched: 'page' };
+    const { trajectory } = await client.trajectories.createTrajectory({ name: 'first', labels });
+    const seen: string[] = [];
+    for await (const { trajectories, changed } of watchTrajectories(client, { list: { labels } })) {
+      seen.push(...changed.trajectories.map(({ name }) => name));
+      const [newest] = trajectories;
+      if (trajectories.length === 1) await client.trajectories.createTrajectory({ name: 'second', labels });
+      else if (newest?.name === 'second') {
+        const updateMask = { paths: ['name'] };
+        await client.trajectories.updateTrajectory({ trajectoryId: newest.id, updateMask, name: 'third' });
+      }
+      if (newest?.name === 'third') break;
+    }
+    expect(trajectory?.name).toBe('first');
+    expect(seen).toEqual(['first', 'second', 'third']);
   });
 });

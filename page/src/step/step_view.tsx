@@ -186,7 +186,7 @@ function Facts({ step, owner }: { readonly step: Step; readonly owner: string | 
   );
 }
 
-/** Actions, each with the observations that answer it, then the other observations. */
+/** Actions, each beside the observations that answer it where the window is wide enough, then the other observations. */
 function Turn({ trajectoryId, step }: { readonly trajectoryId: string; readonly step: Step }) {
   const { api } = usePage();
   const actions = withTokens(step.actions);
@@ -199,17 +199,24 @@ function Turn({ trajectoryId, step }: { readonly trajectoryId: string; readonly 
   const others = step.observations.filter(({ callId }) => !calls.has(callId));
   return (
     <>
-      {actions.map((of, at) => (
-        <section key={at}>
-          <ActionView of={of} />
-          {strokes[at] !== undefined && <SeenImage observation={seen.value} stroke={strokes[at]} />}
-          {step.observations
-            .filter(({ callId }) => callId !== '' && callId === of.action.callId)
-            .map((observation, answer) => (
-              <ObservationView key={answer} observation={observation} />
-            ))}
-        </section>
-      ))}
+      {actions.map((of, at) => {
+        const answers = step.observations.filter(({ callId }) => callId !== '' && callId === of.action.callId);
+        return (
+          <section key={at} class="turn">
+            <div>
+              <ActionView of={of} />
+              {strokes[at] !== undefined && <SeenImage observation={seen.value} stroke={strokes[at]} />}
+            </div>
+            {answers.length > 0 && (
+              <div>
+                {answers.map((observation, answer) => (
+                  <ObservationView key={answer} observation={observation} />
+                ))}
+              </div>
+            )}
+          </section>
+        );
+      })}
       {others.map((observation, at) => (
         <section key={at}>
           <ObservationView observation={observation} />

@@ -18,6 +18,7 @@ export { parseStepReference, resolveStep, type StepReference } from '../step_ref
 export { readTrajectories, type TrajectoryReadOptions, type TrajectoryWithSteps } from '../trajectories.ts';
 export { type RunPicture, seriesId, type WatchOptions, watchRun } from '../watch.ts';
 export { type RunsPicture, type RunsWatchOptions, watchRuns } from '../watch_runs.ts';
+export { type TrajectoriesPicture, type TrajectoriesWatchOptions, watchTrajectories } from '../watch_trajectories.ts';
 export { type TreePicture, type TreeWatchOptions, watchTree } from '../watch_tree.ts';
 export { type AnabranchClient, connectClient } from './connection.ts';
 export type { ConnectOptions } from './transport.ts';
