@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { existsSync, statfsSync, statSync, writeFileSync } from 'node:fs';
+import { appendFileSync, existsSync, statfsSync, statSync } from 'node:fs';
 import { readdir, rm, writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -30,11 +30,23 @@ async function schemaAndRows(sql: OutsideSql) {
   return [await sql.rows('select * from sqlite_schema order by name'), await countRows(sql)];
 }
 
-/** Fills a disk to the last byte. Returns the file that takes the room. */
+/**
+ * Fills a disk to the last byte, also while a process that is being stopped still writes to it. Returns the file that
+ * takes the room.
+ */
 function fill({ dir }: SmallDisk): string {
   const ballast = path.join(dir, 'more');
-  const { bavail, bsize } = statfsSync(dir);
-  writeFileSync(ballast, Buffer.alloc(bavail * bsize));
+  const free = () => {
+    const { bavail, bsize } = statfsSync(dir);
+    return bavail * bsize;
+  };
+  for (let bytes = free(); bytes > 0; bytes = free()) {
+    try {
+      appendFileSync(ballast, Buffer.alloc(bytes));
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ENOSPC') throw error;
+    }
+  }
   return ballast;
 }
 
