@@ -6,10 +6,11 @@ import { ENGINES } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
 import { requireIntact } from '../support/intact.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
-import { spawnServer } from '../support/spawned-server.ts';
 import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
+import { spawnMergingServer } from './spawn-merging.ts';
+import { requireIntactDatabase } from './stopped-database.ts';
 
 const KILLS = dose(4, 8);
 /** Latency of the network in ms. */
@@ -90,7 +91,7 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
   it('W1, W12, D1: no kill loses or duplicates a trajectory, or a step of it', async () => {
     const random = seededRandom();
     await using database = await createMigratedDatabase(engine);
-    let server = await spawnServer({ database: database.url });
+    let server = await spawnMergingServer({ database: database.url });
     await using proxy = await startTcpProxy(server);
     // Answers are in transit whenever the server is killed.
     proxy.setLatency(WAY_MS);
@@ -105,7 +106,8 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
       const killed = server.kill();
       proxy.cut();
       await killed;
-      server = await spawnServer({ database: database.url });
+      await requireIntactDatabase(database);
+      server = await spawnMergingServer({ database: database.url });
       proxy.retarget(server);
     }
     await creators.stop();

@@ -11,6 +11,7 @@ import { Load, type LoadOptions } from './history/load.ts';
 import { collectStored } from './history/stored.ts';
 import { type Random, seededRandom } from './random.ts';
 import { countMergedRows, spawnMergingServer } from './spawn-merging.ts';
+import { requireIntactDatabase } from './stopped-database.ts';
 
 export interface KillPlan {
   readonly engine: Engine;
@@ -68,6 +69,8 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
     const isMissed = () => plan.untilReplayed === true && history.replayedStored === 0;
     for (; kills < plan.kills || (isMissed() && kills < 10 * plan.kills); kills += 1) {
       leastInFlight = Math.min(leastInFlight, await killInMidStream(plan, server, proxy, load, random));
+      // Other programs than the service are made to lose or damage something.
+      if (plan.main === undefined) await requireIntactDatabase(database);
       const began = performance.now();
       server = await start();
       proxy.retarget(server);

@@ -11,6 +11,7 @@ import { read, readAll } from './mix/reader.ts';
 import { write } from './mix/writer.ts';
 import { seededRandom } from './random.ts';
 import { spawnMergingServer } from './spawn-merging.ts';
+import { requireIntactDatabase } from './stopped-database.ts';
 
 const KILLS = dose(2, 4);
 const WRITERS = 8;
@@ -42,6 +43,7 @@ describe.each(ENGINES)(
         for (let kill = 0; kill < KILLS && mix.violations.length === 0; kill += 1) {
           await moreDone(mix, random.between(300, 600));
           await server.kill();
+          await requireIntactDatabase(database);
           server = await spawnMergingServer({ database: database.url });
           proxy.retarget(server);
         }

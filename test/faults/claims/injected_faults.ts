@@ -6,10 +6,11 @@ import { type AnabranchClient, connectClient, reasonOf } from '../../../src/clie
 import type { Engine } from '../../support/database.ts';
 import { requireIntact } from '../../support/intact.ts';
 import { createMigratedDatabase } from '../../support/migrated_database.ts';
-import { type SpawnedServer, spawnServer } from '../../support/spawned-server.ts';
+import type { SpawnedServer } from '../../support/spawned-server.ts';
 import { startTcpProxy, type TcpProxy } from '../../support/tcp-proxy.ts';
 import type { Figures } from '../figures.ts';
 import { type Random, seededRandom } from '../random.ts';
+import { spawnMergingServer } from '../spawn-merging.ts';
 import { checkClaims, type Violation } from './check.ts';
 import { GIVEN_BACK, Journal, type Token } from './journal.ts';
 import { collectRollouts, type StoredRollouts } from './stored.ts';
@@ -64,7 +65,7 @@ export async function injectFaultsIntoClaims(plan: ClaimsPlan): Promise<ClaimsOu
   await using stack = new AsyncDisposableStack();
   const instances: Instance[] = [];
   for (let i = 0; i < plan.servers; i += 1) {
-    const server = await spawnServer({ database: database.url });
+    const server = await spawnMergingServer({ database: database.url });
     const instance: Instance = { server, proxy: stack.use(await startTcpProxy(server)) };
     stack.defer(async () => void (await instance.server.kill()));
     instances.push(instance);
@@ -167,7 +168,7 @@ class Trial {
     instance.proxy.cut();
     await killed;
     this.faultCounts['servers killed'] += 1;
-    instance.server = await spawnServer({ database: this.#database });
+    instance.server = await spawnMergingServer({ database: this.#database });
     instance.proxy.retarget(instance.server);
   }
 

@@ -2,11 +2,11 @@
 import { connectClient } from '../../../src/client/index.ts';
 import { createPostgresDatabase, type TestDatabase } from '../../support/database.ts';
 import { startPostgres } from '../../support/postgres.ts';
-import { spawnServer } from '../../support/spawned-server.ts';
 import { startTcpProxy, type TcpProxy } from '../../support/tcp-proxy.ts';
 import { checkAcked, type Verdict } from '../acked/check.ts';
 import { startLoad } from '../acked/load.ts';
 import type { Random } from '../random.ts';
+import { spawnMergingServer } from '../spawn-merging.ts';
 import { asOwner, connectionsOf } from './connections.ts';
 import { type Aftermath, aftermath } from './killing.ts';
 import { type Answer, askAll, untilServed } from './outage.ts';
@@ -36,7 +36,7 @@ export async function cutConnections({ cuts, silences, writers, random }: Cuttin
   await using postgres = await startPostgres({ port: 'free' });
   await using database = await createPostgresDatabase(postgres.url);
   await using proxy = await startTcpProxy({ host: '127.0.0.1', port: Number(new URL(postgres.url).port) });
-  await using server = await spawnServer({ database: through(proxy, database.url) });
+  await using server = await spawnMergingServer({ database: through(proxy, database.url) });
   const client = connectClient({ address: server.url });
   const { trajectory } = await client.trajectories.createTrajectory({ name: 'asked for' });
   const load = await startLoad({ address: server.url, writers });

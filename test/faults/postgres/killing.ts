@@ -2,10 +2,11 @@
 import { connectClient } from '../../../src/client/index.ts';
 import { createPostgresDatabase, type TestDatabase } from '../../support/database.ts';
 import { type PostgresServer, startPostgres } from '../../support/postgres.ts';
-import { type SpawnedServer, spawnServer } from '../../support/spawned-server.ts';
+import type { SpawnedServer } from '../../support/spawned-server.ts';
 import { checkAcked, type Verdict } from '../acked/check.ts';
 import { startLoad } from '../acked/load.ts';
 import type { Random } from '../random.ts';
+import { spawnMergingServer } from '../spawn-merging.ts';
 import { connectionsOf } from './connections.ts';
 import { type Answer, askAll, untilServed } from './outage.ts';
 
@@ -43,7 +44,7 @@ export interface Survived extends Verdict, Aftermath {
 export async function killPostgres(killing: Killing): Promise<Survived> {
   await using postgres = await startPostgres();
   await using database = await createPostgresDatabase(postgres.url);
-  await using server = await spawnServer({ database: database.url });
+  await using server = await spawnMergingServer({ database: database.url });
   await killing.sabotage?.(database);
   return await runKills(killing, postgres, database, server);
 }
