@@ -186,7 +186,9 @@ function Facts({ step, owner }: { readonly step: Step; readonly owner: string | 
   );
 }
 
-/** Actions, each beside the observations that answer it where the window is wide enough, then the other observations. */
+/**
+ * Actions, each beside the observations that answer it where the window is wide enough, then the other observations.
+ */
 function Turn({ trajectoryId, step }: { readonly trajectoryId: string; readonly step: Step }) {
   const { api } = usePage();
   const actions = withTokens(step.actions);
