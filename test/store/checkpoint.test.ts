@@ -1,9 +1,11 @@
 import { expect, it } from 'vitest';
 import type { OwnedRange } from '../../src/domain/lineage.ts';
 import type { NewState } from '../../src/domain/step.ts';
-import { makeStep, newState, stateRef } from '../support/steps.ts';
+import { makeStep, newState, smallRef, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
+import { plansOf } from './postgres_plans.ts';
 import type { Scene } from './scene.ts';
+import { sqliteTextsOf } from './statement_count.ts';
 
 describeStore('checkpoints and the states of a lineage', (on) => {
   interface Told {
@@ -61,6 +63,61 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     const made = await scene.createWith(['a']);
     const lineage = await scene.lineage(made);
     expect(await scene.store.findCheckpoint(scene.namespace, made.ref.tree, lineage, 9n, [])).toBeUndefined();
+  });
+
+  it('RD3: a state that few steps have is found by an index, whatever the other rows have and whatever was attached', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const [rare, usual] = [newState('rare'), newState('usual')];
+    const step = (number: number) =>
+      makeStep(BigInt(number), {
+        states: number === 100 ? [smallRef(usual), smallRef(rare, 'rare')] : [smallRef(usual)],
+      });
+    // Each is a row of its own, also when it is merged.
+    for (let at = 0; at < 20 * 200; at += 200) {
+      await scene.append(
+        made,
+        Array.from({ length: 200 }, (_, i) => step(at + i)),
+      );
+    }
+    for (let left = [{ ref: made.ref, rest: true }]; left.length > 0; ) left = await scene.store.mergeSteps(left);
+    // Attaching moves the end of what is merged back.
+    await scene.store.attachState(scene.caller, {
+      ...{ trajectoryId: made.id, uid: undefined, writerEpoch: undefined, stepNumber: 300n, name: 'later' },
+      ...{ digest: rare.digest, mediaType: '', data: rare.data },
+    });
+    await scene.append(made, [step(4000)]);
+    const branch = await scene.branch(made, 3900n);
+    await scene.append(branch, [step(3901)]);
+    const lineage = await scene.lineage(branch);
+    const find = (...names: string[]) =>
+      scene.store.findCheckpoint(scene.namespace, made.ref.tree, lineage, 2n ** 63n - 1n, names);
+    await on.sql.rows('analyze');
+    for (const [names, expected] of [
+      [['rare'], 100n],
+      [['env', 'rare'], 100n],
+      [['rare', 'env'], 100n],
+      [['later', 'env'], 300n],
+      [['rare', 'later'], undefined],
+      [['none'], undefined],
+      [['env'], 3901n],
+    ] as const) {
+      const work = () => find(...names);
+      expect((await work())?.step.stepNumber).toBe(expected);
+      if (on.engine === 'postgres') {
+        const read = (await plansOf(on.database, work)).flat().filter(({ table }) => table !== undefined);
+        expect(read.reduce((sum, { rows }) => sum + rows, 0)).toBeLessThan(40);
+      } else {
+        const [text = ''] = await sqliteTextsOf(work);
+        const plan = (await on.sql.rows(`explain query plan ${text}`)).map(({ detail }) => String(detail));
+        expect(plan).toContain(
+          'SEARCH n USING PRIMARY KEY (tree=? AND trajectory=? AND name=? AND first_step_number>? AND first_step_number<?)',
+        );
+        expect(plan).toContain(
+          'SEARCH s USING INDEX segments_with_states (tree=? AND trajectory=? AND first_step_number>? AND first_step_number<?)',
+        );
+      }
+    }
   });
 
   it('S5: states of one name are listed in step order across branch points, from a given number, up to a limit', async () => {

@@ -22,6 +22,15 @@ async function dropStorageCounts(sql: OutsideSql): Promise<void> {
   await sql.rows('drop table storage_counts');
 }
 
+async function dropStateNameIndex(sql: OutsideSql): Promise<void> {
+  for (const event of ['insert', 'delete', 'update']) {
+    await sql.rows(`drop trigger segments_named_${event}${sql.engine === 'postgres' ? ' on segments' : ''}`);
+  }
+  if (sql.engine === 'postgres') await sql.rows('drop function name_segment');
+  await sql.rows('drop table segment_state_names');
+  await sql.rows('alter table trajectories drop column named_to');
+}
+
 /**
  * Statements that revert each migration, by name, in the order of migrations. Data that a migration created are
  * dropped.
@@ -149,6 +158,7 @@ const UNDO = {
   '0037_attach_time': ['alter table attached_states drop column attach_time'],
   '0038_storage_counts': dropStorageCounts,
   '0039_labelled_segments': ['drop index segments_with_labels'],
+  '0040_state_name_index': dropStateNameIndex,
 } as const;
 
 /**

@@ -475,6 +475,9 @@ class Twin {
         const expected = kept.findLast((number) => number <= Math.max(before, 0));
         expect(latest?.step.stepNumber).toBe(expected === undefined ? undefined : BigInt(expected));
       }
+      const both = states.findLastIndex((each) => isFound(each, name) && isFound(each, 'env'));
+      const latest = await store.findCheckpoint(namespace, tree, lineage, 1000n, [name, 'env']);
+      expect(latest?.step.stepNumber).toBe(both === -1 ? undefined : BigInt(both));
       const where = { of: { tree, lineage }, hasState: name };
       const page = { limit: 1000, after: undefined, maxBytes: 1e6 };
       const listed = await store.listSteps(namespace, where, { by: 'NUMBER', descending: false }, page, 'BASIC');

@@ -93,6 +93,37 @@ describeStore('verification', (on) => {
     await expectVerified(on.store);
   });
 
+  it('V1: finds that merged steps and the index of their states differ', async () => {
+    const { scene, root } = await furnishSteps();
+    await scene.store.mergeSteps([{ ref: root.ref, rest: true }]);
+    const names = async () => {
+      const found = await on.sql.rows(
+        `select name from segment_state_names where trajectory = ${root.ref.key} order by name`,
+      );
+      return found.map(({ name }) => name);
+    };
+    expect(await names()).toEqual(['big', 'env', 'later']);
+    const row = `where trajectory = ${root.ref.key} and name = 'env'`;
+    await on.sql.rows(`update segment_state_names set first_step_number = 1 ${row}`);
+    const faults = (await faultsOf(on.store)).map(({ trajectoryId, check, message }) => ({
+      trajectoryId,
+      check,
+      message,
+    }));
+    expect(faults).toEqual([
+      { trajectoryId: root.id, check: 'COLUMNS', message: expect.stringContaining('other names of states') },
+      {
+        trajectoryId: root.id,
+        check: 'COLUMNS',
+        message: expect.stringContaining('a row of step 1 that does not exist'),
+      },
+    ]);
+    await on.sql.rows(`update segment_state_names set first_step_number = 0 ${row}`);
+    await expectVerified(on.store);
+    await scene.delete(root, 'CASCADE');
+    expect(await names()).toEqual([]);
+  });
+
   it('V1: counts the steps and states that it has read', async () => {
     const { root } = await furnish();
     let last: { doneSteps: bigint; totalSteps: bigint; doneStates: bigint; totalStates: bigint } | undefined;
@@ -229,6 +260,16 @@ describeStore('verification', (on) => {
       sql: `update segments set metric_sums = '{"value":[3,1,1]}' ${row(root, 1)}`,
       fault: { check: 'COLUMNS', ...stepsOf(root, 1n) },
       message: 'metric_sums',
+    }),
+    'a row of the index of names that no row of steps has': ({ root }) => ({
+      sql: `insert into segment_state_names values (${root.ref.tree}, ${root.ref.key}, 'wrong', 2)`,
+      fault: { check: 'COLUMNS', ...stepsOf(root, 2n) },
+      message: 'the index of names',
+    }),
+    'a row of steps that the index of names lacks': ({ root }) => ({
+      sql: `update trajectories set named_to = 3 ${head(root)}`,
+      fault: { check: 'COLUMNS', ...stepsOf(root, 2n) },
+      message: 'not in the index of names',
     }),
     'a wrong score': ({ root }) => ({
       sql: `update step_scores set value = 7 ${of(root, 2)}`,

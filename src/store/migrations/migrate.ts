@@ -34,6 +34,7 @@ import { migration0036 } from './0036_retention_policies.ts';
 import { migration0037 } from './0037_attach_time.ts';
 import { migration0038 } from './0038_storage_counts.ts';
 import { migration0039 } from './0039_labelled_segments.ts';
+import { migration0040 } from './0040_state_name_index.ts';
 import type { Conversion, ConversionProgress, Migration } from './migration.ts';
 
 const MIGRATIONS: readonly Migration[] = [
@@ -71,6 +72,7 @@ const MIGRATIONS: readonly Migration[] = [
   migration0037,
   migration0038,
   migration0039,
+  migration0040,
 ];
 
 /** A newer version of the program created the database. Nothing was changed. */

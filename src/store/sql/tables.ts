@@ -55,6 +55,11 @@ export interface Tables extends StoredTables {
    * merged (`body_bytes`). A namespace has one row or, on Postgres, many: maintenance adds them up.
    */
   storage_counts: StorageCounts;
+  /**
+   * The names of the states of stored segments, written by the triggers of migration 40 for those that are counted
+   * (`body_bytes`).
+   */
+  segment_state_names: SegmentStateNames;
   /** SQLite only: the newest change mark. */
   change_marks: { mark: ColumnType<bigint, bigint | number, bigint | number> };
 }
@@ -65,6 +70,13 @@ interface StorageCounts {
   step_stored: bigint;
   state_logical: bigint;
   state_stored: bigint;
+}
+
+interface SegmentStateNames {
+  tree: bigint;
+  trajectory: bigint;
+  name: string;
+  first_step_number: bigint;
 }
 
 interface StepsView {

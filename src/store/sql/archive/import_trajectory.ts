@@ -325,7 +325,8 @@ export class TrajectoryImport {
       ...{ depth: this.#parent === undefined ? 0n : this.#parent.depth + 1n, hidden: 1, purging: 0, trimming: 0 },
       // An import that is discarded is no deletion.
       created_by_open: 0,
-      ...{ counted: 1, merged_to: this.#begin, next_step_number: this.#begin, ...sumColumns(this.#sums) },
+      ...{ counted: 1, merged_to: this.#begin, named_to: this.#begin, next_step_number: this.#begin },
+      ...sumColumns(this.#sums),
     } as unknown as RowOf<typeof TRAJECTORIES>;
     await tx.engine.insertRows(tx.db, TRAJECTORIES, [row]);
     const entity = { tree, entity_kind: 'TRAJECTORY', entity: key, namespace: tx.namespace };
@@ -366,7 +367,7 @@ export class TrajectoryImport {
     const { tree, key } = this.#ref!;
     const end = { next_step_number: this.#end, hidden: this.#hidden ? (1 as const) : (0 as const) };
     const created_by_open = this.#record.created_by_open === true ? (1 as const) : (0 as const);
-    await this.#move(tx, sums, { ...end, merged_to: this.#end, created_by_open });
+    await this.#move(tx, sums, { ...end, merged_to: this.#end, named_to: this.#end, created_by_open });
     const owner = { tree, trajectory: key, namespace: tx.namespace };
     await tx.engine.insertRows(tx.db, TAGS, rowsIn(this.#record, 'tags', 'tag', owner));
     if (this.#hidden) return;

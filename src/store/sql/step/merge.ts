@@ -153,7 +153,10 @@ async function advance(tx: Transaction, merging: Merging): Promise<void> {
   if ((await tx.engine.lockFree(trajectory, 'write').executeTakeFirst()) === undefined) return;
   await tx.db
     .updateTable('trajectories')
-    .set({ merged_to: mergedTo })
+    .set({
+      merged_to: mergedTo,
+      named_to: sql<bigint>`(case when named_to < ${mergedTo} then ${mergedTo} else named_to end)`,
+    })
     .$if(end !== undefined, (query) => query.set({ counted: sql<0 | 1>`(next_step_number = ${end})` }))
     .where((row) => row.and(ofTrajectory))
     .execute();

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import { clipRanges, type OwnedRange } from '../../../domain/lineage.ts';
 import { stateDigest } from '../../../domain/state_digest.ts';
 import { isKept } from '../../../domain/step.ts';
-import type { OwnedState, OwnedStep, StepPlace } from '../../contract/step.ts';
+import type { OwnedState, StepPlace } from '../../contract/step.ts';
 import type { Engine } from '../engine.ts';
 import { nextIteration } from '../reading/event_loop.ts';
 import { stateCorrupt } from '../state/bytes.ts';
@@ -11,78 +11,18 @@ import type { ReadScope } from '../transaction.ts';
 import { readDigest, readOptionalTime } from '../values.ts';
 import { smallStatesIn } from './named_states.ts';
 import { segmentsOver } from './read_stored.ts';
-import { lastWithStates, readRuns, runBegin, runEnd, runName, runsIn } from './step_runs.ts';
-import { MANY_STEPS, readSteps, searchedSegments } from './steps.ts';
+import { readRuns, runBegin, runEnd, runName, runsIn } from './step_runs.ts';
+import { MANY_STEPS, searchedSegments } from './steps.ts';
 import { bytesOf, type StoredStates } from './stored_body.ts';
 import type { StoredSegment } from './stored_segment.ts';
 
-export async function findCheckpoint(
-  scope: ReadScope,
-  tree: bigint,
-  lineage: readonly OwnedRange[],
-  atOrBefore: bigint,
-  names: readonly string[],
-): Promise<OwnedStep | undefined> {
-  const searched = clipRanges(lineage, 0n, atOrBefore + 1n);
-  // From the leaf to the root, with few ranges first: a near checkpoint is found quickly, and a deep lineage needs
-  // few statements.
-  let end = searched.length;
-  for (let count = 1; end > 0; count = Math.min(count * 4, MOST_RANGES)) {
-    const piece = searched.slice(Math.max(end - count, 0), end);
-    const number = await latestWith(scope.engine, tree, piece, names);
-    if (number !== undefined) {
-      const range = { from: number, to: number + 1n, maxSteps: 1, maxBytes: 0 };
-      const [found] = await readSteps(scope, tree, lineage, range, 'FULL');
-      return found;
-    }
-    end -= piece.length;
-    if (end > 0) await nextIteration();
-  }
-  return undefined;
-}
-
-interface LatestRow {
-  readonly lo: bigint;
-  readonly hi: bigint;
-  readonly first_step_number: bigint;
-  readonly state_names: string;
-}
-
-/**
- * Finds the stored segment by the names of its states, and reads no contents. Each range of the lineage is searched
- * from its end.
- */
-async function latestWith(
-  engine: Engine,
-  tree: bigint,
-  lineage: readonly OwnedRange[],
-  names: readonly string[],
-): Promise<bigint | undefined> {
-  const stored = engine.table('segments');
-  const found = await sql<LatestRow>`
-    with ${lineageTable(engine, tree, lineage)}, ${searchedSegments(engine)},
-    f as materialized (select p.tree, p.key, p.lo, p.hi, (
-      select s.first_step_number from ${stored} as s
-      where s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
-        and ${HAS_STATES} and ${hasStepWith(engine, names)}
-      order by s.first_step_number desc limit 1) as first from p)
-    select f.lo, f.hi, s.first_step_number, s.state_names from f cross join ${stored} as s
-    where s.tree = f.tree and s.trajectory = f.key and s.first_step_number = f.first
-    order by s.first_step_number desc limit 1`.execute(engine.db);
-  const [row] = found.rows;
-  if (row === undefined) return undefined;
-  const { lo, hi, first_step_number: first, state_names } = row;
-  const last = lastWithStates(readRuns(state_names), names, Number(lo - first), Number(hi - first));
-  return last === undefined ? undefined : first + BigInt(last);
-}
-
 /** Condition of the partial index that has only the segments with states. */
-const HAS_STATES = sql`s.state_names <> '[]'`;
+export const HAS_STATES = sql`s.state_names <> '[]'`;
 
 const STATE_NAMES = sql<string>`s.state_names`;
 
 /** Whether the segment `s` has a step in the range of `p` that has all names, or any state if there are none. */
-function hasStepWith(engine: Engine, names: readonly string[]): RawBuilder<unknown> {
+export function hasStepWith(engine: Engine, names: readonly string[]): RawBuilder<unknown> {
   const [lo, hi] = [sql`p.lo - s.first_step_number`, sql`p.hi - s.first_step_number`];
   // The last step that has all names is the last one of a run, or of the range.
   const last = sql`(case when ${runEnd('r')} < ${hi} then ${runEnd('r')} else ${hi} end) - 1`;

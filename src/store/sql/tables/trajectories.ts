@@ -55,6 +55,11 @@ export const TRAJECTORIES = table('trajectories', {
   scored_metrics: withDefault(text),
   /** No row of steps that ends at or before this number can be merged with the next one. */
   merged_to: withDefault(int),
+  /**
+   * All rows of steps that begin before this number are counted, so `segment_state_names` has them. Unlike `merged_to`,
+   * it never moves back.
+   */
+  named_to: withDefault(int),
   /** All its rows of steps are in `storage_counts`. A trigger resets it when steps are appended. */
   counted: withDefault(flag),
   /** Versioned digest of the request of CreateTrajectory or BranchTrajectory; empty if none of them created it. */

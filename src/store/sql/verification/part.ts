@@ -10,6 +10,7 @@ const ROWS = 16;
 export interface HeadPart extends HeadRowRead {
   readonly purging: boolean | bigint;
   readonly trimming: boolean | bigint;
+  readonly named_to: bigint;
 }
 
 export interface SegmentPart extends SegmentRow {
@@ -45,6 +46,12 @@ export interface ScorePart {
   readonly value: number | string;
 }
 
+/** A row of the index of names of states. */
+export interface NamePart {
+  readonly first_step_number: bigint;
+  readonly name: string;
+}
+
 /** Some consecutive rows of a trajectory, with all that other tables have about their steps, from one snapshot. */
 export interface Part {
   /** Undefined if the trajectory was deleted. */
@@ -53,6 +60,7 @@ export interface Part {
   readonly refs: readonly RefPart[];
   readonly attached: readonly AttachedPart[];
   readonly scores: readonly ScorePart[];
+  readonly names: readonly NamePart[];
   /** No rows follow. */
   readonly isLast: boolean;
 }
@@ -71,14 +79,15 @@ export async function readPart(engine: Engine, { tree, key }: TrajectoryRef, at:
   // The first row that is not read.
   const end = sql`(select e.first_step_number from ${stored} as e where ${owned('e')} and e.first_step_number >= ${from}
     order by e.first_step_number limit 1 offset ${sql.lit(ROWS)})`;
-  const columns = { r: 'step_number', a: 'step_number', p: 'step_number', s: 'first_step_number' } as const;
+  const [ofStep, ofRow] = ['step_number', 'first_step_number'] as const;
+  const columns = { r: ofStep, a: ofStep, p: ofStep, s: ofRow, n: ofRow } as const;
   const within = (alias: keyof typeof columns) => {
     const number = sql.ref(`${alias}.${columns[alias]}`);
     return sql`${owned(alias)} and ${number} >= ${from} and (${number} < ${end} or ${end} is null)`;
   };
   const compiled = <Row>(query: RawBuilder<unknown>) => query.compile(engine.db) as CompiledQuery<Row>;
-  const [heads, segments, refs, attached, scores] = await engine.readSnapshot([
-    compiled<HeadPart>(sql`select ${sql.join(HEAD_COLUMNS.map((name) => sql.ref(name)))}, purging, trimming
+  const [heads, segments, refs, attached, scores, names] = await engine.readSnapshot([
+    compiled<HeadPart>(sql`select ${sql.join(HEAD_COLUMNS.map((name) => sql.ref(name)))}, purging, trimming, named_to
       from ${engine.table('trajectories')} where tree = ${tree} and key = ${key}`),
     compiled<SegmentPart>(sql`select (select b.next_step_number from ${stored} as b
         where ${owned('b')} and b.first_step_number < s.first_step_number
@@ -91,6 +100,8 @@ export async function readPart(engine: Engine, { tree, key }: TrajectoryRef, at:
       from ${engine.table('attached_states')} as a where ${within('a')}`),
     compiled<ScorePart>(sql`select p.namespace, p.step_number, p.metric, p.value
       from ${engine.table('step_scores')} as p where ${within('p')}`),
+    compiled<NamePart>(sql`select n.first_step_number, n.name
+      from ${engine.table('segment_state_names')} as n where ${within('n')}`),
   ]);
-  return { head: heads[0], segments, refs, attached, scores, isLast: segments.length < ROWS };
+  return { head: heads[0], segments, refs, attached, scores, names, isLast: segments.length < ROWS };
 }

@@ -3,6 +3,7 @@ import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { StorageFault } from '../../../domain/verification.ts';
 import type { Engine, LockedHead } from '../engine.ts';
 import { NO_SUMS, type Sums, sumsBefore } from '../step/running_sums.ts';
+import { readRuns } from '../step/step_runs.ts';
 import { readHead } from '../trajectory/heads.ts';
 import { isSet, readDigest, readReal } from '../values.ts';
 import { confirmed } from './confirmed.ts';
@@ -82,6 +83,7 @@ class TrajectoryCheck {
     }
     this.#checkNamespaces(head, part);
     this.#checkAttached(head, part.attached);
+    this.#checkNames(head, part);
     if (!unread) this.#checkRows(head, part, steps);
   }
 
@@ -108,6 +110,30 @@ class TrajectoryCheck {
         `the bytes of the attached state "${name}" do not match its digest`,
         named,
       );
+    }
+  }
+
+  /** Compares the index of names with the rows of steps, which have them too. */
+  #checkNames(head: LockedHead, { head: row, segments, names }: Part): void {
+    const found = Map.groupBy(names, ({ first_step_number: first }) => first);
+    for (const segment of segments) {
+      const first = segment.first_step_number;
+      const isCounted = segment.body_bytes !== null;
+      const report = this.#reportOf(head, segment);
+      if (!isCounted && first < row!.named_to) report('COLUMNS', `${rowName(segment)} is not in the index of names`);
+      const expected = isCounted ? [...new Set(readRuns(segment.state_names).map(([name]) => name))].sort() : [];
+      const indexed = (found.get(first) ?? []).map(({ name }) => name).sort();
+      found.delete(first);
+      if (JSON.stringify(indexed) !== JSON.stringify(expected)) {
+        report('COLUMNS', `the index of names has other names of states than ${rowName(segment)}`);
+      }
+    }
+    for (const first of found.keys()) {
+      this.#report(
+        head,
+        first,
+        first + 1n,
+      )('COLUMNS', `the index of names has a row of step ${first} that does not exist`);
     }
   }
 
