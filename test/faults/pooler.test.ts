@@ -2,11 +2,13 @@ import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type AnabranchClient, connectClient, openWriter } from '../../src/client/index.ts';
 import { Pool } from '../../src/store/postgres/pool.ts';
+import { outsideSql } from '../store/sql.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { requireIntact } from '../support/intact.ts';
 import { type Pgbouncer, startPgbouncer } from '../support/pgbouncer.ts';
-import { startTestServer } from '../support/test-server.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { reportFigures } from './figures.ts';
+import { countMergedRows } from './spawn-merging.ts';
 
 /** Fewer than the connections of one server, so that every transaction may get another one. */
 const POOL_SIZE = 3;
@@ -25,6 +27,11 @@ afterAll(async () => {
 
 function openPool(url: string, onForgotten: (error: unknown) => void = () => {}): Pool {
   return new Pool({ url, poolSize: 4, namedStatements: true, bounded: true, onLost: () => {}, onForgotten });
+}
+
+/** Starts a server behind the pooler that merges rows of steps all the time. */
+function startPooled(): Promise<TestServer> {
+  return startTestServer({ database: { ...database, url: pooler.url }, settings: { mergeIdleMs: 10 } });
 }
 
 /** Uses most kinds of statements, and checks every answer. */
@@ -63,8 +70,8 @@ async function workOnRuns(client: AnabranchClient, name: string): Promise<void> 
 
 describe('A9: Postgres behind pgbouncer in transaction mode', () => {
   it('serves two servers that prepare different statements first', async () => {
-    await using first = await startTestServer({ database: { ...database, url: pooler.url } });
-    await using second = await startTestServer({ database: { ...database, url: pooler.url } });
+    await using first = await startPooled();
+    await using second = await startPooled();
     const [one, other] = [connectClient({ address: first.url }), connectClient({ address: second.url })];
     await work(one, 'first work');
     await workOnRuns(other, 'second work');
@@ -75,6 +82,9 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
       workOnRuns(other, `run of other ${i}`),
     ]);
     await Promise.all(jobs.flat());
+    const sql = await outsideSql(database);
+    await expect.poll(() => countMergedRows(sql), { timeout: 10_000 }).toBeGreaterThan(0);
+    await sql.close();
     await requireIntact(one);
     one.close();
     other.close();
@@ -87,7 +97,7 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
   });
 
   it('keeps the settings of a server from other users of its connections', async () => {
-    await using server = await startTestServer({ database: { ...database, url: pooler.url } });
+    await using server = await startPooled();
     const client = connectClient({ address: server.url });
     await Promise.all(Array.from({ length: 10 }, (_, i) => work(client, `settings ${i}`)));
     await requireIntact(client);

@@ -20,6 +20,7 @@ describe('power loss', () => {
     const shared = engine === 'postgres' ? LANES : 1;
     expect(traced.together.syncs * shared).toBeGreaterThanOrEqual(traced.together.commits);
     expect(traced.together.acked).toBeGreaterThanOrEqual(DOSE.steps * DOSE.writers);
+    expect(traced.mergedRows).toBeGreaterThan(0);
   });
 
   it('negative control of D1: the count detects commits that do not wait for the disk', async () => {
@@ -56,7 +57,7 @@ describe('a Postgres whose settings would lose commits', () => {
   });
 });
 
-function report(proof: string, { lockstep, together }: Traced): Promise<void> {
+function report(proof: string, { lockstep, together, mergedRows }: Traced): Promise<void> {
   return reportFigures(proof, {
     'acked one by one': lockstep.acked,
     'commits of these': lockstep.commits,
@@ -64,5 +65,6 @@ function report(proof: string, { lockstep, together }: Traced): Promise<void> {
     'acked together': together.acked,
     'commits of these together': together.commits,
     'syncs of these together': together.syncs,
+    'rows that were merged': mergedRows,
   });
 }

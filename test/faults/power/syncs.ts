@@ -4,9 +4,10 @@ import { outsideSql } from '../../store/sql.ts';
 import { createDatabase, createPostgresDatabase, type Engine, type TestDatabase } from '../../support/database.ts';
 import { requireIntact } from '../../support/intact.ts';
 import { startPostgres } from '../../support/postgres.ts';
-import { type SpawnedServer, spawnServer } from '../../support/spawned-server.ts';
+import type { SpawnedServer } from '../../support/spawned-server.ts';
 import { startLoad } from '../acked/load.ts';
 import { makeStep } from '../history/steps.ts';
+import { countMergedRows, spawnMergingServer } from '../spawn-merging.ts';
 import { countSyncs, familyOf } from './strace.ts';
 
 export interface Synced {
@@ -21,6 +22,8 @@ export interface Traced {
   readonly lockstep: Synced;
   /** Many streams at once, whose steps share commits. */
   readonly together: Synced;
+  /** Rows that were merged meanwhile. */
+  readonly mergedRows: number;
 }
 
 export interface Tracing {
@@ -34,13 +37,15 @@ export async function traceSyncs(engine: Engine, { steps, writers, sabotage }: T
   try {
     await using database =
       postgres === undefined ? await createDatabase('sqlite') : await createPostgresDatabase(postgres.url);
-    await using server = await spawnServer({ database: database.url });
+    await using server = await spawnMergingServer({ database: database.url });
     await sabotage?.(database);
     const syncer = postgres?.pid ?? server.pid;
     const lockstep = await traceOne(database, syncer, () => appendOneByOne(server, steps));
     const together = await traceOne(database, syncer, () => appendTogether(server, writers, steps * writers));
     await verify(server);
-    return { lockstep, together };
+    const sql = await outsideSql(database);
+    const mergedRows = await countMergedRows(sql).finally(() => sql.close());
+    return { lockstep, together, mergedRows };
   } finally {
     await postgres?.stop();
   }
