@@ -3,7 +3,7 @@ import { AnabranchError } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import type { Engine } from '../engine.ts';
 import { type ReadScope, type Transaction, write } from '../transaction.ts';
-import { bindDigest } from '../values.ts';
+import { bindDigest, isSet } from '../values.ts';
 import { ChainDecoder, type EncodedBytes, encodeBytes, stateCorrupt } from './bytes.ts';
 import { MOST_DELTAS, MOST_DEPENDENTS } from './chain.ts';
 
@@ -181,7 +181,10 @@ async function encodeAlone(engine: Engine, { upload, ordinal }: Dependent): Prom
 /** Names the state of a piece in an error that is not reported. */
 const UNNAMED = '';
 
-/** Deletes an upload, or prepares that. Returns the delta that must be stored whole next, or whether more is left. */
+/**
+ * Deletes an upload, or prepares that. Returns the delta that must be stored whole next, or whether more is left. Like
+ * uploads (`lockPiece`), each transaction locks chunks in order of ordinal, so that none is in a deadlock.
+ */
 async function dropSome(
   tx: Transaction,
   {
@@ -198,16 +201,23 @@ async function dropSome(
   let query = tx.db.selectFrom('state_uploads').select('upload').where('upload', '=', upload);
   if (idleHours !== undefined) query = query.where('renew_time', '<', tx.engine.hoursAgo(idleHours));
   if ((await tx.engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 'done';
-  const own = tx.db.selectFrom('state_chunks').select('ordinal').where('upload', '=', upload).orderBy('ordinal');
-  // Locked before dependents are looked for, so that none is stored in between.
-  await tx.engine.lock(own, 'delete').execute();
   if (whole !== undefined) await storeAlone(tx, upload, whole);
   const references = await dependentsOf(tx, upload, 'is').limit(HANDED_OVER).execute();
-  const heirs = new Map(references.map((row) => [row.ordinal, row.upload]));
-  for (const [ordinal, heir] of heirs) await handOver(tx, upload, ordinal, heir);
-  if (heirs.size > 0) return 'more';
-  const delta = await dependentsOf(tx, upload, 'is not').limit(1).executeTakeFirst();
+  const delta =
+    references.length > 0 ? undefined : await dependentsOf(tx, upload, 'is not').limit(1).executeTakeFirst();
   if (delta !== undefined) return delta;
+  // A transaction that stores a delta whole locks nothing else, because that is a chunk of any ordinal.
+  if (whole !== undefined) return 'more';
+  if (references.length > 0) {
+    await handOver(tx, upload, [...new Set(references.map(({ ordinal }) => ordinal))]);
+    return 'more';
+  }
+  // Locked before dependents are looked for again, so that none is stored in between.
+  const own = tx.db.selectFrom('state_chunks').select('ordinal').where('upload', '=', upload).orderBy('ordinal');
+  await tx.engine.lock(own, 'delete').execute();
+  for (const data of ['is', 'is not'] as const) {
+    if ((await dependentsOf(tx, upload, data).limit(1).executeTakeFirst()) !== undefined) return 'more';
+  }
   await tx.db.deleteFrom('state_chunks').where('upload', '=', upload).execute();
   await tx.db.deleteFrom('state_uploads').where('upload', '=', upload).execute();
   return 'done';
@@ -220,7 +230,8 @@ function dependentsOf(tx: Transaction, upload: string, data: 'is' | 'is not') {
     .select(['upload', 'ordinal'])
     .where('piece_upload', '=', upload)
     .where('data', data, null)
-    .orderBy('ordinal');
+    .orderBy('ordinal')
+    .orderBy('upload');
 }
 
 /** Stores a delta of a piece whole. It may have been deleted meanwhile, or depend on another piece. */
@@ -235,22 +246,50 @@ async function storeAlone(tx: Transaction, base: string, { upload, ordinal, stor
     .execute();
 }
 
-/** Moves the bytes of a piece to one of its references. Other references, and deltas, then need that one. */
-async function handOver(tx: Transaction, upload: string, ordinal: bigint, heir: string): Promise<void> {
+/**
+ * Moves the bytes of pieces to one reference of each. Other references, and deltas, then need that one. All are locked
+ * in one pass. A piece that gets more dependents meanwhile is left to the next transaction.
+ */
+async function handOver(tx: Transaction, upload: string, ordinals: readonly bigint[]): Promise<void> {
+  const those = tx.engine.among(sql.ref('ordinal'), ordinals);
+  const pieces = tx.db
+    .selectFrom('state_chunks')
+    .select(['upload', 'ordinal', 'piece_upload', sql<boolean | bigint>`data is null`.as('is_reference')])
+    .where(those)
+    .where(({ or, eb }) => or([eb('upload', '=', upload), eb('piece_upload', '=', upload)]))
+    .orderBy('ordinal')
+    .orderBy('upload');
+  const locked = await tx.engine.lock(pieces, 'delete').execute();
+  const dependents = locked.filter((row) => row.piece_upload === upload);
+  const now = await tx.db
+    .selectFrom('state_chunks')
+    .select(['upload', 'ordinal'])
+    .where('piece_upload', '=', upload)
+    .where(those)
+    .execute();
+  const isLocked = new Set(dependents.map(keyOf));
+  const grown = new Set(now.filter((row) => !isLocked.has(keyOf(row))).map(({ ordinal }) => ordinal));
+  const heirs = new Map(dependents.filter((row) => isSet(row.is_reference)).map((row) => [row.ordinal, row.upload]));
+  for (const [ordinal, heir] of heirs) if (!grown.has(ordinal)) await bequeath(tx, upload, ordinal, heir);
+}
+
+function keyOf({ upload, ordinal }: Dependent): string {
+  return `${upload}/${ordinal}`;
+}
+
+async function bequeath(tx: Transaction, upload: string, ordinal: bigint, heir: string): Promise<void> {
   const piece = await tx.db
     .selectFrom('state_chunks')
     .select(['encoding', 'data', 'piece_upload'])
     .where('upload', '=', upload)
     .where('ordinal', '=', ordinal)
     .executeTakeFirstOrThrow();
-  const { numUpdatedRows } = await tx.db
+  await tx.db
     .updateTable('state_chunks')
     .set(piece)
     .where('upload', '=', heir)
     .where('ordinal', '=', ordinal)
-    .executeTakeFirst();
-  // The heir was deleted meanwhile. The next transaction looks for another one.
-  if (numUpdatedRows === 0n) return;
+    .execute();
   await tx.db
     .updateTable('state_chunks')
     .set({ piece_upload: heir })
