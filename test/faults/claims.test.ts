@@ -17,9 +17,9 @@ it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete many rollouts
     servers: 2,
     processes: 10,
     workersEach: 5,
-    groups: dose(50, 125),
+    groups: dose(25, 125),
     groupSize: 8,
-    doneBetween: dose([24, 48], [60, 120]),
+    doneBetween: dose([12, 24], [60, 120]),
   });
   await reportFigures('claims by 50 workers on two servers on Postgres', outcome.figures);
   expectKept(outcome);
@@ -31,9 +31,9 @@ it('F2, Q1, Q2, Q3: 16 workers on one server on SQLite complete many rollouts ex
     servers: 1,
     processes: 4,
     workersEach: 4,
-    groups: 25,
+    groups: dose(15, 25),
     groupSize: 8,
-    doneBetween: [8, 20],
+    doneBetween: dose([5, 12], [8, 20]),
   });
   await reportFigures('claims by 16 workers on one server on SQLite', outcome.figures);
   expectKept(outcome);

@@ -11,6 +11,7 @@ import { openOn } from '../store/on_store.ts';
 import { Scene } from '../store/scene.ts';
 import { sqlitePath } from '../store/sql.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, newState, smallRef, stateRef } from '../support/steps.ts';
 import { reportFigures } from './figures.ts';
@@ -19,7 +20,7 @@ import type { Measured, Task } from './memory/measure.ts';
 const MIB = 1024 * 1024;
 
 /** MiB of states of the two databases. */
-const [FEW, MANY] = [30, 120];
+const [FEW, MANY] = dose([20, 80], [30, 120]);
 
 /** What may be in use more with the larger database, usually and at most: parts of what it has more. */
 const MOST_MORE = { usually: (MANY - FEW) / 10, atMost: (MANY - FEW) / 3 };

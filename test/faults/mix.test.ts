@@ -13,7 +13,9 @@ import { seededRandom } from './random.ts';
 import { spawnMergingServer } from './spawn-merging.ts';
 import { requireIntactDatabase } from './stopped-database.ts';
 
-const KILLS = dose(2, 4);
+const KILLS = dose(1, 4);
+/** Calls after the last kill. */
+const LAST_CALLS = dose(300, 600);
 const WRITERS = 8;
 const READERS = 8;
 
@@ -47,7 +49,7 @@ describe.each(ENGINES)(
           server = await spawnMergingServer({ database: database.url });
           proxy.retarget(server);
         }
-        await moreDone(mix, 600);
+        await moreDone(mix, LAST_CALLS);
       } finally {
         mix.stopped = true;
         await Promise.all(work);

@@ -23,7 +23,7 @@ export interface Measured {
 }
 
 /** Bytes of an archive or a backup, or verified rows, between two collections. */
-const EVERY = { bytes: 4 * 1024 * 1024, rows: 50 } as const;
+const EVERY = { bytes: 2 * 1024 * 1024, rows: 50 } as const;
 
 const [database = '', namespace = '', task = '', file = ''] = process.argv.slice(2);
 const opened = JSON.parse(database) as Database;
