@@ -8,6 +8,14 @@ const SCRIPT = path.resolve(import.meta.dirname, '../../clients/python/test');
 it('the Python client loses nothing when it is killed, when servers restart and when they are away', {
   timeout: 1_200_000,
 }, async () => {
-  const pytest = spawn(SCRIPT, ['-m', 'faults'], { stdio: ['ignore', 'inherit', 'inherit'] });
-  expect(await once(pytest, 'exit')).toEqual([0, null]);
+  expect(await pytest('-m', 'faults')).toEqual([0, null]);
 });
+
+it('the Python client stores more and larger values than its tests usually try', { timeout: 600_000 }, async () => {
+  expect(await pytest('tests/test_values.py', 'tests/test_limits.py')).toEqual([0, null]);
+});
+
+/** Runs tests of the Python client, which take their dose from TEST_DOSE, too. Returns the exit code and signal. */
+function pytest(...args: string[]): Promise<unknown[]> {
+  return once(spawn(SCRIPT, args, { stdio: ['ignore', 'inherit', 'inherit'] }), 'exit');
+}

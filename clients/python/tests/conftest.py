@@ -34,8 +34,12 @@ os.environ["GRPC_ENABLE_FORK_SUPPORT"] = "1"
 os.environ["ANABRANCH_EXIT_SECONDS"] = "0"
 
 
+#: Whether all tests do more. `npm run test:faults` also runs files that ask for it.
+IS_LARGE_DOSE = os.environ.get("TEST_DOSE") == "large"
+
+
 def dose(usual: int, large: int) -> int:
-    """Returns the dose that TEST_DOSE names. The default is the large one."""
+    """Returns the dose of a test that is marked `faults`: the large one, unless TEST_DOSE=usual."""
     return usual if os.environ.get("TEST_DOSE") == "usual" else large
 
 

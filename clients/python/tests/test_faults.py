@@ -131,12 +131,12 @@ def test_nothing_is_lost_when_the_client_is_killed(server: Server) -> None:
 
 @pytest.mark.faults
 def test_nothing_is_lost_when_the_client_is_killed_many_times(server: Server) -> None:
-    kill_at_random_points(server, dose(12, 200), random.Random())
+    kill_at_random_points(server, dose(6, 200), random.Random())
 
 
 @pytest.mark.faults
 def test_nothing_is_lost_when_the_server_restarts_many_times(own_server: Server) -> None:
-    restarts = dose(5, 20)
+    restarts = dose(2, 20)
     own_server.start()
     client = ab.connect(own_server.address)
     ts = [client.trajectory() for _ in range(8)]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from conftest import NODE, ROOT, Server, free_port, stored_steps
+from conftest import IS_LARGE_DOSE, NODE, ROOT, Server, free_port, stored_steps
 from front import Front, info_of
 
 import anabranch as ab
@@ -61,17 +61,21 @@ def test_a_recorder_obeys_the_limits_of_its_server(server: Server, front: Front)
     assert front.asked == 1
 
 
-def test_values_beyond_256_mib_raise_with_strict_and_become_markers_otherwise(server: Server) -> None:
-    assert LIMITS["stateBytes"] == 256 * 1024**2
-    large = np.zeros(LIMITS["stateBytes"] + 1, np.uint8)
-    whole = "{" + " " * LIMITS["stateBytes"] + "}"
-    strict = ab.connect(server.address, strict=True).trajectory()
+@pytest.mark.parametrize("most", [5000, 256 * 1024**2] if IS_LARGE_DOSE else [5000])
+def test_larger_values_than_a_state_raise_with_strict_and_become_markers_otherwise(front: Front, most: int) -> None:
+    assert front.info is not None
+    front.info.limits["stateBytes"] = most
+    large = np.zeros(most + 1, np.uint8)
+    whole = "{" + " " * most + "}"
+    strict = ab.connect(front.address, strict=True).trajectory()
     strict.reset(observation=0)
+    strict.flush(60)
+    asked(front.address)
     for values in ({"observation": large}, {"observation": whole}, {"states": {"env": large.tobytes()}}):
         with pytest.raises(StepTooLarge) as raised:
             strict.step(**values)
         assert raised.value.reason == "STEP_TOO_LARGE"
-    client = ab.connect(server.address)
+    client = ab.connect(front.address)
     t = client.trajectory()
     t.reset(observation=0)
     t.step(action=1, observation=large)
@@ -85,7 +89,7 @@ def test_values_beyond_256_mib_raise_with_strict_and_become_markers_otherwise(se
     # A marker replaces the value, or the whole step if the value is text or a state.
     assert [step.observation for step in steps] == [0, Unstored(f"array of {large.nbytes} bytes"), None, 3]
     assert steps[1].action == 1
-    assert "expected at most 268435456" in steps[2].info["unstored"]
+    assert f"expected at most {most}" in steps[2].info["unstored"]
     assert client.stats.unstored == {f"array of {large.nbytes} bytes": 1, "step": 1}
 
 
@@ -93,6 +97,7 @@ def test_without_a_server_the_limits_are_those_of_the_version(server: Server) ->
     script = "import('./src/domain/limits.ts').then(({ LIMITS }) => console.log(JSON.stringify(LIMITS)))"
     done = subprocess.run([NODE, "-e", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == LIMITS
+    assert LIMITS["stateBytes"] == 256 * 1024**2
     away = ab.connect(f"127.0.0.1:{free_port()}", spool=False)
     away.trajectory().reset(observation=b"x" * 2500)
     assert away.values.limits.values == LIMITS

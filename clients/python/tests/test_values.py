@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pydantic
 import pytest
-from conftest import Server, dose
+from conftest import IS_LARGE_DOSE, Server, dose
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -67,8 +67,13 @@ nested = st.recursive(
     ),
     max_leaves=12,
 )
-small_dose = settings(max_examples=500, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-large_dose = settings(small_dose, max_examples=dose(500, 10_000), derandomize=False)
+small_dose = settings(
+    max_examples=500 if IS_LARGE_DOSE else 100,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=list(HealthCheck),
+)
+large_dose = settings(small_dose, max_examples=dose(250, 10_000), derandomize=False)
 
 
 @small_dose
