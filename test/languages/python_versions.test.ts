@@ -5,11 +5,16 @@ import { findPython, type Packages, venvOf } from './python_versions.ts';
 import { run } from './run.ts';
 
 const FOLDER = path.resolve(import.meta.dirname, '../../clients/python');
+/** Restarts of servers and many rollouts, which depend less on the version than they cost. */
+const LONG = [
+  'test_recorder.py::test_steps_survive_restarts_of_the_server',
+  'test_aio.py::test_200_rollouts_at_once_keep_their_turns_apart',
+];
 /** One of each kind: `npm run test:python` runs all of them on the default Python. */
 const TESTS = [
+  ...dose<string[]>([], LONG),
   'test_recorder.py::test_tags_follow_their_steps',
   'test_recorder.py::test_large_values_become_states_and_read_back',
-  'test_recorder.py::test_steps_survive_restarts_of_the_server',
   'test_faults.py::test_nothing_is_lost_when_the_client_is_killed',
   'test_faults.py::test_the_end_of_the_program_sends_what_waits',
   'test_faults.py::test_a_forked_child_records_its_own_trajectories',
@@ -26,7 +31,6 @@ const TESTS = [
   'test_aio.py::test_a_rollout_must_be_started_before_its_first_step',
   'test_aio.py::test_an_exception_fails_and_a_cancelled_task_cancels_a_trajectory',
   'test_aio.py::test_recording_needs_no_server_and_a_cancelled_flush_ends',
-  'test_aio.py::test_200_rollouts_at_once_keep_their_turns_apart',
 ];
 /** All tests of these files, of which some have many cases. */
 const FILES = ['test_spool.py', 'test_values.py'];
