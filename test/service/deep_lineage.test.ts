@@ -11,7 +11,7 @@ import { type AppScene, all, describeApp } from './on_app.ts';
 import { servicesOf } from './services.ts';
 
 /** The large dose is deeper than branches may be: trees from before there was a limit can still be read. */
-const DEPTH = dose(4_500, 12_500);
+const DEPTH = dose(3_000, 12_500);
 const PIECES = Math.ceil(DEPTH / 1000);
 
 /** The reward of the step at depth `i`: unsorted, some equal, some missing. */

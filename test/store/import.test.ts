@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { expect, it, vi } from 'vitest';
+import { afterAll, expect, it, vi } from 'vitest';
 import type { ArchivePart } from '../../src/domain/archive.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { NewState } from '../../src/domain/step.ts';
@@ -23,6 +23,9 @@ const STEPS = 510;
 const WRITTEN = 2048;
 
 describeStore('imports', (on) => {
+  // Everything that the tests leave, at once.
+  afterAll(() => expectVerified(on.store));
+
   /** A trajectory of this many steps with states, and a branch of it. */
   async function furnish(length = STEPS): Promise<{ scene: RunScene; root: Trajectory; branch: Trajectory }> {
     const scene = new RunScene(on.store);
@@ -104,7 +107,6 @@ describeStore('imports', (on) => {
       newest = await exported(scene.store, scene.namespace);
       expect(await imported(scene.store, scene.namespace, newest)).toMatchObject({ identicalTrajectories: 2n });
     }
-    await expectVerified(scene.store);
     await scene.delete(root, 'CASCADE');
     await imported(scene.store, scene.namespace, parts);
     const missing = await refusal(imported(scene.store, scene.namespace, newest));
@@ -122,7 +124,6 @@ describeStore('imports', (on) => {
       text.replace(/("record":"experiment","id":")[0-9a-f-]{36}/, '$10192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6c');
     const taken = await refusal(imported(scene.store, scene.namespace, changed(parts, renamed)));
     expect(taken.reason).toBe('IMPORT_CONFLICT');
-    await expectVerified(scene.store);
   });
 
   it('V6: what is cut off is refused, has imported whole trajectories only, and can be completed', async () => {
@@ -136,7 +137,6 @@ describeStore('imports', (on) => {
     await imported(scene.store, scene.namespace, parts);
     expect(archivedLines(await exported(scene.store, scene.namespace))).toEqual(archivedLines(parts));
     expect(await on.sql.rows('select * from trajectory_imports')).toEqual([]);
-    await expectVerified(scene.store);
   });
 
   it.each<[string, (part: ArchivePart) => ArchivePart]>([
@@ -170,7 +170,6 @@ describeStore('imports', (on) => {
     ]);
     expect(await scene.isThere(root.id)).toBe(false);
     await imported(scene.store, scene.namespace, parts);
-    await expectVerified(scene.store);
   });
 
   it('V6: missing states and steps are refused', async () => {
@@ -181,7 +180,6 @@ describeStore('imports', (on) => {
       expect((await refusal(imported(scene.store, scene.namespace, missing))).reason).toBe('ARCHIVE_INVALID');
     }
     await imported(scene.store, scene.namespace, parts);
-    await expectVerified(scene.store);
   });
 
   it('V6: an import that another one of the same trajectory overtakes ends, and the other one completes', async () => {
@@ -196,7 +194,6 @@ describeStore('imports', (on) => {
     }
     expect((await refusal(imported(scene.store, scene.namespace, overtaken()))).reason).toBe('IMPORT_SUPERSEDED');
     expect(archivedLines(await exported(scene.store, scene.namespace))).toEqual(archivedLines(parts));
-    await expectVerified(scene.store);
   });
 
   it('V6, A5: an import does not pause for its own writes', async () => {
@@ -224,7 +221,6 @@ describeStore('imports', (on) => {
     }
     expect((await refusal(imported(scene.store, scene.namespace, overtaken()))).reason).toBe('IMPORT_SUPERSEDED');
     expect(archivedLines(await exported(scene.store, scene.namespace))).toEqual(archivedLines(parts));
-    await expectVerified(scene.store);
   });
 
   it('V6: maintenance removes an import that was given up a day ago, and nothing younger', async () => {
@@ -241,7 +237,6 @@ describeStore('imports', (on) => {
     while (await scene.store.purgeDeleted(500));
     expect(await rows()).toEqual([]);
     expect(await on.sql.rows('select * from trajectory_imports')).toEqual([]);
-    await expectVerified(scene.store);
   });
 
   it('V5: a state that retention removes while it is exported is exported as pruned', async () => {
@@ -279,7 +274,6 @@ describeStore('imports', (on) => {
     expect((await refusal(imported(scene.store, scene.namespace, cut))).reason).toBe('ARCHIVE_INVALID');
     expect(await imported(scene.store, scene.namespace, parts)).toMatchObject({ trajectories: 1n, leftOut: [] });
     expect((await scene.steps(made)).map(({ step }) => step)).toEqual(before);
-    await expectVerified(scene.store);
   });
 
   it('V5: a trajectory that is deleted during the export is left out with its branches, and listed', async () => {
@@ -296,7 +290,6 @@ describeStore('imports', (on) => {
     await scene.delete(kept);
     expect(await imported(scene.store, scene.namespace, parts)).toMatchObject({ leftOut: [root.id], trajectories: 1n });
     expect(await scene.isThere(kept.id)).toBe(true);
-    await expectVerified(scene.store);
   });
 
   it('V6: states of a trajectory that is left out stay for later trajectories of the archive', async () => {
@@ -331,7 +324,6 @@ describeStore('imports', (on) => {
       ...{ leftOut: [root.id], trajectories: 1n },
     });
     expect(await scene.steps(await scene.get(later.id))).toHaveLength(11);
-    await expectVerified(scene.store);
   });
 });
 

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { MetricRange, NewMetricPoint, Series } from '../../src/domain/metric.ts';
 import type { Run } from '../../src/domain/run.ts';
+import { dose } from '../support/dose.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
@@ -282,7 +283,7 @@ describeStore('metrics', (on) => {
         expect(metricSteps.map((step, i) => [step, values[i]])).toEqual(plainly(points, maxPoints));
         expect(values.length).toBeLessThanOrEqual(maxPoints);
       }),
-      { numRuns: 40 },
+      { numRuns: dose(15, 100) },
     );
   });
   /** Downsamples by reading every point. */

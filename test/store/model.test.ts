@@ -70,7 +70,7 @@ const reward = fc.oneof(
 );
 
 /** `FC_RUNS=1000` runs more cases. */
-const RUNS = Number(process.env.FC_RUNS ?? dose(10, 50));
+const RUNS = Number(process.env.FC_RUNS ?? dose(6, 50));
 
 const at = fc.nat(30);
 const operation: fc.Arbitrary<Operation> = fc.oneof(

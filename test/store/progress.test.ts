@@ -4,6 +4,7 @@ import { isTerminal } from '../../src/domain/lifecycle.ts';
 import { progressOf, type RunTally } from '../../src/domain/progress.ts';
 import type { Run, StagePlan } from '../../src/domain/run.ts';
 import type { Claim, NewRollout } from '../../src/store/contract/rollout.ts';
+import { dose } from '../support/dose.ts';
 import { makeStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { RolloutScene, tokenOf } from './rollout_scene.ts';
@@ -256,7 +257,7 @@ describeStore('progress with rollouts', (on) => {
         const sorted = (all: readonly bigint[]) => [...all].sort((a, b) => Number(a - b));
         expect(sorted(tally.openStages[0]?.liveTurns ?? [])).toEqual(sorted(live.map((rollout) => rollout.turns)));
       }),
-      { numRuns: 12 },
+      { numRuns: dose(5, 24) },
     );
   });
 

@@ -389,9 +389,9 @@ describeStore('deleting runs and experiments', (on) => {
   it('B4: a hundred trajectories, each a tree of its own, are purged in a few batches', async () => {
     const here = scene();
     const run = await here.makeRun();
-    for (let i = 0; i < 250; i += 1) await here.createWith(['a', 'b'], { runId: run.id });
-    expect(await deleteRun(here, run)).toMatchObject({ trajectories: 250n });
-    expect(await purgeAll(on.store, 500)).toBeLessThan(8);
+    for (let i = 0; i < 100; i += 1) await here.createWith(['a', 'b'], { runId: run.id });
+    expect(await deleteRun(here, run)).toMatchObject({ trajectories: 100n });
+    expect(await purgeAll(on.store, 200)).toBeLessThan(8);
     expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, steps: 0, runs: 0 });
   });
 

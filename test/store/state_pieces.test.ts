@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { dose } from '../support/dose.ts';
 import { makeStep, sha256 } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
@@ -174,7 +175,7 @@ describeStore('large states with equal pieces', (on) => {
           expect(Object.values(await countRows(on.sql, scene.namespace)).every((n) => n === 0)).toBe(true);
         },
       ),
-      { numRuns: 6, seed: 22 },
+      { numRuns: dose(3, 12), seed: 22 },
     );
   });
 
@@ -200,7 +201,7 @@ describeStore('large states with equal pieces', (on) => {
 
   it('S2, S9: an upload that refers to a state during its collection keeps its bytes', async () => {
     const scene = on.scene();
-    for (let round = 0; round < 10; round += 1) {
+    for (let round = 0; round < dose(5, 20); round += 1) {
       const bytes = randomBytes(3 * CHUNK);
       const base = await putState(scene.store, scene.namespace, bytes);
       const longer = Buffer.concat([bytes, Buffer.from(`${round}`)]);

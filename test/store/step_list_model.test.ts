@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Trajectory, TrajectoryRef } from '../../src/domain/trajectory.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepSort } from '../../src/store/contract/step.ts';
+import { dose } from '../support/dose.ts';
 import { newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
@@ -163,7 +164,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
           ).map(nameOf),
         );
       }),
-      { numRuns: 100, seed: 14 },
+      { numRuns: dose(50, 300), seed: 14 },
     );
   });
 

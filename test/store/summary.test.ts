@@ -8,6 +8,7 @@ import type { SummaryKey, SummaryRow } from '../../src/domain/summary.ts';
 import { summaryOf } from '../../src/domain/summary.ts';
 import type { NewRollout } from '../../src/store/contract/rollout.ts';
 import type { SummaryFilter } from '../../src/store/contract/summary.ts';
+import { dose } from '../support/dose.ts';
 import { makeStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
@@ -85,7 +86,7 @@ describeStore('summaries', (on) => {
           for (const [values, rollouts] of naive) expectCounted(found.get(values), rollouts, seen);
         }
       }),
-      { numRuns: 10 },
+      { numRuns: dose(4, 20) },
     );
   });
 

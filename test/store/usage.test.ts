@@ -6,6 +6,7 @@ import { ownBegin, type Trajectory } from '../../src/domain/trajectory.ts';
 import type { StorageUsage, UsageProgress } from '../../src/domain/usage.ts';
 import type { OnBranches } from '../../src/store/contract/trajectory.ts';
 import type { UsageStore } from '../../src/store/contract/usage.ts';
+import { dose } from '../support/dose.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { naiveUsage } from './naive_usage.ts';
@@ -17,7 +18,7 @@ import { statementsOf } from './statement_count.ts';
 import { expectVerified } from './verified.ts';
 
 /** `FC_RUNS=100` runs more cases. */
-const RUNS = Number(process.env.FC_RUNS ?? 4);
+const RUNS = Number(process.env.FC_RUNS ?? dose(2, 10));
 
 const SENT = ['nothing', 'small', 'shared', 'changed', 'content', 'twice'] as const;
 const at = fc.nat(30);

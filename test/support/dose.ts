@@ -4,7 +4,13 @@ import process from 'node:process';
 export const LARGE_DOSES: readonly string[] = [
   'test/service/deep_lineage.test.ts',
   'test/store/branch_depth.test.ts',
+  'test/store/metric.test.ts',
   'test/store/model.test.ts',
+  'test/store/progress.test.ts',
+  'test/store/state_pieces.test.ts',
+  'test/store/step_list_model.test.ts',
+  'test/store/summary.test.ts',
+  'test/store/usage.test.ts',
   'test/wire/large_states.test.ts',
   'test/wire/unread_answers.test.ts',
 ];
