@@ -120,6 +120,43 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     }
   });
 
+  it('S5: states that few steps have are listed by the index of names, whatever the other rows have', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const [rare, usual] = [newState('rare'), newState('usual')];
+    const has = [100, 1500, 3000];
+    for (let at = 0; at < 16 * 200; at += 200) {
+      const names = (number: number) => (has.includes(number) ? ['rare'] : []);
+      const steps = Array.from({ length: 200 }, (_, i) =>
+        makeStep(BigInt(at + i), {
+          states: [smallRef(usual), ...names(at + i).map((name) => smallRef(rare, name))],
+        }),
+      );
+      await scene.append(made, steps);
+      if (at === 2800) {
+        for (let left = [{ ref: made.ref, rest: true }]; left.length > 0; ) left = await scene.store.mergeSteps(left);
+      }
+    }
+    const lineage = await scene.lineage(made);
+    const work = () =>
+      scene.store.listStepStates(scene.namespace, made.ref.tree, lineage, { name: 'rare', from: 0n, limit: 10 });
+    await on.sql.rows('analyze');
+    expect((await work()).map(({ stepNumber }) => Number(stepNumber))).toEqual(has);
+    if (on.engine === 'postgres') {
+      const plans = await plansOf(on.database, work);
+      for (const plan of plans) {
+        const read = plan.filter(({ table }) => table !== undefined);
+        expect(read.reduce((sum, { rows }) => sum + rows, 0)).toBeLessThan(20);
+      }
+    } else {
+      const plans = (await sqliteTextsOf(work)).map((text) => on.sql.rows(`explain query plan ${text}`));
+      const details = (await Promise.all(plans)).map((plan) => plan.map(({ detail }) => String(detail)));
+      expect(details.length).toBeGreaterThan(3);
+      for (const plan of details)
+        expect(plan.join()).toMatch(/SEARCH n USING PRIMARY KEY \([^)]* AND name=\? AND first/u);
+    }
+  });
+
   it('S5: states of one name are listed in step order across branch points, from a given number, up to a limit', async () => {
     const scene = on.scene();
     const { tree, lineage, states } = await checkpoints(scene);

@@ -6,7 +6,7 @@ import { nextIteration } from '../reading/event_loop.ts';
 import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
 import { lastWithStates, readRuns } from './step_runs.ts';
-import { HAS_STATES, hasStepWith } from './step_states.ts';
+import { HAS_STATES, hasStepWith, namedTo } from './step_states.ts';
 import { readSteps, searchedSegments } from './steps.ts';
 
 /** Returns the last step up to a number that has states of all names, or any state if there are none. */
@@ -67,11 +67,6 @@ async function latestWith(
   const { lo, hi, first_step_number: first, state_names } = row;
   const last = lastWithStates(readRuns(state_names), names, Number(lo - first), Number(hi - first));
   return last === undefined ? undefined : first + BigInt(last);
-}
-
-/** Number from which on rows of the trajectory `p` may lack in the index. */
-function namedTo(engine: Engine): RawBuilder<unknown> {
-  return sql`(select t.named_to from ${engine.table('trajectories')} as t where t.tree = p.tree and t.key = p.key)`;
 }
 
 /** The last segment of `p` from a number on, found by the partial index of those with states. */

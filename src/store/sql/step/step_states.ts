@@ -16,6 +16,11 @@ import { MANY_STEPS, searchedSegments } from './steps.ts';
 import { bytesOf, type StoredStates } from './stored_body.ts';
 import type { StoredSegment } from './stored_segment.ts';
 
+/** Number from which on the index of names may lack rows of the trajectory `p`. */
+export function namedTo(engine: Engine): RawBuilder<unknown> {
+  return sql`(select t.named_to from ${engine.table('trajectories')} as t where t.tree = p.tree and t.key = p.key)`;
+}
+
 /** Condition of the partial index that has only the segments with states. */
 export const HAS_STATES = sql`s.state_names <> '[]'`;
 
@@ -116,7 +121,10 @@ interface NamedRow extends StoredSegment, StoredStates {
   readonly state_names: string;
 }
 
-/** Returns the first stored segments that have a state of the name, in order of step. */
+/**
+ * Returns the first stored segments that have a state of the name, in order of step. They are found by the index of
+ * names, and those that it lacks by their own names.
+ */
 async function readNamed(
   { engine, namespace }: ReadScope,
   tree: bigint,
@@ -124,17 +132,28 @@ async function readNamed(
   name: string,
   most: number,
 ): Promise<readonly NamedRow[]> {
+  const [stored, trajectories] = [engine.table('segments'), engine.table('trajectories')];
   const { rows } = await sql<NamedRow>`
-    with ${lineageTable(engine, tree, window)}, ${searchedSegments(engine)}
+    with ${lineageTable(engine, tree, window)}, ${searchedSegments(engine)},
+    k as materialized (
+      select p.tree, p.key, p.lo, p.hi, n.first_step_number as first
+      from p cross join ${engine.table('segment_state_names')} as n
+      where n.tree = p.tree and n.trajectory = p.key and n.name = ${name}
+        and n.first_step_number >= p.first and n.first_step_number < p.hi
+      union all
+      select p.tree, p.key, p.lo, p.hi, s.first_step_number
+      from p cross join ${stored} as s
+      where s.tree = p.tree and s.trajectory = p.key
+        and s.first_step_number >= ${namedTo(engine)}
+        and s.first_step_number >= p.first and s.first_step_number < p.hi and ${HAS_STATES} and s.body_bytes is null)
     select s.first_step_number, s.next_step_number, s.writer_epoch, s.commit_time, s.commits, s.reward_sum,
       s.checksum, s.encoding, s.body_bytes, s.body,
       s.trajectory, cast(o.id as text) as id, p.lo, p.hi, s.state_names, s.states, s.states_bytes
-    from p
-    cross join ${engine.table('trajectories')} as o
-    cross join ${engine.table('segments')} as s
+    from k as p
+    cross join ${trajectories} as o
+    cross join ${stored} as s
     where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
-      and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
-      and ${HAS_STATES} and ${hasStepWith(engine, [name])}
+      and s.tree = p.tree and s.trajectory = p.key and s.first_step_number = p.first and ${hasStepWith(engine, [name])}
     order by s.first_step_number
     limit ${most}`.execute(engine.db);
   return rows;
