@@ -12,7 +12,7 @@ const random = seededRandom();
 const CONNECTIONS = 10 + 1;
 
 it('D1, A1: acked steps survive kill -9 of Postgres, and the server answers UNAVAILABLE, never exits and recovers by itself', async () => {
-  const survived = await killPostgres({ kills: dose(4, 10), writers: 8, random });
+  const survived = await killPostgres({ kills: dose(3, 10), writers: 8, random });
   await report('postgres killed', survived);
   expect(survived.serverLived).toBe(true);
   expect(survived.serverFaults).toEqual([]);

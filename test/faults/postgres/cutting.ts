@@ -43,7 +43,7 @@ export async function cutConnections({ cuts, silences, writers, random }: Cuttin
   let backendsEnded = 0;
   for (let cut = 0; cut < cuts; cut += 1) {
     await load.progress(random.between(1, 300));
-    backendsEnded += await cutOnce(proxy, database, random);
+    backendsEnded += await cutOnce(WAYS[cut % WAYS.length]!, proxy, database, random);
   }
   const answers: Answer[] = [];
   let recoveryMs = 0;
@@ -80,9 +80,16 @@ function through(proxy: TcpProxy, database: string): string {
   return url.href;
 }
 
-/** Ends connections in one of several ways; returns how many backends were terminated by Postgres itself. */
-async function cutOnce(proxy: TcpProxy, database: TestDatabase, random: Random): Promise<number> {
-  const how = random.pick(['backends', 'backends', 'reset', 'end', 'toServer', 'toClient'] as const);
+/** The ways in which connections are cut, one after another. */
+const WAYS = ['backends', 'reset', 'toServer', 'backends', 'end', 'toClient'] as const;
+
+/** Ends connections in a way; returns how many backends were terminated by Postgres itself. */
+async function cutOnce(
+  how: (typeof WAYS)[number],
+  proxy: TcpProxy,
+  database: TestDatabase,
+  random: Random,
+): Promise<number> {
   if (how === 'backends') return endBackends(database, 0.4);
   if (how === 'reset' || how === 'end') proxy.cut(how);
   else await proxy.cutAfter(random.between(1, 64 * 1024), how);
