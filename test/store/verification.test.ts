@@ -127,6 +127,25 @@ describeStore('verification', (on) => {
     expect(await names()).toEqual([]);
   });
 
+  it('B2: damaged names of states prevent no deletion', async () => {
+    const { scene, root } = await furnishSteps();
+    await scene.store.mergeSteps([{ ref: root.ref, rest: true }]);
+    const damage = `update segments set state_names = '[["env"' where trajectory = ${root.ref.key}`;
+    if (on.engine === 'postgres') {
+      await on.sql.rows('alter table segments disable trigger segments_named_update');
+      await on.sql.rows(damage);
+      await on.sql.rows('alter table segments enable trigger segments_named_update');
+    } else {
+      const [trigger] = await on.sql.rows(`select sql from sqlite_master where name = 'segments_named_update'`);
+      await on.sql.rows('drop trigger segments_named_update');
+      await on.sql.rows(damage);
+      await on.sql.rows(String(trigger!.sql));
+    }
+    await scene.delete(root, 'CASCADE');
+    expect(await scene.isThere(root.id)).toBe(false);
+    await expectVerified(on.store);
+  });
+
   it('V1: counts the steps and states that it has read', async () => {
     const { root } = await furnish(PART);
     let last: { doneSteps: bigint; totalSteps: bigint; doneStates: bigint; totalStates: bigint } | undefined;

@@ -19,11 +19,13 @@ const isNamed = (row: string) => `${row}.body_bytes is not null and ${row}.state
 const SQLITE_INSERT = `insert into segment_state_names ${namesOf('new', 'json_each(new.state_names)')} where ${isNamed('new')}; `;
 const SQLITE_DELETE = `delete from segment_state_names where tree = old.tree and trajectory = old.trajectory
         and first_step_number = old.first_step_number
-        and name in (select r.value ->> 0 from json_each(old.state_names) as r); `;
+        and name in (select r.value ->> 0
+          from json_each(case when json_valid(old.state_names) then old.state_names else '[]' end) as r); `;
 
 /**
  * Finds the stored segments that have states of a name. Like the totals of migration 38, triggers keep it: for rows of
- * steps that are counted, so that appends write nothing. Every row that begins before `named_to` is counted.
+ * steps that are counted, so that appends write nothing. Every row that begins before `named_to` is counted. Names that
+ * are damaged prevent no deletion: then the index keeps its rows.
  *
  * Semicolons at line ends separate statements, so a function or a trigger has none there.
  */
@@ -40,9 +42,11 @@ export const migration0040: MigrationText = {
     ${FILL('json_array_elements(s.state_names::json)')}
     create function name_segment() returns trigger language plpgsql set search_path from current as $$ begin
       if tg_op <> 'INSERT' and ${isNamed('old')} then
-        delete from segment_state_names where tree = old.tree and trajectory = old.trajectory
-          and first_step_number = old.first_step_number
-          and name in (select r.value ->> 0 from json_array_elements(old.state_names::json) as r); end if; /**/
+        begin
+          delete from segment_state_names where tree = old.tree and trajectory = old.trajectory
+            and first_step_number = old.first_step_number
+            and name in (select r.value ->> 0 from json_array_elements(old.state_names::json) as r); /**/
+        exception when invalid_text_representation then null; /**/ end; /**/ end if; /**/
       if tg_op <> 'DELETE' and ${isNamed('new')} then
         insert into segment_state_names ${namesOf('new', 'json_array_elements(new.state_names::json)')}; end if; /**/
       return null; end $$;
