@@ -14,6 +14,7 @@ const DOSE = process.env.TEST_DOSE ?? 'large';
  */
 const SIDE_BY_SIDE = [
   'archive',
+  'background-full',
   'backup',
   'claims',
   'disk-full',

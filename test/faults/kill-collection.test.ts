@@ -18,7 +18,7 @@ import { makeStep, stateRef } from '../support/steps.ts';
 import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
 
-const KILLS = dose(4, 12);
+const KILLS = dose(2, 12);
 const TRAJECTORIES = 60;
 const STATES = 12;
 

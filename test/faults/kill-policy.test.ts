@@ -14,7 +14,7 @@ import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
 import { expectKept, isRemoval, keptStates, type Made, makeTrajectories, partsOf, STATES, WHOLE } from './retained.ts';
 
-const KILLS = dose(2, 10);
+const KILLS = dose(1, 10);
 /** More than a server removes before it is killed. */
 const TRAJECTORIES = 40;
 

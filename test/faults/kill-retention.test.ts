@@ -18,7 +18,7 @@ import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
 import { expectKept, isRemoval, keptStates, makeTrajectories, partsOf, STATES, WHOLE } from './retained.ts';
 
-const KILLS = dose(3, 12);
+const KILLS = dose(2, 12);
 /** Each is a part of the retention at least. A process removes at most six before it is killed. */
 const TRAJECTORIES = KILLS * 8;
 describe.each(ENGINES)('kill -9 of retention on %s', (engine) => {
