@@ -377,11 +377,25 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   const framesOf = async (method: DescMethod, on: AnyScene): Promise<Message[][]> =>
     (await casesOf(method).requests(on)).map((frames) => frames.map((frame) => create(method.input, frame)));
 
+  /**
+   * A scene for two sets of calls of a method, and its requests: what creates something answers the same when it is
+   * repeated under one request id.
+   */
+  const common = new Map<string, Promise<{ readonly on: AnyScene; readonly requests: Message[][] }>>();
+  const commonOf = (method: DescMethod) => {
+    const make = async () => {
+      const on = await sceneOf(method);
+      return { on, requests: await framesOf(method, on) };
+    };
+    const known = common.get(method.name) ?? make();
+    common.set(method.name, known);
+    return known;
+  };
+
   const supported = METHODS.filter(({ name }) => engine === 'sqlite' || !SQLITE_ONLY.includes(name));
 
   it.each(supported)('$name accepts a request with every field set, and its answer shows them', async (method) => {
-    const on = await sceneOf(method);
-    const requests = await framesOf(method, on);
+    const { on, requests } = await commonOf(method);
     const set = new Set<string>();
     let answers: Message[] = [];
     for (const frames of requests) {
@@ -490,7 +504,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   const MAKING = METHODS.filter(({ input }) => input.fields.some(({ name }) => name === 'request_id'));
 
   it.each(MAKING)('ID1: $name distinguishes requests under one request id by every field', async (method) => {
-    const requests = (await framesOf(method, await sceneOf(method))).map(([request]) => request!);
+    const requests = (await commonOf(method)).requests.map(([request]) => request!);
     const made = requests.find((request) => setFields(method, request).some(({ name }) => name === 'request_id'))!;
     await call(transport, method, [made]);
     await call(transport, method, [made]);
