@@ -8,7 +8,7 @@ import { makeStep, newState, smallRef, stateRef, textObservation } from '../supp
 import { furnishRollouts } from './furnish_rollouts.ts';
 import { describeStore } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
-import { putState } from './scene.ts';
+import { putState, refusalOf } from './scene.ts';
 import { stateOf } from './state_chains.ts';
 import { expectVerified, faultsOf } from './verified.ts';
 
@@ -379,6 +379,21 @@ describeStore('verification', (on) => {
     if (type === 'bytea') return name === 'base' ? hex('00') : flipped(name);
     return OTHER_TEXTS[name] ?? `'wrong'`;
   };
+
+  it('V1, D5: finds columns that cannot be read; a read of their steps says that they are damaged', async () => {
+    const { scene, root } = await furnishSteps();
+    const columns = { commits: '[', rewards: '[1', ends: '{"0"', metric_sums: '{', state_names: '7', labels: 'null]' };
+    const changes = Object.entries(columns).map(([name, text]) => `${name} = '${text}'`);
+    await on.sql.rows(`update segments set ${changes.join(', ')} ${row(root, 1)}`);
+    const faults = (await faultsOf(on.store)).filter(({ namespace }) => namespace === scene.namespace);
+    for (const name of Object.keys(columns)) {
+      const message = expect.stringContaining(`the column ${name} cannot be read`);
+      expect(faults).toContainEqual(expect.objectContaining({ check: 'COLUMNS', ...stepsOf(root, 1n), message }));
+    }
+    const metadata = { first_step_number: '1', next_step_number: '2' };
+    expect(await refusalOf(scene.steps(root))).toMatchObject({ reason: 'STEP_CORRUPT', metadata });
+    await scene.delete(root, 'CASCADE');
+  });
 
   describe('of changed columns', () => {
     const changed = new Map<string, string>();

@@ -55,7 +55,7 @@ export class SegmentCursor {
     const body = readBody(first, segment);
     if (body === undefined) throw stepCorrupt(segment);
     this.#segment = segment;
-    this.#commits = new Commits(segment);
+    this.#commits = commitsOf(segment);
     this.#body = Buffer.from(body.buffer, body.byteOffset, body.byteLength);
     this.#frames = new StepFrames(this.#body);
     this.stepNumber = first - 1n;
@@ -173,6 +173,14 @@ export function storedStep(
   const step = steps.read(view);
   const states = attached === undefined ? step.states : withAttached(step.states, attached);
   return { ...step, states, ...steps.commit, rewardSum: steps.rewardSum };
+}
+
+function commitsOf(segment: StoredSegment): Commits {
+  try {
+    return new Commits(segment);
+  } catch (cause) {
+    throw stepCorrupt(segment, cause as Error);
+  }
 }
 
 function stepCorrupt({ first_step_number: first, next_step_number: next }: StoredSegment, cause?: Error) {

@@ -6,7 +6,7 @@ import { SmallStates } from '../../../domain/step_codec/small_states.ts';
 import type { StorageCheck } from '../../../domain/verification.ts';
 import { commitRuns } from '../step/commits.ts';
 import type { MetricSum } from '../step/metric_sums.ts';
-import type { Sums } from '../step/running_sums.ts';
+import { rewardsOf, type Sums } from '../step/running_sums.ts';
 import { SegmentBuilder } from '../step/segment.ts';
 import { readRuns } from '../step/step_runs.ts';
 import { bytesOf, readStates } from '../step/stored_body.ts';
@@ -28,6 +28,29 @@ export interface FoundSteps {
   readonly steps: readonly FoundStep[];
   /** Sums after the last step. */
   readonly sums: Sums;
+}
+
+/** How the columns of a row that hold JSON are read. */
+const JSON_COLUMNS: readonly (readonly [name: string, read: (row: SegmentRow) => unknown])[] = [
+  ['commits', commitRuns],
+  ['rewards', ({ rewards }) => rewardsOf(rewards)],
+  ['ends', ({ ends }) => JSON.parse(ends)],
+  ['metric_sums', ({ metric_sums }) => JSON.parse(metric_sums)],
+  ['state_names', ({ state_names }) => readRuns(state_names)],
+  ['labels', ({ labels }) => readRuns(labels)],
+];
+
+/** Returns the columns of a row that are so damaged that they cannot be compared with the steps. */
+export function unreadableColumns(row: SegmentRow): string[] {
+  return JSON_COLUMNS.filter(([, read]) => !isReadable(() => read(row))).map(([name]) => name);
+}
+
+function isReadable(read: () => unknown): boolean {
+  try {
+    return typeof read() === 'object';
+  } catch {
+    return false;
+  }
 }
 
 /**

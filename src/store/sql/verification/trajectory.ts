@@ -8,7 +8,7 @@ import { readHead } from '../trajectory/heads.ts';
 import { isSet, readDigest, readReal } from '../values.ts';
 import { confirmed } from './confirmed.ts';
 import { type AttachedPart, type HeadPart, type Part, readPart, type SegmentPart } from './part.ts';
-import { checkSegment, type FoundStep, isNear, type Report } from './segment.ts';
+import { checkSegment, type FoundStep, isNear, type Report, unreadableColumns } from './segment.ts';
 
 /** A trajectory to check, and what its parent says about it. */
 export interface CheckedTrajectory extends TrajectoryRef {
@@ -72,6 +72,13 @@ class TrajectoryCheck {
       // A merge since the last part has joined this row with an earlier one.
       if (at !== undefined && row.first_step_number < at) this.#sums = undefined;
       if (this.#sums === undefined) this.#isComplete = false;
+      const unreadable = unreadableColumns(row);
+      for (const name of unreadable) report('COLUMNS', `the column ${name} cannot be read`);
+      if (unreadable.length > 0) {
+        this.#sums = undefined;
+        unread = true;
+        continue;
+      }
       const found = checkSegment(row, this.#sums ?? sumsBefore(row), names, report);
       this.#sums = found?.sums;
       if (found === undefined) {
@@ -121,9 +128,10 @@ class TrajectoryCheck {
       const isCounted = segment.body_bytes !== null;
       const report = this.#reportOf(head, segment);
       if (!isCounted && first < row!.named_to) report('COLUMNS', `${rowName(segment)} is not in the index of names`);
-      const expected = isCounted ? [...new Set(readRuns(segment.state_names).map(([name]) => name))].sort() : [];
       const indexed = (found.get(first) ?? []).map(({ name }) => name).sort();
       found.delete(first);
+      if (unreadableColumns(segment).length > 0) continue; // Reported already.
+      const expected = isCounted ? [...new Set(readRuns(segment.state_names).map(([name]) => name))].sort() : [];
       if (JSON.stringify(indexed) !== JSON.stringify(expected)) {
         report('COLUMNS', `the index of names has other names of states than ${rowName(segment)}`);
       }
