@@ -6,10 +6,12 @@ import asyncio
 import inspect
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -43,6 +45,17 @@ def dose(usual: int, large: int) -> int:
     return usual if os.environ.get("TEST_DOSE") == "usual" else large
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Bundles the service once a run. Processes of pytest-xdist inherit the variable."""
+    if hasattr(config, "workerinput"):
+        return
+    (ROOT / "dist").mkdir(exist_ok=True)
+    folder = tempfile.mkdtemp(prefix="server-", dir=ROOT / "dist")
+    config.add_cleanup(lambda: shutil.rmtree(folder))
+    subprocess.run([NODE, "test/support/bundle-server.ts", folder], cwd=ROOT, check=True)
+    os.environ["TEST_SERVER"] = f"{folder}/main.js"
+
+
 class Server:
     """A server of its own database, which can be killed and started again on the same port."""
 
@@ -58,7 +71,7 @@ class Server:
     def start(self) -> None:
         """Starts the server and returns when it serves."""
         arguments = ["--json", "--listen", self.address, "--database", f"sqlite:{self.folder}/data.db"]
-        command = [str(NODE), "src/main.ts", "serve", *arguments]
+        command = [str(NODE), os.environ["TEST_SERVER"], "serve", *arguments]
         with (self.folder / "server.log").open("a") as log:
             self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
         assert self.process.stdout is not None
