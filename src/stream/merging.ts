@@ -7,15 +7,24 @@ import type { AppSettings } from './settings.ts';
 /** Steps that were appended to a trajectory. */
 export interface Appended {
   readonly ref: TrajectoryRef;
+  /** Steps whose rows wait to be merged. */
   readonly steps: number;
   /** About their size in memory. */
   readonly bytes: number;
+  /** Steps in rows that were compressed before the commit. Default: 0. */
+  readonly compressedSteps?: number;
   /** No steps follow. */
   readonly sealed: boolean;
 }
 
 /** Appended steps and bytes after which rows of a trajectory are merged. About as many as a row has. */
 const FULL = { steps: 256, bytes: 64 * 1024 };
+
+/**
+ * Appended steps in compressed rows after which a merge goes past these rows. Until then, totals of storage and later
+ * merges read them.
+ */
+const MANY_COMPRESSED = 64 * FULL.steps;
 
 /** Trajectories that are remembered, and that wait to be merged. The others are found by the sweep. */
 const MOST_KNOWN = 100_000;
@@ -32,8 +41,13 @@ interface Unmerged {
   readonly ref: TrajectoryRef;
   steps: number;
   bytes: number;
+  compressedSteps: number;
   /** Nothing was appended since the last round. */
   idle: boolean;
+}
+
+function isWorthMerging({ steps, bytes, compressedSteps }: Unmerged): boolean {
+  return steps >= FULL.steps || bytes >= FULL.bytes || compressedSteps >= MANY_COMPRESSED;
 }
 
 /** A trajectory that waits to be merged. */
@@ -79,16 +93,18 @@ export class Merging {
   }
 
   /** Must be called after each commit. */
-  note({ ref, steps, bytes, sealed }: Appended): void {
+  note({ ref, steps, bytes, compressedSteps = 0, sealed }: Appended): void {
     if (this.#stopped || this.#idleMs === 0) return;
     const known = this.#unmerged.get(ref.key) ?? this.#remember(ref);
     known.steps += steps;
     known.bytes += bytes;
+    known.compressedSteps += compressedSteps;
     known.idle = false;
-    if (!sealed && known.steps < FULL.steps && known.bytes < FULL.bytes) return;
+    if (!sealed && !isWorthMerging(known)) return;
     const due = { ref, rest: sealed, steps: known.steps, bytes: known.bytes };
     known.steps = 0;
     known.bytes = 0;
+    known.compressedSteps = 0;
     if (sealed) this.#unmerged.delete(ref.key);
     this.#merge(due);
   }
@@ -132,7 +148,7 @@ export class Merging {
     if (this.#unmerged.size >= MOST_KNOWN) {
       for (const key of this.#unmerged.keys()) if (this.#unmerged.delete(key)) break;
     }
-    const known = { ref, steps: 0, bytes: 0, idle: false };
+    const known = { ref, steps: 0, bytes: 0, compressedSteps: 0, idle: false };
     this.#unmerged.set(ref.key, known);
     return known;
   }

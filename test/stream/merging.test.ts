@@ -149,6 +149,26 @@ describeApp('merging', (on) => {
     await merging.stop();
   });
 
+  it('steps in rows that were compressed before the commit keep no append waiting, and are merged past', async () => {
+    const calls: (readonly MergeRequest[])[] = [];
+    const store = wrappedStore(on.store, {
+      mergeSteps: async (requests) => {
+        calls.push(requests);
+        return [];
+      },
+    });
+    const merging = new Merging(store, logger, { mergeIdleMs: HOUR, mergeBacklogBytes: 1 });
+    const ref = { tree: 1n, key: 1n };
+    const compressed = { ref, steps: 0, bytes: 0, sealed: false };
+    merging.note({ ...compressed, compressedSteps: 10_000 });
+    expect([merging.isWorking, merging.room()]).toEqual([false, undefined]);
+    merging.note({ ...compressed, compressedSteps: 10_000 });
+    expect([merging.isWorking, merging.room()]).toEqual([true, undefined]);
+    await merging.idle();
+    expect(calls).toEqual([[{ ref, rest: false, steps: 0 }]]);
+    await merging.stop();
+  });
+
   it('what cannot be merged keeps no append waiting', async () => {
     const failing = wrappedStore(on.store, { mergeSteps: () => Promise.reject(new Error('broken')) });
     const merging = new Merging(failing, logger, { mergeIdleMs: HOUR, mergeBacklogBytes });
@@ -157,6 +177,22 @@ describeApp('merging', (on) => {
     await merging.room();
     expect(merging.room()).toBeUndefined();
     await merging.stop();
+  });
+
+  it('a batch of more than a row waits for no merge', async () => {
+    const app = on.app({ mergeIdleMs: HOUR });
+    const scene = on.scene(app);
+    const made = await scene.create();
+    await scene.write(
+      made,
+      Array.from({ length: 256 + 200 }, (_, i) => step(BigInt(i), `word ${i}`)),
+    );
+    expect(app.merging.isWorking).toBe(false);
+    expect((await rowsOf(on, made)).map(({ to, encoding }) => [to, encoding])).toEqual([
+      [256, 2],
+      [456, 2],
+    ]);
+    await app.close();
   });
 
   it('a writer that is faster than merges has all its steps stored', async () => {

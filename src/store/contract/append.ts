@@ -81,6 +81,8 @@ export type AppendOutcome =
       readonly epoch: bigint | undefined;
       readonly commitTime: Instant;
       readonly duplicates: number;
+      /** Steps in rows that were compressed before the commit, which wait for no merge. Default: 0. */
+      readonly compressedSteps?: number;
       readonly status: TrajectoryStatus;
       readonly statusMessage: string;
       readonly sealTime: Instant | undefined;

@@ -7,6 +7,7 @@ import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope, Slots } from '../contract/store.ts';
 import type { Aggregates } from './aggregates.ts';
+import type { Compressor } from './compressor.ts';
 import type { KeptQueries } from './kept_queries.ts';
 import type { PointBatch } from './metric/point_batch.ts';
 import type { SeriesRange } from './metric/series_range.ts';
@@ -85,6 +86,9 @@ export interface Engine {
 
   /** Queries that are asked often, in this engine's words. */
   readonly kept: KeptQueries;
+
+  /** Compresses rows of steps. */
+  readonly compressor: Compressor;
 
   /**
    * Runs `work` in one transaction, which is durable when the promise resolves. Retries after a deadlock, so `work`

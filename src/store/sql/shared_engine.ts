@@ -1,6 +1,7 @@
 import type { Change } from '../../domain/change.ts';
 import type { CallScope } from '../contract/store.ts';
 import type { ChangeListeners } from './changes.ts';
+import { Compressor } from './compressor.ts';
 import type { KeptQueries } from './kept_queries.ts';
 import type { ReadSlots } from './reading/slots.ts';
 
@@ -10,6 +11,8 @@ export interface EngineParts {
   readonly listeners: ChangeListeners;
   readonly kept: KeptQueries;
   readonly slots: ReadSlots;
+  /** Set by the first scope. */
+  compressor?: Compressor;
   closed: Promise<void> | undefined;
 }
 
@@ -18,6 +21,7 @@ export abstract class SharedEngine<Parts extends EngineParts> {
   readonly description: string;
   readonly kept: KeptQueries;
   readonly slots: ReadSlots;
+  readonly compressor: Compressor;
   protected readonly parts: Parts;
   protected readonly call: CallScope | undefined;
 
@@ -25,6 +29,8 @@ export abstract class SharedEngine<Parts extends EngineParts> {
     this.description = parts.description;
     this.kept = parts.kept;
     this.slots = parts.slots;
+    parts.compressor ??= new Compressor();
+    this.compressor = parts.compressor;
     this.parts = parts;
     this.call = call;
   }

@@ -4,7 +4,7 @@ import { constants, createZstdCompress, type ZstdOptions, zstdDecompressSync } f
 const MIN_PIECE_BYTES = 64;
 
 /** Level 1 finds almost nothing in a dictionary; levels above 3 take far longer and save little. */
-const LEVEL = { [constants.ZSTD_c_compressionLevel]: 3 };
+export const LEVEL = { [constants.ZSTD_c_compressionLevel]: 3 };
 
 /** Covers an inline state and its dictionary. */
 const WITH_DICTIONARY = { ...LEVEL, [constants.ZSTD_c_windowLog]: 21 };

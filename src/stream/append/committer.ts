@@ -346,8 +346,7 @@ export class Committer {
 
   #report({ source, batch, bytes }: Entry, outcome: AppendOutcome): void {
     if (outcome.kind === 'committed') {
-      const { ref, steps, seal } = batch;
-      this.#options.appended({ ref, steps: steps.length - outcome.duplicates, bytes, sealed: seal !== undefined });
+      this.#options.appended(appendedBy(batch, bytes, outcome));
       source.committed(batch, bytes, outcome);
     } else if (outcome.kind === 'refused') source.failed(batch, bytes, outcome.error);
     else
@@ -373,4 +372,11 @@ export class Committer {
     this.#idleWaiters = [];
     for (const resolve of waiters) resolve();
   }
+}
+
+function appendedBy({ ref, steps, seal }: AppendBatch, bytes: number, outcome: Committed): Appended {
+  const { duplicates, compressedSteps = 0 } = outcome;
+  const raw = steps.length - duplicates - compressedSteps;
+  const rawBytes = compressedSteps === 0 ? bytes : (bytes * raw) / steps.length;
+  return { ref, steps: raw, bytes: rawBytes, compressedSteps, sealed: seal !== undefined };
 }

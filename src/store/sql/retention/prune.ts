@@ -36,7 +36,7 @@ export async function pruneStates(
     const these = left.filter(({ stepNumber }) => stepNumber < row.next_step_number);
     // The work before the transaction runs on the serving thread, so writers wait for it, too.
     const result = await engine.giveWayAfter(async () => {
-      const pruned = await prunedRow(row, these, time);
+      const pruned = await prunedRow(engine.compressor, row, these, time);
       return pruned && replace(engine, namespace, { ref, row, rules, time, pruned });
     });
     // Another transaction has changed the row.

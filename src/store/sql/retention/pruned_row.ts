@@ -4,6 +4,7 @@ import type { Instant } from '../../../domain/instant.ts';
 import { markPruned, PRUNABLE_STEP_BYTES, releasedContents, type StepPruning } from '../../../domain/pruning.ts';
 import { isKept, type StateRef, type Step } from '../../../domain/step.ts';
 import { SmallStates, writeSmallStates } from '../../../domain/step_codec/small_states.ts';
+import type { Compressor } from '../compressor.ts';
 import { withoutRuns } from '../step/step_runs.ts';
 import { compressedBody, compressedStates, plainBody, readStates } from '../step/stored_body.ts';
 import { frameOf, SegmentCursor } from '../step/stored_segment.ts';
@@ -23,19 +24,25 @@ export interface PrunedRow {
 
 /** Returns undefined if the row is damaged: it stays as it is, and reads report the damage. */
 export async function prunedRow(
+  compressor: Compressor,
   row: SegmentRow,
   prunings: readonly StepPruning[],
   time: Instant,
 ): Promise<PrunedRow | undefined> {
   try {
-    return await rewrite(row, new Map(prunings.map((each) => [each.stepNumber, each])), time);
+    return await rewrite(compressor, row, new Map(prunings.map((each) => [each.stepNumber, each])), time);
   } catch (error) {
     if (error instanceof AnabranchError && error.reason === 'STEP_CORRUPT') return undefined;
     throw error;
   }
 }
 
-async function rewrite(row: SegmentRow, prunings: ReadonlyMap<bigint, StepPruning>, time: Instant): Promise<PrunedRow> {
+async function rewrite(
+  compressor: Compressor,
+  row: SegmentRow,
+  prunings: ReadonlyMap<bigint, StepPruning>,
+  time: Instant,
+): Promise<PrunedRow> {
   const first = row.first_step_number;
   const pruned: StepPruning[] = [];
   const frames: Uint8Array[] = [];
@@ -58,18 +65,26 @@ async function rewrite(row: SegmentRow, prunings: ReadonlyMap<bigint, StepPrunin
   }
   const names = pruned.map((each) => [Number(each.stepNumber - first), each.names] as const);
   return {
-    columns: { ...(await encoded(row, frames, states)), state_names: withoutRuns(row.state_names, names) },
+    columns: { ...(await encoded(compressor, row, frames, states)), state_names: withoutRuns(row.state_names, names) },
     steps: pruned,
     released,
   };
 }
 
 /** A row that was not merged yet stays as it is read fastest. */
-async function encoded(row: SegmentRow, frames: readonly Uint8Array[], states: readonly StateRef[]) {
+async function encoded(
+  compressor: Compressor,
+  row: SegmentRow,
+  frames: readonly Uint8Array[],
+  states: readonly StateRef[],
+) {
   const body = Buffer.concat(frames);
   const bytes = writeSmallStates(states);
   if (row.body_bytes === null) {
     return { ...plainBody(row.first_step_number, body), states: bytes, states_bytes: null };
   }
-  return { ...(await compressedBody(row.first_step_number, body)), ...(await compressedStates(bytes)) };
+  return {
+    ...(await compressedBody(compressor, row.first_step_number, body)),
+    ...(await compressedStates(compressor, bytes)),
+  };
 }

@@ -21,11 +21,13 @@ import { appendToKnown, type KnownHeads } from '../trajectory/known_heads.ts';
 import { getLineage } from '../trajectory/lineage.ts';
 import { type Transaction, write } from '../transaction.ts';
 import { readOptionalTime } from '../values.ts';
+import { CompressedRows, compressedByTrajectory, withCompressedSteps } from './compressed_rows.ts';
+import { fullRowsOf } from './full_rows.ts';
 import { rangesOver } from './number_ranges.ts';
 import { segmentsOver } from './read_stored.ts';
 import { type Sums, sumColumns } from './running_sums.ts';
 import { SegmentCursor } from './stored_segment.ts';
-import { StepWriter, sizesOf } from './writer.ts';
+import { StepWriter, type StepWriterOptions, sizesOf } from './writer.ts';
 
 /** A stored step that a batch repeats. */
 interface RepeatedStep {
@@ -58,9 +60,16 @@ export async function append(
   batches: readonly AppendBatch[],
   wait: 'never' | 'bounded',
 ): Promise<AppendOutcome[]> {
+  const full = fullRowsOf(batches, known.encoder);
+  const compressed = full.length === 0 ? undefined : await CompressedRows.make(engine.compressor, full);
   const inTransaction = (some: readonly AppendBatch[]) =>
-    encoder.store(engine, some, (inline) => appendLocked(engine, known, some, inline, wait));
-  const outcomes = await appendToKnown(engine, known, batches);
+    encoder.store(engine, some, async (inline) => {
+      const writing = { encoder: known.encoder, compressed };
+      const { outcomes, members } = await write(engine, (tx) => appendIn(tx, writing, some, inline, wait));
+      publish(engine, known, members);
+      return outcomes;
+    });
+  const outcomes = await appendToKnown(engine, known, batches, compressed);
   if (outcomes === undefined) return inTransaction(batches);
   const left = batches.filter((_, i) => outcomes[i] === undefined);
   const others = left.length === 0 ? [] : await inTransaction(left).catch((error) => left.map(() => failedBy(error)));
@@ -72,18 +81,6 @@ function failedBy(error: unknown): AppendOutcome {
   return { kind: 'failed', error };
 }
 
-async function appendLocked(
-  engine: Engine,
-  known: KnownHeads,
-  batches: readonly AppendBatch[],
-  inline: readonly (readonly EncodedState[])[],
-  wait: 'never' | 'bounded',
-): Promise<AppendOutcome[]> {
-  const { outcomes, members } = await write(engine, (tx) => appendIn(tx, known, batches, inline, wait));
-  publish(engine, known, members);
-  return outcomes;
-}
-
 interface Appended {
   readonly outcomes: AppendOutcome[];
   readonly members: readonly GroupMember[];
@@ -92,7 +89,7 @@ interface Appended {
 /** Decides batches and writes what they append, in a transaction. */
 export async function appendIn(
   tx: Transaction,
-  known: KnownHeads,
+  writing: StepWriterOptions,
   batches: readonly AppendBatch[],
   inline: readonly (readonly EncodedState[])[],
   wait: 'never' | 'bounded',
@@ -102,11 +99,11 @@ export async function appendIn(
   const [heads] = await inOneRoundTrip([tx.lockHeads(refs, wait), findStates(referred, batches)]);
   const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
   const members = new Map(heads.map((locked) => [locked.key, newMember(locked)]));
-  const group = new Group(tx, members, busy, new StepWriter(tx, referred, known.encoder));
+  const group = new Group(tx, members, busy, new StepWriter(tx, referred, writing));
   await group.prepare(batches);
   const outcomes = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
   await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
-  return { outcomes, members: [...members.values()] };
+  return { outcomes: group.withCompressed(batches, outcomes), members: [...members.values()] };
 }
 
 /** Announces and caches what a transaction has committed. */
@@ -225,6 +222,13 @@ class Group {
       return { caller, entity, move: { ordinal: 1n, from: 'RUNNING', to: head.status, message: head.statusMessage } };
     });
     await recordStatuses(this.#tx, seals);
+  }
+
+  /** Returns the outcomes of written batches with their compressed steps. */
+  withCompressed(batches: readonly AppendBatch[], outcomes: AppendOutcome[]): AppendOutcome[] {
+    const rows = compressedByTrajectory(this.#writer.rows);
+    if (rows.size === 0) return outcomes;
+    return outcomes.map((outcome, i) => withCompressedSteps(outcome, batches[i]!, rows.get(batches[i]!.ref.key)));
   }
 
   #faultOf(namespace: string, decision: AppendDecision, inline: readonly EncodedState[]): AnabranchError | undefined {

@@ -3,6 +3,7 @@ import { formatInstant } from '../../../domain/instant.ts';
 import { canFold, withAttached } from '../../../domain/pruning.ts';
 import { isKept, type StateRef } from '../../../domain/step.ts';
 import { SmallStates } from '../../../domain/step_codec/small_states.ts';
+import type { Compressor } from '../compressor.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import type { Attachment } from './attached.ts';
 import { mergedRow } from './merged_row.ts';
@@ -23,6 +24,7 @@ export interface FoldedRows {
  * undefined if a row is damaged: then the rows stay as they are, and reads report the damage.
  */
 export async function foldedRows(
+  compressor: Compressor,
   rows: readonly SegmentRow[],
   attached: readonly Attachment[],
 ): Promise<FoldedRows | undefined> {
@@ -33,7 +35,7 @@ export async function foldedRows(
     if (error instanceof AnabranchError && error.reason === 'STEP_CORRUPT') return undefined;
     throw error;
   }
-  const folded = await Promise.all(fold.finish().map(async (row) => (await mergedRow([row])) ?? row));
+  const folded = await Promise.all(fold.finish().map(async (row) => (await mergedRow(compressor, [row])) ?? row));
   return { rows: folded, folded: fold.folded };
 }
 

@@ -106,11 +106,11 @@ async function replacementsOf(
     .execute();
   if (replaced.length === 0) return [];
   if (!hasAttached) {
-    const row = await mergedRow(replaced);
+    const row = await mergedRow(engine.compressor, replaced);
     return row === undefined ? [] : [{ from, to, replaced, attached: [], folded: [], rows: [row] }];
   }
   const attached = await readAttachments(engine.db, ref, { from, to });
-  const folded = await foldedRows(replaced, attached);
+  const folded = await foldedRows(engine.compressor, replaced, attached);
   return folded === undefined ? [] : [{ from, to, replaced, attached, ...folded }];
 }
 

@@ -3,7 +3,7 @@ import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { MergeRequest } from '../../contract/merge.ts';
 import type { Engine } from '../engine.ts';
 import { isSet } from '../values.ts';
-import { SEGMENT_BYTES, SEGMENT_STEPS } from './segment.ts';
+import { isHalfFull, SEGMENT_BYTES, SEGMENT_STEPS } from './row_room.ts';
 import { BODY_BYTES, COMPRESSED, STATES_BYTES } from './stored_body.ts';
 
 /**
@@ -151,6 +151,11 @@ interface RowSize extends StepRange {
   readonly attachedBytes: number | undefined;
 }
 
+/** Whether the row is not joined with others any more: it would have to be decompressed. */
+function isDone({ from, to, encoding, bytes, stateBytes }: RowSize): boolean {
+  return encoding === COMPRESSED && isHalfFull(Number(to - from), Number(bytes + stateBytes));
+}
+
 /** Consecutive rows that become one. */
 class OpenRange {
   readonly #from: bigint;
@@ -159,6 +164,7 @@ class OpenRange {
   #bytes = 0;
   #stateBytes = 0;
   #isCompressed = false;
+  #isDone = false;
   #isCounted = true;
   #hasAttached = false;
 
@@ -197,7 +203,9 @@ class OpenRange {
     return this.#rows > 1 || this.#hasAttached || (!this.#isCompressed && this.bytes >= LEAST_COMPRESSED);
   }
 
-  hasRoomFor({ from, to, bytes, stateBytes, attachedBytes = 0 }: RowSize): boolean {
+  hasRoomFor(row: RowSize): boolean {
+    const { from, to, bytes, stateBytes, attachedBytes = 0 } = row;
+    if (this.#isDone || isDone(row)) return false;
     const stepBytes = this.#bytes + Number(bytes);
     return (
       from === this.#to &&
@@ -207,7 +215,9 @@ class OpenRange {
     );
   }
 
-  add({ to, bytes, stateBytes, attachedBytes, encoding, counted }: RowSize): void {
+  add(row: RowSize): void {
+    const { to, bytes, stateBytes, attachedBytes, encoding, counted } = row;
+    this.#isDone = isDone(row);
     this.#to = to;
     this.#rows += 1;
     this.#bytes += Number(bytes);

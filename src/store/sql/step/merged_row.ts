@@ -1,3 +1,4 @@
+import type { Compressor } from '../compressor.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import { bindOptionalReal, readOptionalReal } from '../values.ts';
 import { type CommitRun, commitColumns, commitRuns } from './commits.ts';
@@ -10,7 +11,7 @@ import { compressedBody, compressedStates, readBody, readStates } from './stored
  * Returns one row with the steps of consecutive rows of a trajectory, compressed if that is worth it. Undefined if a
  * row is damaged: then the rows stay as they are, and reads report the damage.
  */
-export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow | undefined> {
+export async function mergedRow(compressor: Compressor, rows: readonly SegmentRow[]): Promise<SegmentRow | undefined> {
   const [first, last] = [rows[0]!, rows.at(-1)!];
   const bodies: Uint8Array[] = [];
   const rewards: string[] = [];
@@ -36,8 +37,8 @@ export async function mergedRow(rows: readonly SegmentRow[]): Promise<SegmentRow
     for (const [index, epoch, time] of commitRuns(row)) commits.push([offset + index, epoch, time]);
   }
   const [packedStates, packedBody] = await Promise.all([
-    compressedStates(Buffer.concat(states)),
-    compressedBody(first.first_step_number, Buffer.concat(bodies)),
+    compressedStates(compressor, Buffer.concat(states)),
+    compressedBody(compressor, first.first_step_number, Buffer.concat(bodies)),
   ]);
   return {
     tree: first.tree,

@@ -1,6 +1,6 @@
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Instant } from '../../../domain/instant.ts';
-import { addOwnReward, addReward, isKept, isSmall } from '../../../domain/step.ts';
+import { addOwnReward, addReward, isKept } from '../../../domain/step.ts';
 import type { PackedStep } from '../../../domain/step_codec/packed_step.ts';
 import { SmallStates, writeSmallStates } from '../../../domain/step_codec/small_states.ts';
 import { withStateSizes } from '../../../domain/step_codec/state_sizes.ts';
@@ -9,7 +9,9 @@ import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 import { bindOptionalReal, bindReal, readReal } from '../values.ts';
 import { type CommitRun, commitColumns, commitRuns, type StoredCommits } from './commits.ts';
+import type { CompressedRows } from './compressed_rows.ts';
 import { addMetrics, type MetricSum } from './metric_sums.ts';
+import { RowRoom } from './row_room.ts';
 import { largerReward, STEP_BYTES, type Sums, smallerReward } from './running_sums.ts';
 import { labelName, NO_RUNS, runsUntil, StepRuns } from './step_runs.ts';
 import { countedBody, plainBody, readStates } from './stored_body.ts';
@@ -35,13 +37,6 @@ export interface RestoredSteps {
 /** Sizes of stored states by digest. */
 export type StateSizes = ReadonlyMap<string, number>;
 
-/**
- * Bytes of the steps of one row with their small states, unless one step is larger, and number of the steps. A page of
- * steps reads whole rows, so a row is not much larger than a page.
- */
-export const SEGMENT_BYTES = 64 * 1024;
-export const SEGMENT_STEPS = 256;
-
 /** Encodes steps as they are stored. Keeps one buffer for all of them. */
 export class StepEncoder {
   readonly #out = new WireWriter(4096);
@@ -56,8 +51,8 @@ export class StepEncoder {
   }
 }
 
-/** Clients need not send the sizes of states that are stored already. */
-function namesStates({ states, contentStates }: PackedStep): boolean {
+/** Whether the encoding needs the sizes of stored states: clients need not send them. */
+export function namesStates({ states, contentStates }: PackedStep): boolean {
   return contentStates.length > 0 || states.some(({ size, data }) => size === 0 && data === undefined);
 }
 
@@ -76,7 +71,7 @@ export class SegmentBuilder {
   #commits: CommitRun[] | undefined;
   #minReward: number | undefined;
   #maxReward: number | undefined;
-  #bytes = 0;
+  readonly #room = new RowRoom();
   #sums: Sums;
 
   constructor(owner: StepOwner, before: Sums, first: bigint) {
@@ -97,14 +92,13 @@ export class SegmentBuilder {
   }
 
   hasRoomFor(step: PackedStep, frame: Uint8Array): boolean {
-    const count = this.#frames.length;
-    return count === 0 || (count < SEGMENT_STEPS && this.#bytes + rowBytes(step, frame) <= SEGMENT_BYTES);
+    return this.#room.has(step, frame);
   }
 
   add(step: PackedStep, frame: Uint8Array): void {
     const index = this.#frames.length;
     this.#frames.push(frame);
-    this.#bytes += rowBytes(step, frame);
+    this.#room.take(step, frame);
     this.#rewards.push(rewardJson(step.reward));
     this.#minReward = smallerReward(this.#minReward, step.reward);
     this.#maxReward = largerReward(this.#maxReward, step.reward);
@@ -147,8 +141,11 @@ export class SegmentBuilder {
     return { writer_epoch: writerEpoch, commit_time: commitTime, commits: null, last_commit_time: null };
   }
 
-  row(commitTime: string): SegmentRow {
+  /** `compressed` has copies of rows that may be this one. */
+  row(commitTime: string, compressed?: CompressedRows): SegmentRow {
     const body = this.#frames.length === 1 ? this.#frames[0]! : Buffer.concat(this.#frames);
+    const states = writeSmallStates(this.#states);
+    const plain = () => ({ ...plainBody(this.#first, body), states, states_bytes: null });
     return {
       tree: this.#owner.tree,
       trajectory: this.#owner.key,
@@ -163,20 +160,11 @@ export class SegmentBuilder {
       max_reward: bindOptionalReal(this.#maxReward),
       ends: this.#ends === undefined ? '{}' : JSON.stringify(this.#ends),
       metric_sums: this.#metrics === undefined ? '{}' : JSON.stringify(Object.fromEntries(this.#metrics)),
-      ...plainBody(this.#first, body),
+      ...(compressed?.of(this.#owner.key, this.#first, body, states) ?? plain()),
       state_names: this.#stateNames?.toJson() ?? NO_RUNS,
       labels: this.#labels?.toJson() ?? NO_RUNS,
-      states: writeSmallStates(this.#states),
-      states_bytes: null,
     };
   }
-}
-
-/** Returns the bytes that a step adds to its row. */
-function rowBytes({ states }: PackedStep, frame: Uint8Array): number {
-  let bytes = frame.length;
-  for (const state of states) if (isSmall(state)) bytes += state.data.length;
-  return bytes;
 }
 
 type CutColumns = 'rewards' | 'ends' | 'state_names' | 'labels' | 'states' | 'states_bytes';

@@ -1,8 +1,9 @@
 import { crc32 } from 'node:zlib';
 import { sql } from 'kysely';
 import { LIMITS } from '../../../domain/limits.ts';
+import type { Compressor } from '../compressor.ts';
 import type { SegmentRow } from '../tables/steps.ts';
-import { compress, decompress } from '../zstd.ts';
+import { decompress } from '../zstd.ts';
 
 /** Values of `segments.encoding`. Steps are messages `Step`, each after its length, in this version of the format. */
 export const PLAIN = 1n;
@@ -33,23 +34,23 @@ export function countedBody(first: bigint, body: Uint8Array): StoredBody {
 }
 
 /** Of merged steps: compresses them on another thread, if that saves at least a tenth of the bytes. */
-export async function compressedBody(first: bigint, body: Uint8Array): Promise<StoredBody> {
+export async function compressedBody(compressor: Compressor, first: bigint, body: Uint8Array): Promise<StoredBody> {
   const plain = countedBody(first, body);
-  const packed = await compressIfSmaller(body);
+  const packed = await compressIfSmaller(compressor, body);
   return packed === undefined ? plain : { ...plain, body: packed, encoding: COMPRESSED };
 }
 
-async function compressIfSmaller(bytes: Uint8Array): Promise<Uint8Array | undefined> {
+async function compressIfSmaller(compressor: Compressor, bytes: Uint8Array): Promise<Uint8Array | undefined> {
   if (bytes.length === 0) return undefined;
-  const packed = await compress(bytes);
+  const packed = await compressor.compress(bytes);
   return packed.length > bytes.length * 0.9 ? undefined : packed;
 }
 
 /** The columns that hold the small states of a row. */
 export type StoredStates = Pick<SegmentRow, 'states' | 'states_bytes'>;
 
-export async function compressedStates(states: Uint8Array): Promise<StoredStates> {
-  const packed = await compressIfSmaller(states);
+export async function compressedStates(compressor: Compressor, states: Uint8Array): Promise<StoredStates> {
+  const packed = await compressIfSmaller(compressor, states);
   return packed === undefined
     ? { states, states_bytes: null }
     : { states: packed, states_bytes: BigInt(states.length) };

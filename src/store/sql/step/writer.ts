@@ -4,17 +4,25 @@ import { formatInstant, type Instant } from '../../../domain/instant.ts';
 import { hasRow, isSmall, type StateRef, type TensorState } from '../../../domain/step.ts';
 import { type PackedStep, rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { Engine } from '../engine.ts';
 import type { EncodedState } from '../state/bytes.ts';
 import type { ReferredStates } from '../state/referred_states.ts';
 import { ATTACHED_STATES, SEGMENTS, type SegmentRow, STATE_REFS, STEP_SCORES } from '../tables/steps.ts';
 import type { RowOf } from '../tables/table.ts';
 import type { Transaction } from '../transaction.ts';
 import { bindDigest } from '../values.ts';
+import type { CompressedRows } from './compressed_rows.ts';
 import type { Sums } from './running_sums.ts';
 import { SegmentBuilder, StepEncoder, type StepOwner } from './segment.ts';
 
 interface ScoredOwner extends StepOwner {
   readonly scoredMetrics: readonly string[];
+}
+
+export interface StepWriterOptions {
+  readonly encoder?: StepEncoder | undefined;
+  /** Copies of rows that may be written. */
+  readonly compressed?: CompressedRows | undefined;
 }
 
 /**
@@ -25,6 +33,7 @@ export class StepWriter {
   readonly #tx: Transaction;
   readonly #referred: ReferredStates;
   readonly #encoder: StepEncoder;
+  readonly #compressed: CompressedRows | undefined;
   readonly #open = new Map<bigint, SegmentBuilder>();
   readonly #segments: RowOf<typeof SEGMENTS>[] = [];
   readonly #stateRefs: RowOf<typeof STATE_REFS>[] = [];
@@ -32,10 +41,16 @@ export class StepWriter {
   readonly #scores: RowOf<typeof STEP_SCORES>[] = [];
 
   /** `referred` must have looked up the states that the steps refer to. */
-  constructor(tx: Transaction, referred: ReferredStates, encoder = new StepEncoder()) {
+  constructor(tx: Transaction, referred: ReferredStates, { encoder, compressed }: StepWriterOptions = {}) {
     this.#tx = tx;
     this.#referred = referred;
-    this.#encoder = encoder;
+    this.#encoder = encoder ?? new StepEncoder();
+    this.#compressed = compressed;
+  }
+
+  /** The rows of steps, once they are written. */
+  get rows(): readonly SegmentRow[] {
+    return this.#segments;
   }
 
   /** Returns the first digest of a step that is neither stored nor inline. */
@@ -67,7 +82,7 @@ export class StepWriter {
       const frame = this.#encoder.encode(step, sizes);
       let segment = this.#open.get(owner.key);
       if (segment?.writerEpoch !== owner.writerEpoch || !segment.hasRoomFor(step, frame)) {
-        if (segment !== undefined) this.#segments.push(segment.row(this.#tx.now));
+        if (segment !== undefined) this.#segments.push(segment.row(this.#tx.now, this.#compressed));
         segment = new SegmentBuilder(owner, sums, step.stepNumber);
         this.#open.set(owner.key, segment);
       }
@@ -107,7 +122,7 @@ export class StepWriter {
 
   /** Writes all rows, states first. Errors: those of `ReferredStates.write`. */
   async write(wait: 'briefly' | 'bounded' = 'bounded'): Promise<void> {
-    for (const segment of this.#open.values()) this.#segments.push(segment.row(this.#tx.now));
+    for (const segment of this.#open.values()) this.#segments.push(segment.row(this.#tx.now, this.#compressed));
     this.#open.clear();
     await this.#referred.write(wait);
     const finished = this.finished(this.#segments);
@@ -118,6 +133,10 @@ export class StepWriter {
       this.#tx.engine.insertRows(this.#tx.db, ATTACHED_STATES, this.#attachedStates),
       this.#tx.engine.insertRows(this.#tx.db, STEP_SCORES, this.#scores),
     ]);
+  }
+
+  protected get engine(): Engine {
+    return this.#tx.engine;
   }
 
   /** Returns the rows of steps as they are inserted. */

@@ -5,6 +5,7 @@ import { isSealed } from '../../../domain/lifecycle.ts';
 import { rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { AppendBatch, AppendOutcome } from '../../contract/append.ts';
 import type { Engine, LockedHead, SeenAppend } from '../engine.ts';
+import { type CompressedRows, compressedByTrajectory, withCompressedSteps } from '../step/compressed_rows.ts';
 import type { Sums } from '../step/running_sums.ts';
 import { SegmentBuilder, StepEncoder } from '../step/segment.ts';
 import { headOf } from './heads.ts';
@@ -59,6 +60,7 @@ export async function appendToKnown(
   engine: Engine,
   known: KnownHeads,
   batches: readonly AppendBatch[],
+  compressed: CompressedRows | undefined,
 ): Promise<(AppendOutcome | undefined)[] | undefined> {
   if (engine.appendSeen === undefined) return undefined;
   const appends = new Map<bigint, PlainAppend>();
@@ -77,13 +79,17 @@ export async function appendToKnown(
   }
   // Concurrent appends must not use heads that this statement may change.
   for (const key of appends.keys()) known.forget(key);
-  const times = await engine.appendSeen([...appends.values()].map((append) => append.prepared()));
+  const prepared = [...appends.values()].map((append) => append.prepared(compressed));
+  const times = await engine.appendSeen(prepared);
   if (times.size === 0) return undefined;
   for (const key of times.keys()) known.learn(appends.get(key)!.moved());
   engine.announce([...times.keys()]);
-  return batches.map(({ ref: { key } }, i) => {
+  const rows = compressedByTrajectory(prepared.flatMap(({ segments }) => segments));
+  return batches.map((batch, i) => {
+    const { key } = batch.ref;
     const time = times.get(key);
-    return time === undefined ? undefined : appends.get(key)!.outcome(ends[i]!, parseInstant(time));
+    if (time === undefined) return undefined;
+    return withCompressedSteps(appends.get(key)!.outcome(ends[i]!, parseInstant(time)), batch, rows.get(key));
   });
 }
 
@@ -124,10 +130,10 @@ class PlainAppend {
     return true;
   }
 
-  prepared(): SeenAppend {
+  prepared(compressed: CompressedRows | undefined): SeenAppend {
     const { tree, key } = this.#seen.locked;
     const { end: nextStepNumber, writerEpoch } = this.#seen.head;
-    const segments = this.#segments.map((segment) => segment.row(SET_BY_ENGINE));
+    const segments = this.#segments.map((segment) => segment.row(SET_BY_ENGINE, compressed));
     return { seen: { tree, key, nextStepNumber, writerEpoch }, end: this.end, sums: this.#sums, segments };
   }
 

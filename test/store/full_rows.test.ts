@@ -1,0 +1,88 @@
+import { expect, it } from 'vitest';
+import type { Step } from '../../src/domain/step.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { makeStep, newState, smallRef, stateRef, wordStep } from '../support/steps.ts';
+import { describeStore } from './on_store.ts';
+import { putState } from './scene.ts';
+import { expectVerified } from './verified.ts';
+
+const COMPRESSED = 2;
+
+describeStore('full rows of a group', (on) => {
+  const rowsOf = async ({ ref }: Trajectory) =>
+    (
+      await on.sql.rows(`select first_step_number, next_step_number, encoding, body_bytes from segments
+        where tree = ${ref.tree} and trajectory = ${ref.key} order by first_step_number`)
+    ).map(({ first_step_number, next_step_number, encoding, body_bytes }) => ({
+      steps: Number(next_step_number) - Number(first_step_number),
+      isCompressed: Number(encoding) === COMPRESSED && body_bytes !== null,
+    }));
+  const words = (from: number, count: number): Step[] =>
+    Array.from({ length: count }, (_, i) => wordStep(BigInt(from + i), `word ${from + i}`, { reward: from + i }));
+  const compressedSteps = (outcomes: readonly { readonly kind: string; readonly compressedSteps?: number }[]) =>
+    outcomes.map((outcome) => outcome.compressedSteps ?? 0);
+
+  it('are compressed before the commit, are counted, and are never written again', async () => {
+    const scene = on.scene();
+    const [large, light] = [await scene.create(), await scene.create()];
+    const state = newState('small');
+    const steps = words(0, 300).map((step) => ({ ...step, states: [smallRef(state, 'env')] }));
+    const batches = [0, 100, 200].map((at) => scene.batch(large, steps.slice(at, at + 100)));
+    const outcomes = await scene.store.append([...batches, scene.batch(light, words(0, 1))], 'bounded');
+    expect(outcomes.map(({ kind }) => kind)).toEqual(Array.from({ length: 4 }, () => 'committed'));
+    expect(compressedSteps(outcomes)).toEqual([100, 100, 56, 0]);
+    const rows = [
+      { steps: 256, isCompressed: true },
+      { steps: 44, isCompressed: false },
+    ];
+    expect(await rowsOf(large)).toEqual(rows);
+    expect(await rowsOf(light)).toEqual([{ steps: 1, isCompressed: false }]);
+    expect(await scene.words(large)).toEqual(words(0, 300).map((_, i) => `word ${i}`));
+    await expectVerified(scene.store);
+    await scene.store.mergeSteps([{ ref: large.ref, rest: true }]);
+    expect((await rowsOf(large)).map((row) => row.steps)).toEqual([256, 44]);
+    await expectVerified(scene.store);
+  });
+
+  it('the last row of a group is compressed if it is at least half full', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    await scene.append(made, words(0, 256 + 128));
+    expect(await rowsOf(made)).toEqual([
+      { steps: 256, isCompressed: true },
+      { steps: 128, isCompressed: true },
+    ]);
+    await scene.store.mergeSteps([{ ref: made.ref, rest: true }]);
+    expect((await rowsOf(made)).map((row) => row.steps)).toEqual([256, 128]);
+    await scene.append(made, words(384, 255));
+    expect((await rowsOf(made)).at(-1)).toEqual({ steps: 255, isCompressed: false });
+  });
+
+  it('W3: a group that is not stored as it came has the rows that were decided', async () => {
+    const scene = on.scene();
+    const [rejecting, repeating] = [await scene.create(), await scene.create()];
+    await scene.append(repeating, words(0, 10));
+    const wrong = scene.batch(rejecting, words(150, 150), { uid: repeating.id });
+    const batches = [scene.batch(rejecting, words(0, 150)), wrong, scene.batch(repeating, words(0, 300))];
+    const outcomes = await scene.store.append(batches, 'bounded');
+    expect(outcomes.map(({ kind }) => kind)).toEqual(['committed', 'refused', 'committed']);
+    expect(compressedSteps(outcomes)).toEqual([0, 0, 0]);
+    expect(await rowsOf(rejecting)).toEqual([{ steps: 150, isCompressed: false }]);
+    expect((await rowsOf(repeating)).map(({ steps }) => steps)).toEqual([10, 256, 34]);
+    expect(await scene.words(repeating)).toEqual(words(0, 300).map((_, i) => `word ${i}`));
+    await expectVerified(scene.store);
+  });
+
+  it('steps that name states by digest are left to merges, with the sizes of these states', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const state = newState('put before');
+    await putState(scene.store, scene.namespace, state.data);
+    const steps = Array.from({ length: 256 }, (_, i) => {
+      return makeStep(BigInt(i), { states: [{ ...stateRef(state), size: 0 }] });
+    });
+    await scene.append(made, steps);
+    expect(await rowsOf(made)).toEqual([{ steps: 256, isCompressed: false }]);
+    expect((await scene.steps(made))[0]!.step.states[0]!.size).toBe(state.data.length);
+  });
+});
