@@ -71,9 +71,12 @@ it.each(['deleted', 'merged'])(
     const writing = connectClient({ address: filling.url });
     const trajectoryId = randomUUID();
     const writer = await openWriter(writing, { trajectoryId, create: { trajectory: {} } });
-    // A merge makes next to nothing of them.
-    const infoJson = JSON.stringify('word '.repeat(20_000));
-    for (let i = 0; i < 160; i += 1) await writer.append({ infoJson });
+    // A merge makes next to nothing of them. Each has a commit of its own, because full rows are compressed before it.
+    const infoJson = JSON.stringify('word '.repeat(12_000));
+    for (let i = 0; i < 260; i += 1) {
+      await writer.append({ infoJson });
+      await writer.flush();
+    }
     await writer.close();
     writing.close();
     await filling.stop();
