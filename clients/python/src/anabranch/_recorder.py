@@ -168,8 +168,10 @@ class Recorder:
             if self._owner is not None:
                 self._owner.delete()
         elif self._owner is not None:
-            text = "anabranch: %s are kept in %s; the next process sends them"
-            log.warning(text, left or "0 steps", self._owner.folder)
+            # What only other processes have left is sent by the next process, and is no news of this one.
+            if left or self.sender.keeps:
+                text = "anabranch: %s are kept in %s; the next process sends them"
+                log.warning(text, left or "ends of trajectories", self._owner.folder)
         elif left:
             log.warning("anabranch: %s were kept in memory only and are lost", left)
 
