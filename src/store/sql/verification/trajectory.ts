@@ -64,6 +64,7 @@ class TrajectoryCheck {
     const names = new Map([...attached].map(([number, states]) => [number, keptNames(states)]));
     const steps: FoundStep[] = [];
     let unread = false;
+    const unreadable = new Set<SegmentPart>();
     for (const row of part.segments) {
       const report = this.#reportOf(head, row);
       const expected = row.previous_end ?? head.ownBegin;
@@ -72,9 +73,10 @@ class TrajectoryCheck {
       // A merge since the last part has joined this row with an earlier one.
       if (at !== undefined && row.first_step_number < at) this.#sums = undefined;
       if (this.#sums === undefined) this.#isComplete = false;
-      const unreadable = unreadableColumns(row);
-      for (const name of unreadable) report('COLUMNS', `the column ${name} cannot be read`);
-      if (unreadable.length > 0) {
+      const columns = unreadableColumns(row);
+      for (const name of columns) report('COLUMNS', `the column ${name} cannot be read`);
+      if (columns.length > 0) {
+        unreadable.add(row);
         this.#sums = undefined;
         unread = true;
         continue;
@@ -90,7 +92,7 @@ class TrajectoryCheck {
     }
     this.#checkNamespaces(head, part);
     this.#checkAttached(head, part.attached);
-    this.#checkNames(head, part);
+    this.#checkNames(head, part, unreadable);
     if (!unread) this.#checkRows(head, part, steps);
   }
 
@@ -121,7 +123,7 @@ class TrajectoryCheck {
   }
 
   /** Compares the index of names with the rows of steps, which have them too. */
-  #checkNames(head: LockedHead, { head: row, segments, names }: Part): void {
+  #checkNames(head: LockedHead, { head: row, segments, names }: Part, unreadable: ReadonlySet<SegmentPart>): void {
     const found = Map.groupBy(names, ({ first_step_number: first }) => first);
     for (const segment of segments) {
       const first = segment.first_step_number;
@@ -130,7 +132,7 @@ class TrajectoryCheck {
       if (!isCounted && first < row!.named_to) report('COLUMNS', `${rowName(segment)} is not in the index of names`);
       const indexed = (found.get(first) ?? []).map(({ name }) => name).sort();
       found.delete(first);
-      if (unreadableColumns(segment).length > 0) continue; // Reported already.
+      if (unreadable.has(segment)) continue; // Reported already.
       const expected = isCounted ? [...new Set(readRuns(segment.state_names).map(([name]) => name))].sort() : [];
       if (JSON.stringify(indexed) !== JSON.stringify(expected)) {
         report('COLUMNS', `the index of names has other names of states than ${rowName(segment)}`);
