@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { RolloutScene } from './rollout_scene.ts';
+import type { CatalogueScene, RolloutScene } from './rollout_scene.ts';
 import { NOBODY, type Rpcs } from './scene.ts';
 
 const TASK = {
@@ -112,4 +112,4 @@ export const CATALOGUE_RPCS = {
       INVALID_PAGE_TOKEN: [{ taskId, pageToken: 'none' }],
     }),
   },
-} satisfies Partial<Rpcs<typeof RolloutService.method, RolloutScene>>;
+} satisfies Partial<Rpcs<typeof RolloutService.method, CatalogueScene, RolloutScene>>;

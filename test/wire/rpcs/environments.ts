@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import type { RolloutScene } from './rollout_scene.ts';
+import type { EnvironmentScene, RolloutScene } from './rollout_scene.ts';
 import { LABELS, NOBODY, type Rpcs } from './scene.ts';
 
 const SAID = { message: 'why', metadataJson: '{"how":1}', phase: 'somewhere' };
@@ -12,18 +12,18 @@ interface Moved {
 }
 
 interface Of {
-  ready(scene: RolloutScene): Promise<string> | string;
+  ready(scene: EnvironmentScene): Promise<string> | string;
   readonly illegal: 'newEnvironmentId' | 'endedEnvironmentId';
 }
 
 /** A verb: the status of the environment that it accepts and the one that it refuses. */
 function verb(status: Status, of: Of) {
   return {
-    requests: async (scene: RolloutScene) => [[{ environmentId: await of.ready(scene), ...SAID }]],
+    requests: async (scene: EnvironmentScene) => [[{ environmentId: await of.ready(scene), ...SAID }]],
     served: ([answer]: Moved[]) => {
       expect(answer?.environment).toMatchObject({ status, statusMessage: 'why', phase: 'somewhere' });
     },
-    refused: (scene: RolloutScene) => ({
+    refused: (scene: EnvironmentScene) => ({
       ENVIRONMENT_NOT_FOUND: [{ environmentId: NOBODY }],
       ILLEGAL_TRANSITION: [{ environmentId: scene[of.illegal] }],
     }),
@@ -31,14 +31,21 @@ function verb(status: Status, of: Of) {
 }
 
 /** A terminal verb, which refuses a repetition with another message. */
-function ending(status: Status, of: Of & { again(scene: RolloutScene): Promise<string> | string }) {
+function ending(
+  status: Status,
+  of: Of & { readonly again: 'endedEnvironmentId' | ((scene: EnvironmentScene) => Promise<string>) },
+) {
   const plain = verb(status, of);
+  const again = (environmentId: string) => [{ environmentId, message: 'for another reason' }];
   return {
     ...plain,
-    refused: (scene: RolloutScene) => ({
-      ...plain.refused(scene),
-      RESULT_CONFLICT: async () => [{ environmentId: await of.again(scene), message: 'for another reason' }],
-    }),
+    refused: (scene: EnvironmentScene) => {
+      const { again: ended } = of;
+      return {
+        ...plain.refused(scene),
+        RESULT_CONFLICT: typeof ended === 'string' ? again(scene[ended]) : async () => again(await ended(scene)),
+      };
+    },
   };
 }
 
@@ -83,6 +90,43 @@ export const ENVIRONMENT_RPCS = {
     },
     refused: () => ({ ENVIRONMENT_NOT_FOUND: [{ environmentId: NOBODY }] }),
   },
+  startEnvironment: {
+    ...verb(Status.RUNNING, { ready: ({ newEnvironmentId }) => newEnvironmentId, illegal: 'endedEnvironmentId' }),
+    requests: ({ newEnvironmentId }) => [[{ environmentId: newEnvironmentId, ...SAID, externalId: 'box-2' }]],
+  },
+  pauseEnvironment: verb(Status.PAUSED, { ready: ({ environmentId }) => environmentId, illegal: 'newEnvironmentId' }),
+  resumeEnvironment: verb(Status.RUNNING, {
+    ready: async ({ environmentId, rollouts }) => {
+      await rollouts.pauseEnvironment({ environmentId });
+      return environmentId;
+    },
+    illegal: 'newEnvironmentId',
+  }),
+  completeEnvironment: ending(Status.COMPLETED, {
+    ready: ({ environmentId }) => environmentId,
+    again: 'endedEnvironmentId',
+    illegal: 'newEnvironmentId',
+  }),
+  failEnvironment: ending(Status.FAILED, {
+    ready: ({ environmentId }) => environmentId,
+    again: async ({ newEnvironmentId: environmentId, rollouts }) => {
+      await rollouts.failEnvironment({ environmentId, message: 'for one reason' });
+      return environmentId;
+    },
+    illegal: 'endedEnvironmentId',
+  }),
+  cancelEnvironment: ending(Status.CANCELLED, {
+    ready: ({ environmentId }) => environmentId,
+    again: async ({ newEnvironmentId: environmentId, rollouts }) => {
+      await rollouts.cancelEnvironment({ environmentId, message: 'for one reason' });
+      return environmentId;
+    },
+    illegal: 'endedEnvironmentId',
+  }),
+} satisfies Partial<Rpcs<typeof RolloutService.method, EnvironmentScene, RolloutScene>>;
+
+/** Read after rollouts have used environments. */
+export const ENVIRONMENT_LIST_RPCS = {
   listEnvironments: {
     requests: async ({ runId, doneId, environmentId, rollouts }) => {
       const first = await rollouts.listEnvironments({ runId, pageSize: 2 });
@@ -104,37 +148,4 @@ export const ENVIRONMENT_RPCS = {
       INVALID_PAGE_TOKEN: [{ runId, pageToken: 'none' }],
     }),
   },
-  startEnvironment: {
-    ...verb(Status.RUNNING, { ready: ({ newEnvironmentId }) => newEnvironmentId, illegal: 'endedEnvironmentId' }),
-    requests: ({ newEnvironmentId }) => [[{ environmentId: newEnvironmentId, ...SAID, externalId: 'box-2' }]],
-  },
-  pauseEnvironment: verb(Status.PAUSED, { ready: ({ environmentId }) => environmentId, illegal: 'newEnvironmentId' }),
-  resumeEnvironment: verb(Status.RUNNING, {
-    ready: async ({ environmentId, rollouts }) => {
-      await rollouts.pauseEnvironment({ environmentId });
-      return environmentId;
-    },
-    illegal: 'newEnvironmentId',
-  }),
-  completeEnvironment: ending(Status.COMPLETED, {
-    ready: ({ environmentId }) => environmentId,
-    again: ({ endedEnvironmentId }) => endedEnvironmentId,
-    illegal: 'newEnvironmentId',
-  }),
-  failEnvironment: ending(Status.FAILED, {
-    ready: ({ environmentId }) => environmentId,
-    again: async ({ newEnvironmentId: environmentId, rollouts }) => {
-      await rollouts.failEnvironment({ environmentId, message: 'for one reason' });
-      return environmentId;
-    },
-    illegal: 'endedEnvironmentId',
-  }),
-  cancelEnvironment: ending(Status.CANCELLED, {
-    ready: ({ environmentId }) => environmentId,
-    again: async ({ newEnvironmentId: environmentId, rollouts }) => {
-      await rollouts.cancelEnvironment({ environmentId, message: 'for one reason' });
-      return environmentId;
-    },
-    illegal: 'endedEnvironmentId',
-  }),
 } satisfies Partial<Rpcs<typeof RolloutService.method, RolloutScene>>;

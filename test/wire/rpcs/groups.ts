@@ -3,7 +3,7 @@ import { OnSuccess } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { type RolloutService, UpdateGroupRequestSchema } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { RolloutScene } from './rollout_scene.ts';
+import type { LiveScene, RolloutScene } from './rollout_scene.ts';
 import { LABELS, NOBODY, type Rpcs } from './scene.ts';
 import { pathsOf } from './shown.ts';
 
@@ -18,6 +18,17 @@ export const GROUP_RPCS = {
     },
     refused: () => ({ STAGE_NOT_FOUND: [{ stageId: NOBODY, number: 0n }] }),
   },
+  updateGroup: {
+    requests: ({ liveGroupId }) => {
+      const paths = pathsOf(UpdateGroupRequestSchema);
+      return [[{ groupId: liveGroupId, updateMask: { paths }, ...GIVEN, metrics: { speed: 0.5 } }]];
+    },
+    served: ([answer]) => expect(answer?.group).toMatchObject({ ...GIVEN, metrics: { speed: 0.5 } }),
+    refused: () => ({ GROUP_NOT_FOUND: [{ groupId: NOBODY, updateMask: { paths: ['labels'] } }] }),
+  },
+} satisfies Partial<Rpcs<typeof RolloutService.method, LiveScene, RolloutScene>>;
+
+export const GROUP_READ_RPCS = {
   getGroup: {
     requests: ({ stageId, liveGroupId }) => [[{ groupId: liveGroupId, view: View.BASIC }], [{ stageId, number: 0n }]],
     served: ([answer], { endedGroupId, doneId }) => {
@@ -43,13 +54,5 @@ export const GROUP_RPCS = {
       STAGE_NOT_FOUND: [{ stageId: NOBODY }],
       INVALID_PAGE_TOKEN: [{ stageId, pageToken: 'none' }],
     }),
-  },
-  updateGroup: {
-    requests: ({ liveGroupId }) => {
-      const paths = pathsOf(UpdateGroupRequestSchema);
-      return [[{ groupId: liveGroupId, updateMask: { paths }, ...GIVEN, metrics: { speed: 0.5 } }]];
-    },
-    served: ([answer]) => expect(answer?.group).toMatchObject({ ...GIVEN, metrics: { speed: 0.5 } }),
-    refused: () => ({ GROUP_NOT_FOUND: [{ groupId: NOBODY, updateMask: { paths: ['labels'] } }] }),
   },
 } satisfies Partial<Rpcs<typeof RolloutService.method, RolloutScene>>;

@@ -2,10 +2,10 @@ import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import type { RolloutScene } from './rollout_scene.ts';
+import type { LiveScene, RolloutScene } from './rollout_scene.ts';
 import { NOBODY, type Rpcs } from './scene.ts';
 
-export const QUEUE_RPCS = {
+export const CLAIM_RPCS = {
   claimRollouts: {
     requests: async ({ runId, stageId, taskId, pendingId, rollouts }) => {
       await rollouts.updateRollout({ rolloutId: pendingId, updateMask: { paths: ['priority'] }, priority: 3 });
@@ -62,6 +62,9 @@ export const QUEUE_RPCS = {
       };
     },
   },
+} satisfies Partial<Rpcs<typeof RolloutService.method, LiveScene, RolloutScene>>;
+
+export const HEARTBEAT_RPCS = {
   heartbeatRollouts: {
     requests: ({ heldId, failedId }) => [
       [

@@ -5,40 +5,73 @@ import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { WireClient } from '../story.ts';
 import { appendAll, LABELS } from './scene.ts';
 
-/** The scene before an RPC of RolloutService is called; a new one for every set of calls. */
-export interface RolloutScene extends WireClient {
+/** A task in the catalogue, with two validators: `state` decides, `look` is advisory. */
+export interface CatalogueScene extends WireClient {
+  readonly taskId: string;
+  readonly stateId: string;
+  readonly lookId: string;
+}
+
+/** A run with environments: PENDING; RUNNING; COMPLETED. */
+export interface EnvironmentScene extends WireClient {
+  readonly runId: string;
+  readonly newEnvironmentId: string;
+  readonly environmentId: string;
+  readonly endedEnvironmentId: string;
+}
+
+/** A task, and a run with rollouts that are not over. */
+export interface LiveScene extends CatalogueScene {
   /** RUNNING; its main trajectory has steps 0 to 3. */
   readonly runId: string;
   readonly mainId: string;
   /** TRAIN_STEP 1 of the run: RUNNING. */
   readonly stageId: string;
-  /** In the catalogue, with two validators: `state` decides, `look` is advisory. */
-  readonly taskId: string;
-  readonly stateId: string;
-  readonly lookId: string;
-  /** Group 0: `done` and `failed`. */
-  readonly endedGroupId: string;
   /** Group 1: `pending`, `held` and `running`. */
   readonly liveGroupId: string;
-  /** COMPLETED, with three steps of reward 1, a result, a validation and the environment that stays RUNNING. */
-  readonly doneId: string;
-  readonly doneTrajectoryId: string;
-  /** FAILED at its first attempt. */
-  readonly failedId: string;
   /** PENDING, labelled `which: pending`. */
   readonly pendingId: string;
   /** INITIALIZING, attempt 1; RUNNING, attempt 1. */
   readonly heldId: string;
   readonly runningId: string;
   readonly runningTrajectoryId: string;
-  /** PENDING; RUNNING; COMPLETED. */
-  readonly newEnvironmentId: string;
-  readonly environmentId: string;
-  readonly endedEnvironmentId: string;
+}
+
+/** The scene before an RPC of RolloutService is called; a new one for every set of calls. */
+export interface RolloutScene extends LiveScene, EnvironmentScene {
+  /** Group 0: `done` and `failed`. */
+  readonly endedGroupId: string;
+  /** COMPLETED, with three steps of reward 1, a result, a validation and the environment that stays RUNNING. */
+  readonly doneId: string;
+  readonly doneTrajectoryId: string;
+  /** FAILED at its first attempt. */
+  readonly failedId: string;
 }
 
 export async function makeRolloutScene(client: WireClient): Promise<RolloutScene> {
-  const { runs, rollouts } = client;
+  const place = await makePlace(client);
+  const environments = await makeEnvironments(client, place.runId);
+  const ended = await makeEnded(client, place, environments);
+  return { ...place, ...environments, ...ended, ...(await makeLive(client, place)) };
+}
+
+export async function makeLiveScene(client: WireClient): Promise<LiveScene> {
+  const place = await makePlace(client);
+  return { ...place, ...(await makeLive(client, place)) };
+}
+
+export async function makeEnvironmentScene(client: WireClient): Promise<EnvironmentScene> {
+  const { run } = await client.runs.createRun({ initialStatus: Status.RUNNING });
+  return { ...client, runId: run!.id, ...(await makeEnvironments(client, run!.id)) };
+}
+
+export async function makeCatalogueScene(client: WireClient): Promise<CatalogueScene> {
+  return { ...client, ...(await makeCatalogue(client)) };
+}
+
+/** The task, and the stage of a run: where rollouts are created. */
+async function makePlace(client: WireClient) {
+  const { runs } = client;
   const { run } = await runs.createRun({
     initialStatus: Status.RUNNING,
     labels: { model: 'm1' },
@@ -47,19 +80,25 @@ export async function makeRolloutScene(client: WireClient): Promise<RolloutScene
   const [runId, mainId] = [run!.id, run!.mainTrajectoryId];
   await appendAll(client, mainId, threeSteps(1n));
   const place = { runId, kind: StageKind.TRAIN_STEP, number: 1n, initialStatus: Status.RUNNING };
-  const stageId = (await runs.getOrCreateStage(place)).stage!.id;
-  const [catalogue, environments] = await Promise.all([makeCatalogue(client), makeEnvironments(client, runId)]);
-  const ids = await makeRollouts(client, stageId, catalogue.taskId);
-  const claim = claimer(client, stageId);
-  const done = await claim('done');
-  await appendAll(client, done, threeSteps(0n));
+  const { stage } = await runs.getOrCreateStage(place);
+  return { ...(await makeCatalogueScene(client)), runId, mainId, stageId: stage!.id };
+}
+
+type Place = Awaited<ReturnType<typeof makePlace>>;
+
+async function makeEnded(client: WireClient, place: Place, { environmentId }: { readonly environmentId: string }) {
+  const { rollouts } = client;
+  const [done, failed] = await makeRollouts(place, 0n, ['done', 'failed']);
+  const claim = claimer(client, place.stageId);
+  const doneTrajectoryId = await claim('done');
+  await appendAll(client, doneTrajectoryId, threeSteps(0n));
   await rollouts.updateRollout({
-    rolloutId: ids.doneId,
+    rolloutId: done!.rolloutId,
     updateMask: { paths: ['environment_ids'] },
-    environmentIds: [environments.environmentId],
+    environmentIds: [environmentId],
   });
   await rollouts.completeRollout({
-    rolloutId: ids.doneId,
+    rolloutId: done!.rolloutId,
     attempt: 1,
     message: 'done',
     result: { taskCompleted: true, summaryJson: '{"n":1}' },
@@ -70,12 +109,24 @@ export async function makeRolloutScene(client: WireClient): Promise<RolloutScene
     metrics: { tokens: 100 },
   });
   await claim('failed');
-  await rollouts.failRollout({ rolloutId: ids.failedId, attempt: 1, message: 'lost' });
+  await rollouts.failRollout({ rolloutId: failed!.rolloutId, attempt: 1, message: 'lost' });
+  const ids = { doneId: done!.rolloutId, failedId: failed!.rolloutId, endedGroupId: done!.groupId };
+  return { ...ids, doneTrajectoryId };
+}
+
+async function makeLive(client: WireClient, place: Place) {
+  const [pending, held, running] = await makeRollouts(place, 1n, ['pending', 'held', 'running']);
+  const claim = claimer(client, place.stageId);
   await claim('held');
   const runningTrajectoryId = await claim('running');
-  await rollouts.startRollout({ rolloutId: ids.runningId, attempt: 1 });
-  const trajectoryIds = { doneTrajectoryId: done, runningTrajectoryId };
-  return { ...client, runId, mainId, stageId, ...catalogue, ...environments, ...ids, ...trajectoryIds };
+  await client.rollouts.startRollout({ rolloutId: running!.rolloutId, attempt: 1 });
+  return {
+    liveGroupId: pending!.groupId,
+    pendingId: pending!.rolloutId,
+    heldId: held!.rolloutId,
+    runningId: running!.rolloutId,
+    runningTrajectoryId,
+  };
 }
 
 function threeSteps(first: bigint) {
@@ -110,18 +161,12 @@ async function makeCatalogue({ rollouts }: WireClient) {
   return { taskId, stateId: stateId!, lookId: lookId! };
 }
 
-async function makeRollouts({ rollouts }: WireClient, stageId: string, taskId: string) {
+async function makeRollouts({ rollouts, stageId, taskId }: Place, groupNumber: bigint, names: readonly string[]) {
   const made = await rollouts.createRollouts({
     stageId,
-    rollouts: [
-      ['done', 0n, 0n] as const,
-      ['failed', 0n, 1n] as const,
-      ['pending', 1n, 0n] as const,
-      ['held', 1n, 1n] as const,
-      ['running', 1n, 2n] as const,
-    ].map(([which, groupNumber, number]) => ({
+    rollouts: names.map((which, number) => ({
       groupNumber,
-      number,
+      number: BigInt(number),
       taskId,
       labels: { which, ...LABELS },
       inputJson: '{"seed":1}',
@@ -129,16 +174,7 @@ async function makeRollouts({ rollouts }: WireClient, stageId: string, taskId: s
       onSuccess: OnSuccess.CONTINUE,
     })),
   });
-  const [done, failed, pending, held, running] = made.rollouts;
-  return {
-    doneId: done!.rolloutId,
-    failedId: failed!.rolloutId,
-    pendingId: pending!.rolloutId,
-    heldId: held!.rolloutId,
-    runningId: running!.rolloutId,
-    endedGroupId: done!.groupId,
-    liveGroupId: pending!.groupId,
-  };
+  return made.rollouts;
 }
 
 async function makeEnvironments({ rollouts }: WireClient, runId: string) {

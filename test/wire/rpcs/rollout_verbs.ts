@@ -1,7 +1,7 @@
 import { expect } from 'vitest';
 import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import type { RolloutScene } from './rollout_scene.ts';
+import type { LiveScene, RolloutScene } from './rollout_scene.ts';
 import { LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
 
 const SAID = { message: 'why', metadataJson: '{"how":1}' };
@@ -129,6 +129,9 @@ export const ROLLOUT_VERB_RPCS = {
       },
     }),
   },
+} satisfies Partial<Rpcs<typeof RolloutService.method, LiveScene, RolloutScene>>;
+
+export const RETRY_RPCS = {
   retryRollout: {
     requests: ({ failedId }) => [[{ rolloutId: failedId, attempt: 1, ...SAID }]],
     served: ([answer]) => {

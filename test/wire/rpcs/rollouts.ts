@@ -6,14 +6,14 @@ import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { CATALOGUE_RPCS } from './catalogue.ts';
-import { ENVIRONMENT_RPCS } from './environments.ts';
-import { GROUP_RPCS } from './groups.ts';
-import { QUEUE_RPCS } from './queue.ts';
-import type { RolloutScene } from './rollout_scene.ts';
-import { ROLLOUT_VERB_RPCS } from './rollout_verbs.ts';
+import { ENVIRONMENT_LIST_RPCS, ENVIRONMENT_RPCS } from './environments.ts';
+import { GROUP_READ_RPCS, GROUP_RPCS } from './groups.ts';
+import { CLAIM_RPCS, HEARTBEAT_RPCS } from './queue.ts';
+import type { LiveScene, RolloutScene } from './rollout_scene.ts';
+import { RETRY_RPCS, ROLLOUT_VERB_RPCS } from './rollout_verbs.ts';
 import { LABELS, LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
 import { pathsOf } from './shown.ts';
-import { VERDICT_RPCS } from './verdicts.ts';
+import { OVERRIDE_RPCS, VALIDATION_RPCS } from './verdicts.ts';
 
 const GIVEN = {
   labels: LABELS,
@@ -31,13 +31,34 @@ const CREATED = { labels: { which: 'done', ...LABELS }, inputJson: '{"seed":1}',
 
 const claiming = () => ({ claim: { workerId: 'trainer' }, requestId: randomUUID() });
 
+/** RPCs about rollouts that are not over, with requests that need no others. */
+export const LIVE_RPCS = {
+  ...GROUP_RPCS,
+  ...CLAIM_RPCS,
+  ...ROLLOUT_VERB_RPCS,
+  ...VALIDATION_RPCS,
+  setRolloutPhase: {
+    requests: ({ heldId }) => [[{ rolloutId: heldId, attempt: 1, phase: 'env_creation', message: 'booting' }]],
+    served: ([answer]) => {
+      const said = { phase: 'env_creation', statusMessage: 'booting', status: Status.INITIALIZING };
+      expect(answer?.rollout).toMatchObject(said);
+    },
+    refused: ({ heldId }) => ({
+      ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, attempt: 1 }],
+      LEASE_LOST: [{ rolloutId: heldId, attempt: 2 }],
+    }),
+  },
+} satisfies Partial<Rpcs<typeof RolloutService.method, LiveScene, RolloutScene>>;
+
 export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
   ...CATALOGUE_RPCS,
-  ...GROUP_RPCS,
-  ...QUEUE_RPCS,
-  ...ROLLOUT_VERB_RPCS,
-  ...VERDICT_RPCS,
   ...ENVIRONMENT_RPCS,
+  ...ENVIRONMENT_LIST_RPCS,
+  ...GROUP_READ_RPCS,
+  ...HEARTBEAT_RPCS,
+  ...RETRY_RPCS,
+  ...OVERRIDE_RPCS,
+  ...LIVE_RPCS,
   createRollouts: {
     requests: ({ stageId, taskId, mainId }) => [
       [
@@ -195,17 +216,6 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
         ENVIRONMENT_NOT_FOUND: [{ rolloutId: heldId, updateMask, environmentIds: [NOBODY] }],
       };
     },
-  },
-  setRolloutPhase: {
-    requests: ({ heldId }) => [[{ rolloutId: heldId, attempt: 1, phase: 'env_creation', message: 'booting' }]],
-    served: ([answer]) => {
-      const said = { phase: 'env_creation', statusMessage: 'booting', status: Status.INITIALIZING };
-      expect(answer?.rollout).toMatchObject(said);
-    },
-    refused: ({ heldId }) => ({
-      ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, attempt: 1 }],
-      LEASE_LOST: [{ rolloutId: heldId, attempt: 2 }],
-    }),
   },
   readRollouts: {
     requests: async ({ stageId, endedGroupId: groupId, runs, rollouts, pendingId, heldId, runningId }) => {

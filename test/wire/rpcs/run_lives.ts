@@ -2,7 +2,7 @@ import { expect } from 'vitest';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import { claimOne, type RunScene } from './run_scene.ts';
+import { claimOne, type LifeScene, makeEval, type RunScene } from './run_scene.ts';
 import { NOBODY, type Rpcs } from './scene.ts';
 
 const SAID = { message: 'why', metadataJson: '{"how":1}', phase: 'somewhere' };
@@ -15,33 +15,37 @@ interface Moved {
  * A verb of a run: the status that it accepts and the one that it refuses; terminal ones conflict with another result.
  */
 interface VerbCases {
-  ready(scene: RunScene): Promise<string> | string;
-  illegal(scene: RunScene): Promise<string> | string;
+  ready(scene: LifeScene): Promise<string> | string;
+  readonly illegal: 'branchId' | 'bareId' | ((scene: LifeScene) => Promise<string>);
 }
 
 function verb(status: Status, of: VerbCases, more: object = {}) {
   return {
-    requests: async (scene: RunScene) => [[{ runId: await of.ready(scene), ...SAID, ...more }]],
+    requests: async (scene: LifeScene) => [[{ runId: await of.ready(scene), ...SAID, ...more }]],
     served: ([answer]: Moved[]) => {
       expect(answer?.run).toMatchObject({ status, statusMessage: 'why', phase: 'somewhere' });
     },
-    refused: (scene: RunScene) => ({
-      RUN_NOT_FOUND: [{ runId: NOBODY }],
-      ILLEGAL_TRANSITION: async () => [{ runId: await of.illegal(scene) }],
-    }),
+    refused: (scene: LifeScene) => {
+      const { illegal } = of;
+      return {
+        RUN_NOT_FOUND: [{ runId: NOBODY }],
+        ILLEGAL_TRANSITION:
+          typeof illegal === 'string' ? [{ runId: scene[illegal] }] : async () => [{ runId: await illegal(scene) }],
+      };
+    },
   };
 }
 
 /** A terminal verb, which refuses a repetition with another result. */
 function ending(
   status: Status,
-  of: Parameters<typeof verb>[1] & { again(scene: RunScene): Promise<string> | string },
+  of: Parameters<typeof verb>[1] & { again(scene: LifeScene): Promise<string> | string },
   more: object = {},
 ) {
   const plain = verb(status, of, { keepTrajectoryOpen: true, ...more });
   return {
     ...plain,
-    refused: (scene: RunScene) => ({
+    refused: (scene: LifeScene) => ({
       ...plain.refused(scene),
       RESULT_CONFLICT: async () => [{ runId: await of.again(scene), message: 'for another reason' }],
     }),
@@ -49,14 +53,14 @@ function ending(
 }
 
 export const RUN_LIFE_RPCS = {
-  startRun: verb(Status.RUNNING, { ready: ({ bareId }) => bareId, illegal: ({ branchId }) => branchId }),
-  pauseRun: verb(Status.PAUSED, { ready: ({ runId }) => runId, illegal: ({ bareId }) => bareId }),
+  startRun: verb(Status.RUNNING, { ready: ({ bareId }) => bareId, illegal: 'branchId' }),
+  pauseRun: verb(Status.PAUSED, { ready: ({ runId }) => runId, illegal: 'bareId' }),
   resumeRun: verb(Status.RUNNING, {
     ready: async ({ runId, runs }) => {
       await runs.pauseRun({ runId });
       return runId;
     },
-    illegal: ({ bareId }) => bareId,
+    illegal: 'bareId',
   }),
   completeRun: {
     ...ending(Status.COMPLETED, {
@@ -84,21 +88,21 @@ export const RUN_LIFE_RPCS = {
       await runs.failRun({ runId: bareId, message: 'for one reason' });
       return bareId;
     },
-    illegal: ({ branchId }) => branchId,
+    illegal: 'branchId',
   }),
   cancelRun: {
     ...ending(
       Status.CANCELLED,
       {
         ready: async (scene) => {
-          await claimOne(scene, scene.evalId);
+          await claimOne(scene, await makeEval(scene, scene.runId));
           return scene.runId;
         },
         again: async ({ bareId, runs }) => {
           await runs.cancelRun({ runId: bareId, message: 'for one reason' });
           return bareId;
         },
-        illegal: ({ branchId }) => branchId,
+        illegal: 'branchId',
       },
       { cancelRollouts: true },
     ),
@@ -107,7 +111,7 @@ export const RUN_LIFE_RPCS = {
     },
   },
   reopenRun: {
-    ...verb(Status.RUNNING, { ready: ({ branchId }) => branchId, illegal: ({ bareId }) => bareId }),
+    ...verb(Status.RUNNING, { ready: ({ branchId }) => branchId, illegal: 'bareId' }),
     served: ([answer], { branchId }) => {
       const now = { id: branchId, status: Status.RUNNING, statusMessage: 'why', resultJson: '' };
       expect(answer?.run).toMatchObject(now);
@@ -123,26 +127,11 @@ export const RUN_LIFE_RPCS = {
     },
     refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
   },
-  getProgress: {
-    requests: ({ runId }) => [[{ runId }]],
-    served: ([answer], { evalId, baselineId }) => {
-      const kinds = [
-        { kind: StageKind.TRAIN_STEP, planned: 4n, created: 1n, open: 0n, completed: 1n },
-        { kind: StageKind.EVAL, planned: 0n, created: 1n, open: 1n },
-        { kind: StageKind.BASELINE, planned: 0n, created: 1n, open: 0n },
-      ];
-      // A plan of three stages, with 2 groups of 3 rollouts of at most 5 turns, and with 6 substeps.
-      const counted = { turnsDone: 0n, turnsExpected: 90n, substepsDone: 6n, substepsExpected: 24n };
-      expect(answer?.progress).toMatchObject({ ...counted, percent: 0, kinds });
-      expect(answer?.progress?.openStages.map(({ stageId }) => stageId)).toEqual([evalId, baselineId]);
-      expect(answer?.progress?.estimatedRemaining?.seconds).toBeGreaterThan(0n);
-    },
-    refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
-  },
   listStatusChanges: {
     requests: async (scene) => {
-      const { runId, branchId, evalId, mainId, runs, rollouts } = scene;
-      const rolloutId = await claimOne(scene, scene.evalId);
+      const { runId, branchId, mainId, runs, rollouts } = scene;
+      const evalId = await makeEval(scene, runId);
+      const rolloutId = await claimOne(scene, evalId);
       const { environment } = await rollouts.createEnvironment({ runId });
       const first = await runs.listStatusChanges({ runId: branchId, ascending: true, pageSize: 1 });
       expect(first.changes).toMatchObject([{ ordinal: 0n, oldStatus: 0, newStatus: Status.RUNNING }]);
@@ -173,8 +162,7 @@ export const RUN_LIFE_RPCS = {
     requests: async (scene) => {
       const { branchId, experimentId, runs } = scene;
       const { run } = await runs.createRun({ experimentId, initialStatus: Status.RUNNING });
-      const place = { runId: run!.id, kind: StageKind.EVAL, number: 1n, initialStatus: Status.RUNNING };
-      await claimOne(scene, (await runs.getOrCreateStage(place)).stage!.id);
+      await claimOne(scene, await makeEval(scene, run!.id));
       await runs.logMetrics({ runId: run!.id, points: [{ key: 'loss', metricStep: 3n, value: 0.5 }] });
       await runs.failRun({ runId: run!.id });
       return [
@@ -195,4 +183,4 @@ export const RUN_LIFE_RPCS = {
     },
     refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
   },
-} satisfies Partial<Rpcs<typeof RunService.method, RunScene>>;
+} satisfies Partial<Rpcs<typeof RunService.method, LifeScene, RunScene>>;

@@ -4,8 +4,8 @@ import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { putState, type WireClient } from '../story.ts';
 import { appendAll, FILE, LABELS } from './scene.ts';
 
-/** The scene before an RPC of RunService is called; a new one for every set of calls. */
-export interface RunScene extends WireClient {
+/** Runs: the scene before most RPCs of RunService are called; a new one for every set of calls. */
+export interface LifeScene extends WireClient {
   readonly experimentId: string;
   readonly experimentName: string;
   readonly environmentName: string;
@@ -16,13 +16,21 @@ export interface RunScene extends WireClient {
   readonly branchId: string;
   /** Named `bare`: PENDING, without a main trajectory, without stages. */
   readonly bareId: string;
-  /** TRAIN_STEP 1 of `main`: COMPLETED, with a model checkpoint and metrics. */
+}
+
+/** A run with stages: the scene before an RPC about stages is called. */
+export interface StageScene extends WireClient {
+  /** RUNNING, with a plan. */
+  readonly runId: string;
+  /** TRAIN_STEP 1 of it: COMPLETED, with a model checkpoint and metrics. */
   readonly trainedId: string;
-  /** EVAL 1 of `main`: RUNNING. */
+  /** EVAL 1 of it: RUNNING. */
   readonly evalId: string;
-  /** BASELINE 0 of `main`: PENDING. */
+  /** BASELINE 0 of it: PENDING. */
   readonly baselineId: string;
 }
+
+export interface RunScene extends LifeScene, StageScene {}
 
 export const PLAN = {
   stagePlans: [{ kind: StageKind.TRAIN_STEP, stages: 4, groupsPerStage: 2, groupSize: 3, maxTurns: 5, substeps: 6 }],
@@ -30,6 +38,20 @@ export const PLAN = {
 };
 
 export async function makeRunScene(client: WireClient): Promise<RunScene> {
+  const life = await makeLifeScene(client);
+  const stages = await makeStages(client, life.runId);
+  const points = [0n, 1n, 2n].map((metricStep) => ({ key: 'loss', metricStep, value: 1 / (Number(metricStep) + 1) }));
+  const score = { key: 'score', value: 3, stageId: stages.evalId };
+  await client.runs.logMetrics({ runId: life.runId, points: [...points, score] });
+  return { ...life, ...stages };
+}
+
+export async function makeStageScene(client: WireClient): Promise<StageScene> {
+  const { run } = await client.runs.createRun({ plan: PLAN, initialStatus: Status.RUNNING });
+  return { ...client, runId: run!.id, ...(await makeStages(client, run!.id)) };
+}
+
+export async function makeLifeScene(client: WireClient): Promise<LifeScene> {
   const { runs, trajectories } = client;
   await putState(client, FILE);
   const experimentName = `rpcs/${randomUUID()}`;
@@ -58,13 +80,18 @@ export async function makeRunScene(client: WireClient): Promise<RunScene> {
     [1n, 2n, 3n].map((stepNumber) => ({ stepNumber, reward: Number(stepNumber) })),
   );
   await trajectories.setTag({ trajectoryId: mainId, name: 'here', stepNumber: 1n });
-  const [branchId, bare, stages] = await Promise.all([
+  const [branchId, bare] = await Promise.all([
     makeBranch(client, runId),
     runs.createRun({ experimentName, name: 'bare' }),
-    makeStages(client, runId),
   ]);
   const made = { experimentId: experiment!.id, experimentName, environmentName };
-  return { ...client, ...made, runId, mainId, branchId, bareId: bare.run!.id, ...stages };
+  return { ...client, ...made, runId, mainId, branchId, bareId: bare.run!.id };
+}
+
+/** The stage EVAL 1 of a run, RUNNING. Returns its id. */
+export async function makeEval({ runs }: WireClient, runId: string): Promise<string> {
+  const place = { runId, kind: StageKind.EVAL, number: 1n, initialStatus: Status.RUNNING };
+  return (await runs.getOrCreateStage(place)).stage!.id;
 }
 
 /** Creates a rollout in a stage (EVAL 1 of `main`) and claims it. Returns its id. */
@@ -103,7 +130,5 @@ async function makeStages({ runs }: WireClient, runId: string) {
   await runs.completeStage({ stageId: trainedId, message: 'done' });
   const evalId = await make(StageKind.EVAL, 1n, Status.RUNNING);
   const baselineId = await make(StageKind.BASELINE, 0n, Status.PENDING);
-  const points = [0n, 1n, 2n].map((metricStep) => ({ key: 'loss', metricStep, value: 1 / (Number(metricStep) + 1) }));
-  await runs.logMetrics({ runId, points: [...points, { key: 'score', value: 3, stageId: evalId }] });
   return { trainedId, evalId, baselineId };
 }

@@ -7,7 +7,7 @@ import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.j
 import { EXPERIMENT_RPCS } from './experiments.ts';
 import { METRIC_RPCS } from './metrics.ts';
 import { RUN_LIFE_RPCS } from './run_lives.ts';
-import { claimOne, PLAN, type RunScene } from './run_scene.ts';
+import { claimOne, type LifeScene, PLAN, type RunScene } from './run_scene.ts';
 import { bytes, LABELS, LATE, LONG_AGO, NO_STATE, NOBODY, type Rpcs, richStep } from './scene.ts';
 import { pathsOf } from './shown.ts';
 import { STAGE_RPCS } from './stages.ts';
@@ -30,12 +30,7 @@ function withoutInitialStatus<T extends { initialStatus: unknown }>({ initialSta
   return rest;
 }
 
-export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
-  ...EXPERIMENT_RPCS,
-  ...RUN_LIFE_RPCS,
-  ...STAGE_RPCS,
-  ...METRIC_RPCS,
-  ...SUMMARY_RPCS,
+export const RUN_MAKING_RPCS = {
   createRun: {
     requests: ({ experimentId, experimentName }) => [
       [
@@ -140,6 +135,42 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
       },
     }),
   },
+  updateRun: {
+    requests: ({ runId }) => [
+      [
+        {
+          ...withoutInitialStatus(MAKING),
+          runId,
+          updateMask: { paths: pathsOf(UpdateRunRequestSchema) },
+          name: 'renamed',
+          labels: { other: '1' },
+          plan: { concurrency: 2 },
+          statusMessage: 'going well',
+          phase: 'rollout',
+          metrics: { score: Number.NaN },
+        },
+      ],
+    ],
+    served: ([answer], { runId }) => {
+      const now = { ...withoutInitialStatus(MAKING), id: runId, name: 'renamed', labels: { other: '1' } };
+      const said = { statusMessage: 'going well', phase: 'rollout', metrics: { score: Number.NaN } };
+      expect(answer?.run).toMatchObject({ ...now, ...said, plan: { stagePlans: [], concurrency: 2 } });
+      expect(answer?.run?.status).toBe(Status.RUNNING);
+    },
+    refused: ({ runId }) => ({
+      RUN_NOT_FOUND: [{ runId: NOBODY, updateMask: { paths: ['phase'] } }],
+      RUN_EXISTS: [{ runId, updateMask: { paths: ['name'] }, name: 'bare' }],
+    }),
+  },
+} satisfies Partial<Rpcs<typeof RunService.method, LifeScene, RunScene>>;
+
+export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
+  ...RUN_MAKING_RPCS,
+  ...EXPERIMENT_RPCS,
+  ...RUN_LIFE_RPCS,
+  ...STAGE_RPCS,
+  ...METRIC_RPCS,
+  ...SUMMARY_RPCS,
   getRun: {
     requests: ({ runId, experimentName }) => [[{ runId, view: View.BASIC }], [{ runName: 'main', experimentName }]],
     served: ([answer], { runId, experimentId, experimentName, mainId }) => {
@@ -196,33 +227,6 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
     refused: () => ({
       EXPERIMENT_NOT_FOUND: [{ list: { experimentId: NOBODY } }],
       INVALID_PAGE_TOKEN: [{ list: { pageToken: 'none' } }],
-    }),
-  },
-  updateRun: {
-    requests: ({ runId }) => [
-      [
-        {
-          ...withoutInitialStatus(MAKING),
-          runId,
-          updateMask: { paths: pathsOf(UpdateRunRequestSchema) },
-          name: 'renamed',
-          labels: { other: '1' },
-          plan: { concurrency: 2 },
-          statusMessage: 'going well',
-          phase: 'rollout',
-          metrics: { score: Number.NaN },
-        },
-      ],
-    ],
-    served: ([answer], { runId }) => {
-      const now = { ...withoutInitialStatus(MAKING), id: runId, name: 'renamed', labels: { other: '1' } };
-      const said = { statusMessage: 'going well', phase: 'rollout', metrics: { score: Number.NaN } };
-      expect(answer?.run).toMatchObject({ ...now, ...said, plan: { stagePlans: [], concurrency: 2 } });
-      expect(answer?.run?.status).toBe(Status.RUNNING);
-    },
-    refused: ({ runId }) => ({
-      RUN_NOT_FOUND: [{ runId: NOBODY, updateMask: { paths: ['phase'] } }],
-      RUN_EXISTS: [{ runId, updateMask: { paths: ['name'] }, name: 'bare' }],
     }),
   },
   deleteRun: {

@@ -34,7 +34,8 @@ export interface Scene extends RpcClient {
 
 export type Init<M extends DescMethod> = MessageInitShape<M['input']>;
 
-export interface Rpc<M extends DescMethod, S = Scene> {
+/** `S`: the scene of requests that succeed, which makes no more than they need. `R`: the scene of refused ones. */
+export interface Rpc<M extends DescMethod, S = Scene, R = S> {
   /** Requests that succeed, each in the frames that its method sends. Together they set every field of the request. */
   requests(scene: S): Promise<Init<M>[][]> | Init<M>[][];
   /** The answer to the last of the requests. */
@@ -43,11 +44,11 @@ export interface Rpc<M extends DescMethod, S = Scene> {
    * Requests that are refused, by the reasons that the proto documents for the method, in an order in which one scene
    * serves all.
    */
-  refused(scene: S): { readonly [reason: string]: Init<M>[] | (() => Promise<Init<M>[]>) };
+  refused(scene: R): { readonly [reason: string]: Init<M>[] | (() => Promise<Init<M>[]>) };
 }
 
-export type Rpcs<Methods extends Record<string, DescMethod>, S = Scene> = {
-  readonly [Name in keyof Methods]: Rpc<Methods[Name], S>;
+export type Rpcs<Methods extends Record<string, DescMethod>, S = Scene, R = S> = {
+  readonly [Name in keyof Methods]: Rpc<Methods[Name], S, R>;
 };
 
 export const NOBODY = '00000000-0000-4000-8000-000000000000';

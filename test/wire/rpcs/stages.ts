@@ -3,7 +3,7 @@ import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { type RunService, UpdateStageRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { claimOne, type RunScene } from './run_scene.ts';
+import { claimOne, type RunScene, type StageScene } from './run_scene.ts';
 import { LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
 import { pathsOf } from './shown.ts';
 
@@ -14,28 +14,38 @@ interface Moved {
 }
 
 /** A verb of a stage: the status that it accepts and the one that it refuses. */
-function verb(status: Status, of: { ready(scene: RunScene): Promise<string> | string; illegal: keyof RunScene }) {
+function verb(
+  status: Status,
+  of: { ready(scene: StageScene): Promise<string> | string; illegal: 'trainedId' | 'baselineId' },
+) {
   return {
-    requests: async (scene: RunScene) => [[{ stageId: await of.ready(scene), ...SAID }]],
+    requests: async (scene: StageScene) => [[{ stageId: await of.ready(scene), ...SAID }]],
     served: ([answer]: Moved[]) => {
       expect(answer?.stage).toMatchObject({ status, statusMessage: 'why', phase: 'somewhere' });
     },
-    refused: (scene: RunScene) => ({
+    refused: (scene: StageScene) => ({
       STAGE_NOT_FOUND: [{ stageId: NOBODY }],
-      ILLEGAL_TRANSITION: [{ stageId: scene[of.illegal] as string }],
+      ILLEGAL_TRANSITION: [{ stageId: scene[of.illegal] }],
     }),
   };
 }
 
 /** A terminal verb, which refuses a repetition with another message. */
-function ending(status: Status, of: Parameters<typeof verb>[1] & { again(scene: RunScene): Promise<string> | string }) {
+function ending(
+  status: Status,
+  of: Parameters<typeof verb>[1] & { readonly again: 'trainedId' | ((scene: StageScene) => Promise<string>) },
+) {
   const plain = verb(status, of);
+  const again = (stageId: string) => [{ stageId, message: 'for another reason' }];
   return {
     ...plain,
-    refused: (scene: RunScene) => ({
-      ...plain.refused(scene),
-      RESULT_CONFLICT: async () => [{ stageId: await of.again(scene), message: 'for another reason' }],
-    }),
+    refused: (scene: StageScene) => {
+      const { again: ended } = of;
+      return {
+        ...plain.refused(scene),
+        RESULT_CONFLICT: typeof ended === 'string' ? again(scene[ended]) : async () => again(await ended(scene)),
+      };
+    },
   };
 }
 
@@ -150,7 +160,7 @@ export const STAGE_RPCS = {
   }),
   completeStage: ending(Status.COMPLETED, {
     ready: ({ evalId }) => evalId,
-    again: ({ trainedId }) => trainedId,
+    again: 'trainedId',
     illegal: 'baselineId',
   }),
   failStage: ending(Status.FAILED, {
@@ -182,4 +192,4 @@ export const STAGE_RPCS = {
     },
   },
   reopenStage: verb(Status.RUNNING, { ready: ({ trainedId }) => trainedId, illegal: 'baselineId' }),
-} satisfies Partial<Rpcs<typeof RunService.method, RunScene>>;
+} satisfies Partial<Rpcs<typeof RunService.method, StageScene, RunScene>>;

@@ -1,9 +1,9 @@
 import { expect } from 'vitest';
 import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import type { RolloutScene } from './rollout_scene.ts';
+import type { LiveScene, RolloutScene } from './rollout_scene.ts';
 import { NOBODY, type Rpcs } from './scene.ts';
 
-export const VERDICT_RPCS = {
+export const VALIDATION_RPCS = {
   recordValidation: {
     requests: ({ runningId }) => [
       [{ rolloutId: runningId, validation: { name: 'free', success: true, advisory: true } }],
@@ -44,6 +44,9 @@ export const VERDICT_RPCS = {
       NO_ATTEMPT: [{ rolloutId: runningId, attempt: 2, validation: { name: 'state', success: true } }],
     }),
   },
+} satisfies Partial<Rpcs<typeof RolloutService.method, LiveScene, RolloutScene>>;
+
+export const OVERRIDE_RPCS = {
   overrideValidation: {
     requests: ({ doneId }) => [[{ rolloutId: doneId, attempt: 1, success: false, reason: 'it cheated', actor: 'ann' }]],
     served: ([answer]) => {
