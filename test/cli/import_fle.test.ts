@@ -75,27 +75,43 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
     const source = await open(database);
     const rows = await source.readRows(ids);
     await source.close();
+    const places = await placesOf(experiment);
     for (const [i, row] of rows.entries()) {
-      const { trajectoryId, step } = await client.trajectories.getStep(await placeOf(ids[i] ?? 0, experiment));
+      const { trajectoryId, step } = await client.trajectories.getStep(places.get(ids[i]!)!);
       expect(digested(await rowOf(client, trajectoryId, step!))).toEqual(digested(row));
     }
     return ids;
   }
 
-  async function placeOf(id: number, experimentName: string) {
-    const { experiment } = await client.runs.getExperiment({ name: experimentName });
+  /** Where the programs of an experiment are, by their ids. */
+  async function placesOf(name: string) {
+    const { experiment } = await client.runs.getExperiment({ name });
     const { steps } = await client.trajectories.listSteps({ experimentId: experiment?.id ?? '', pageSize: 1000 });
-    const found = steps.find(({ step }) => step?.metrics.program_id === id);
-    return { trajectoryId: found?.trajectoryId ?? '', stepNumber: found?.step?.stepNumber ?? -1n };
+    return new Map(
+      steps.map(({ trajectoryId, step }) => [step?.metrics.program_id, { trajectoryId, stepNumber: step!.stepNumber }]),
+    );
+  }
+
+  async function getProgram(id: number, experiment: string) {
+    const places = await placesOf(experiment);
+    return client.trajectories.getStep(places.get(id)!);
   }
 
   describe.each(ENGINES)('from %s', (engine) => {
+    /** For tests that only read. */
+    const common = `trees of ${engine}`;
+    let trees: FleDatabase;
+    let treesImported: Imported;
+    beforeAll(async () => {
+      trees = await createFleDatabase(engine);
+      await trees.insert(...TREES);
+      treesImported = await runImport(trees.source, common);
+    });
+    afterAll(() => trees?.drop());
+
     it('creates a run for each version, a trajectory for each instance and process, and branches where a parent has several children', async () => {
-      const source = await newSource(engine);
-      await source.insert(...TREES);
-      const experiment = `trees of ${engine}`;
-      expect(await runImport(source.source, experiment)).toMatchObject({
-        experiment,
+      expect(treesImported).toMatchObject({
+        experiment: common,
         programs: 12,
         imported: 12,
         runs: [
@@ -103,23 +119,20 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
           { runName: 'fle-2', programs: 4, imported: 4, trajectories: 1, branches: 2 },
         ],
       });
-      expect(await pathsOf(client, experiment)).toEqual(PATHS);
-      const branches = (await trajectoriesOf(client, experiment)).filter(({ parentId }) => parentId !== '');
+      expect(await pathsOf(client, common)).toEqual(PATHS);
+      const branches = (await trajectoriesOf(client, common)).filter(({ parentId }) => parentId !== '');
       expect(Object.fromEntries(branches.map(({ name, branchPoint }) => [name, branchPoint]))).toEqual({
         'fle-1, instance 0, process 0, program 4': 2n,
         'fle-1, instance 1, process 1, program 7': 2n,
         'fle-2, instance 0, process 0, program 11': 0n,
         'fle-2, instance 0, process 0, program 12': 0n,
       });
-      expect(await expectAllValues(source, experiment)).toEqual(TREES.map(({ id }) => id));
+      expect(await expectAllValues(trees, common)).toEqual(TREES.map(({ id }) => id));
     });
 
     it('lets Summarize and filters by task, model, version, instance and process find everything', async () => {
-      const source = await newSource(engine);
-      await source.insert(...TREES);
-      const experiment = `filters of ${engine}`;
-      const { runs } = await runImport(source.source, experiment);
-      const experimentId = (await client.runs.getExperiment({ name: experiment })).experiment?.id ?? '';
+      const { runs } = treesImported;
+      const experimentId = (await client.runs.getExperiment({ name: common })).experiment?.id ?? '';
       const named = async (filter: { taskId?: string; labels?: Record<string, string> }) => {
         const { trajectories } = await client.trajectories.listTrajectories({ experimentId, ...filter });
         return trajectories.map(({ name }) => name).toSorted();
@@ -153,18 +166,14 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
         [MODEL.SONNET, '1', ...byVersion[0]!],
         [MODEL.GPT, '2', ...byVersion[1]!],
       ]);
-      const listed = await client.runs.listRuns({ experimentName: experiment, labels: { model: MODEL.GPT } });
+      const listed = await client.runs.listRuns({ experimentName: common, labels: { model: MODEL.GPT } });
       expect(listed.runs.map(({ run }) => run?.name)).toEqual(['fle-2']);
       const { run } = await client.runs.getRun({ runId: runs[0]?.runId ?? '' });
       expect(run).toMatchObject({ description: 'type: plates', labels: { version: '1', model: MODEL.SONNET } });
     });
 
     it('stores code, response, error, reward, time, numbers and states in their own fields', async () => {
-      const source = await newSource(engine);
-      await source.insert(...TREES);
-      const experiment = `fields of ${engine}`;
-      await runImport(source.source, experiment);
-      const { step } = await client.trajectories.getStep(await placeOf(3, experiment));
+      const { step } = await getProgram(3, common);
       expect(step).toMatchObject({
         stepNumber: 3n,
         actions: [{ type: 'code', content: { text: 'print(3)' } }],
@@ -178,7 +187,7 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
         ['agent', 'application/json'],
         ['env', 'application/json'],
       ]);
-      const other = await client.trajectories.getStep(await placeOf(4, experiment));
+      const other = await getProgram(4, common);
       expect(other.step?.observations[0]?.isError).toBe(false);
     });
 
@@ -193,7 +202,7 @@ describe.each(ENGINES)('import-fle into %s', (target) => {
       const { programs } = await runImport(source.source, experiment);
       expect(programs).toBe(EXTREMES.length + (engine === 'sqlite' ? SQLITE_EXTREMES.length : 0));
       expect(await expectAllValues(source, experiment)).toHaveLength(programs);
-      const place = await placeOf(2, experiment);
+      const place = (await placesOf(experiment)).get(2)!;
       const { step } = await client.trajectories.getStep(place);
       expect(new TextDecoder().decode(await downloadState(client, place))).toBe(STATE_OF_TWO);
       expect(step?.infoJson).toBe('{"model": "m",  "n": 1.0}');

@@ -209,6 +209,7 @@ export const SQLITE_EXTREMES: readonly Values[] = [
 export const NOT_UTF8 = `UPDATE programs SET code = CAST(x'ff00fe' AS TEXT), model = CAST(x'c328' AS TEXT),
   state_json = CAST(x'efbbbf7b7dff' AS TEXT) WHERE id = 9`;
 
+/** More than is sent inline. */
 function large(name: string): string {
-  return JSON.stringify({ entities: Array.from({ length: 40_000 }, (_, i) => ({ i, name: `${name} ${i}` })) });
+  return JSON.stringify({ entities: Array.from({ length: 20_000 }, (_, i) => ({ i, name: `${name} ${i}` })) });
 }

@@ -311,17 +311,17 @@ describeApp('ReadTrajectories', (on) => {
     expect(await all(reading(on.scene(scene.app)))).toEqual([]);
   });
 
-  it('RD6: 200 trajectories take a handful of statements, also if they are branches', async () => {
+  it('RD6: 100 trajectories take a handful of statements, also if they are branches', async () => {
     const scene = on.scene();
     const root = await create(scene, 'root', 5);
     await Promise.all(
-      Array.from({ length: 200 }, async (_, i) => {
+      Array.from({ length: 100 }, async (_, i) => {
         if (i % 2 === 0) return create(scene, 'other', 5);
         const branch = await scene.branch(root, 2n);
         return scene.write(branch, [step(3n, 'own')]);
       }),
     );
-    const read = async () => expect(shown(await all(reading(scene)))).toHaveLength(201);
+    const read = async () => expect(shown(await all(reading(scene)))).toHaveLength(101);
     expect(await statementsOfWarm(on.engine, read)).toBeLessThan(20);
   });
 
