@@ -16,6 +16,14 @@ from grpc_tools import protoc
 BIN = Path(sys.executable).parent
 
 
+def plugin(generator: str, folder: Path) -> Path:
+    """Returns a program that runs a generator of this venv, whose own programs name the folder in which it was made."""
+    program = folder / f"protoc-gen-{generator}"
+    program.write_text(f"#!/bin/sh\nexec '{sys.executable}' '{BIN / program.name}' \"$@\"\n")
+    program.chmod(0o755)
+    return program
+
+
 def generate(request: CodeGeneratorRequest, folder: Path) -> bool:
     descriptors = folder / "descriptors.binpb"
     descriptors.write_bytes(FileDescriptorSet(file=request.proto_file).SerializeToString())
@@ -32,7 +40,7 @@ def generate(request: CodeGeneratorRequest, folder: Path) -> bool:
         for generator in generators:
             arguments.append(f"--{generator}_out={out}")
             if generator.startswith("mypy"):
-                arguments.append(f"--plugin=protoc-gen-{generator}={BIN / f'protoc-gen-{generator}'}")
+                arguments.append(f"--plugin=protoc-gen-{generator}={plugin(generator, folder)}")
                 arguments.append(f"--{generator}_opt=quiet")
         if files and protoc.main(arguments + sorted(files)) != 0:
             return False
