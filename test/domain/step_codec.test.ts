@@ -6,7 +6,7 @@ import type { Content, StateRef, Step, StoredStep } from '../../src/domain/step.
 import { DamagedStep } from '../../src/domain/step_codec/damaged_step.ts';
 import { storedStepDigest } from '../../src/domain/step_codec/digest.ts';
 import { forwardStep, readReward } from '../../src/domain/step_codec/forward.ts';
-import { StepFrames } from '../../src/domain/step_codec/frames.ts';
+import { bodyOf as bodyOfEncoded, frameBytes, StepFrames } from '../../src/domain/step_codec/frames.ts';
 import { readStep } from '../../src/domain/step_codec/read.ts';
 import { withStateSizes } from '../../src/domain/step_codec/state_sizes.ts';
 import { WireWriter } from '../../src/domain/step_codec/wire_writer.ts';
@@ -249,6 +249,14 @@ describe('the codec of steps, reading', () => {
     );
   });
 
+  it('counts the bytes that a step takes in a body, whatever the size of its length', () => {
+    for (const length of [0, 1, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152]) {
+      const step = new Uint8Array(length);
+      expect(bodyOfEncoded([step])).toHaveLength(frameBytes(step));
+      expect(bodyOfEncoded([step, step])).toHaveLength(2 * frameBytes(step));
+    }
+  });
+
   it('reads what protobuf-es reads, or throws DamagedStep, if a step is cut off anywhere', () => {
     fc.assert(
       fc.property(storedStep, (stored) => {
@@ -347,14 +355,7 @@ function bytesOf(step: Step): Uint8Array {
 }
 
 function bodyOf(steps: readonly Step[]): Uint8Array {
-  const framed = steps.map((step) => {
-    const out = newWriter();
-    const begun = out.begin(0);
-    writeStep(out, step);
-    out.end(begun);
-    return out.take().subarray(1);
-  });
-  return Buffer.concat(framed);
+  return bodyOfEncoded(steps.map(bytesOf));
 }
 
 function stepsIn(body: Uint8Array): Step[] {

@@ -156,11 +156,11 @@ describeStore('reading ranges of steps', (on) => {
     await scene.append(child, [wordStep(2n, 'other', { reward: 7 })]);
     const outline = async (trajectory: Trajectory, from: bigint, limit: number) =>
       scene.store.readOutlines(scene.namespace, root.ref.tree, await scene.lineage(trajectory), from, limit);
-    const frameHash = expect.stringMatching(/^[0-9a-f]{64}$/);
+    const hash = expect.stringMatching(/^[0-9a-f]{64}$/);
     const whole = await outline(root, 0n, 100);
-    expect(whole).toEqual(steps.map(({ stepNumber, reward }) => ({ stepNumber, reward, frameHash })));
+    expect(whole).toEqual(steps.map(({ stepNumber, reward }) => ({ stepNumber, reward, hash })));
     const ofChild = await outline(child, 0n, 100);
-    expect(ofChild.map((each, i) => each.frameHash === whole[i]?.frameHash)).toEqual([true, true, false]);
+    expect(ofChild.map((each, i) => each.hash === whole[i]?.hash)).toEqual([true, true, false]);
     expect((await outline(child, 1n, 100)).map(({ reward }) => reward)).toEqual([undefined, 7]);
     expect(await outline(root, 1n, 2)).toHaveLength(2);
     expect(await outline(root, 4n, 2)).toEqual([]);

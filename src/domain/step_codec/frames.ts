@@ -1,4 +1,5 @@
 import { DamagedStep } from './damaged_step.ts';
+import { varintSize, WireWriter } from './wire_writer.ts';
 
 /**
  * Iterates over the steps of a body. Each follows its length, a varint. Allocates nothing for a step:
@@ -37,3 +38,20 @@ export class StepFrames {
 
 /** Lengths have at most four bytes: 256 MiB. */
 const MAX_SHIFT = 21;
+
+/** Returns the bytes that an encoded step takes in a body. */
+export function frameBytes(step: Uint8Array): number {
+  return varintSize(step.length) + step.length;
+}
+
+/** Returns the body of encoded steps. */
+export function bodyOf(steps: readonly Uint8Array[]): Uint8Array {
+  let bytes = 0;
+  for (const step of steps) bytes += frameBytes(step);
+  const out = new WireWriter(bytes + RESERVED_BYTES);
+  for (const step of steps) out.delimited(step);
+  return out.finish();
+}
+
+/** The writer grows before a length of this size would not fit. */
+const RESERVED_BYTES = 8;

@@ -96,7 +96,7 @@ async function firstDifference(one: Side, other: Side, shared: bigint): Promise<
     const to = lesser(from + BigInt(PAGE), common);
     const [a, b] = await Promise.all([readOutlines(one, from, to), readOutlines(other, from, to)]);
     for (let i = 0; i < a.length; ) {
-      if (a[i]!.frameHash === b[i]!.frameHash) {
+      if (a[i]!.hash === b[i]!.hash) {
         i += 1;
         continue;
       }

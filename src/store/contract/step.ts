@@ -148,7 +148,7 @@ export interface StepOutline {
   readonly stepNumber: bigint;
   readonly reward: number | undefined;
   /** SHA-256 of the step as it is stored, without the states that were attached later. */
-  readonly frameHash: Digest;
+  readonly hash: Digest;
 }
 
 /** Conditions are combined with AND. */

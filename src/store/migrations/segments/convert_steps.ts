@@ -200,18 +200,18 @@ class Segments<T> {
   async add(former: FormerStep): Promise<void> {
     const { trajectory, attached } = former;
     const step = packStep(this.#out, former.step);
-    const frame = this.#encoder.encode(step, NO_SIZES);
-    if (!this.#fits(former, step, frame)) await this.#begin(trajectory, former);
+    const stored = this.#encoder.encode(step, NO_SIZES);
+    if (!this.#fits(former, step, stored)) await this.#begin(trajectory, former);
     this.#attached.set(step.stepNumber, attached);
-    this.#open?.segment.add(step, frame);
+    this.#open?.segment.add(step, stored);
     for (const state of attached) await insertAttached(this.#db, state);
   }
 
   /** A row has steps of one trajectory and one commit. */
-  #fits({ trajectory, commitTime, writerEpoch }: FormerStep, step: PackedStep, frame: Uint8Array): boolean {
+  #fits({ trajectory, commitTime, writerEpoch }: FormerStep, step: PackedStep, stored: Uint8Array): boolean {
     if (this.#open === undefined || this.#open.trajectory !== trajectory) return false;
     const { first, segment } = this.#open;
-    return first.commitTime === commitTime && first.writerEpoch === writerEpoch && segment.hasRoomFor(step, frame);
+    return first.commitTime === commitTime && first.writerEpoch === writerEpoch && segment.hasRoomFor(step, stored);
   }
 
   async #begin(trajectory: bigint, first: FormerStep): Promise<void> {

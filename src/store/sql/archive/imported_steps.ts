@@ -4,13 +4,13 @@ import { formatInstant, type Instant, parseInstant } from '../../../domain/insta
 import { asSent, hasValidMarks, mayHaveMarks } from '../../../domain/pruning.ts';
 import { isAttached, isKept, type StateRef } from '../../../domain/step.ts';
 import { DamagedStep } from '../../../domain/step_codec/damaged_step.ts';
-import { StepFrames } from '../../../domain/step_codec/frames.ts';
+import { frameBytes, StepFrames } from '../../../domain/step_codec/frames.ts';
 import { type PackedStep, packed } from '../../../domain/step_codec/packed_step.ts';
 import { readStep } from '../../../domain/step_codec/read.ts';
 import { readServerFields } from '../../../domain/step_codec/server_fields.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
 import { writeStep } from '../../../domain/step_codec/write.ts';
-import { frameOf } from '../step/stored_segment.ts';
+import { encodedStep } from '../step/stored_segment.ts';
 import type { AttachedToStep } from './step_chunks.ts';
 import { type ArchiveRecord, countOf, listOf, textOf } from './values.ts';
 
@@ -59,7 +59,7 @@ export function readSteps(
         throw new DamagedStep('the time of a pruned state is not in whole seconds from 1978 on');
       const encoded = bytes.subarray(from, sentTo);
       const states = read.states.map((state) => withBytes(state, small));
-      const sentBytes = hasMarks && mayHaveMarks(encoded) ? frameOf(asSent(read)).length : undefined;
+      const sentBytes = hasMarks && mayHaveMarks(encoded) ? frameBytes(encodedStep(asSent(read))) : undefined;
       const stored = { writerEpoch, commitTime: commitTimes.textOf(commitTime), rewardSum };
       steps.push({ packed: packed({ ...read, states }, encoded), sentBytes, ...stored });
       ends.push(to);

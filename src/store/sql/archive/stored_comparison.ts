@@ -3,7 +3,7 @@ import { StepFrames } from '../../../domain/step_codec/frames.ts';
 import { readStep } from '../../../domain/step_codec/read.ts';
 import { readServerFields } from '../../../domain/step_codec/server_fields.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
-import { frameOf } from '../step/stored_segment.ts';
+import { encodedStep } from '../step/stored_segment.ts';
 import type { ReadScope } from '../transaction.ts';
 import { type AttachedToStep, type StepChunk, StepsDigest, stepChunks } from './step_chunks.ts';
 
@@ -64,6 +64,6 @@ function withoutMarksIn(frame: Uint8Array): Uint8Array {
   const frames = new StepFrames(frame);
   frames.next();
   const { sentTo } = readServerFields(frame, frames.from, frames.to);
-  const sent = frameOf(asSent(readStep(frame, frames.from, sentTo)));
+  const sent = encodedStep(asSent(readStep(frame, frames.from, sentTo)));
   return Buffer.concat([sent, frame.subarray(sentTo, frames.to)]);
 }

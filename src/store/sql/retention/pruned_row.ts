@@ -3,11 +3,12 @@ import type { Digest } from '../../../domain/ids.ts';
 import type { Instant } from '../../../domain/instant.ts';
 import { markPruned, PRUNABLE_STEP_BYTES, releasedContents, type StepPruning } from '../../../domain/pruning.ts';
 import { isKept, type StateRef, type Step } from '../../../domain/step.ts';
+import { bodyOf } from '../../../domain/step_codec/frames.ts';
 import { SmallStates, writeSmallStates } from '../../../domain/step_codec/small_states.ts';
 import type { Compressor } from '../compressor.ts';
 import { withoutRuns } from '../step/step_runs.ts';
 import { compressedBody, compressedStates, plainBody, readStates } from '../step/stored_body.ts';
-import { frameOf, SegmentCursor } from '../step/stored_segment.ts';
+import { encodedStep, SegmentCursor } from '../step/stored_segment.ts';
 import type { SegmentRow } from '../tables/steps.ts';
 
 /** A row of steps to be written in place of the one that was read, and what it does not refer to any more. */
@@ -45,7 +46,7 @@ async function rewrite(
 ): Promise<PrunedRow> {
   const first = row.first_step_number;
   const pruned: StepPruning[] = [];
-  const frames: Uint8Array[] = [];
+  const steps: Uint8Array[] = [];
   const states: StateRef[] = [];
   const released: PrunedRow['released'][number][] = [];
   const small = new SmallStates(readStates(row));
@@ -54,7 +55,7 @@ async function rewrite(
     if (pruning !== undefined) pruned.push(pruning);
     const step: Step = at.read(pruning === undefined ? 'BASIC' : 'FULL');
     const after = pruning === undefined ? step : markPruned(step, pruning, time);
-    frames.push(pruning === undefined ? at.frame : frameOf(after));
+    steps.push(pruning === undefined ? at.bytes : encodedStep(after));
     for (const [i, { size }] of step.states.entries()) {
       const data = small.next(size);
       const state = after.states[i]!;
@@ -65,7 +66,7 @@ async function rewrite(
   }
   const names = pruned.map((each) => [Number(each.stepNumber - first), each.names] as const);
   return {
-    columns: { ...(await encoded(compressor, row, frames, states)), state_names: withoutRuns(row.state_names, names) },
+    columns: { ...(await encoded(compressor, row, steps, states)), state_names: withoutRuns(row.state_names, names) },
     steps: pruned,
     released,
   };
@@ -75,10 +76,10 @@ async function rewrite(
 async function encoded(
   compressor: Compressor,
   row: SegmentRow,
-  frames: readonly Uint8Array[],
+  steps: readonly Uint8Array[],
   states: readonly StateRef[],
 ) {
-  const body = Buffer.concat(frames);
+  const body = bodyOf(steps);
   const bytes = writeSmallStates(states);
   if (row.body_bytes === null) {
     return { ...plainBody(row.first_step_number, body), states: bytes, states_bytes: null };

@@ -60,7 +60,7 @@ export async function append(
   batches: readonly AppendBatch[],
   wait: 'never' | 'bounded',
 ): Promise<AppendOutcome[]> {
-  const full = fullRowsOf(batches, known.encoder);
+  const full = fullRowsOf(batches);
   const compressed = full.length === 0 ? undefined : await CompressedRows.make(engine.compressor, full);
   const inTransaction = (some: readonly AppendBatch[]) =>
     encoder.store(engine, some, async (inline) => {

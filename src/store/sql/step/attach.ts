@@ -11,6 +11,7 @@ import { parseInstant } from '../../../domain/instant.ts';
 import { LIMITS } from '../../../domain/limits.ts';
 import { withAttached } from '../../../domain/pruning.ts';
 import { isKept, isSmall, type StateRef } from '../../../domain/step.ts';
+import { frameBytes } from '../../../domain/step_codec/frames.ts';
 import { ownBegin, type TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { AttachedState } from '../../contract/append.ts';
 import type { Engine } from '../engine.ts';
@@ -130,7 +131,7 @@ async function statesOf(
   );
   return {
     states,
-    bytes: states.reduce((sum, state) => sum + refBytes(state), steps.sentFrame.length),
+    bytes: states.reduce((sum, state) => sum + refBytes(state), frameBytes(steps.sentBytes)),
   };
 }
 

@@ -2,6 +2,7 @@ import { AnabranchError } from '../../../domain/errors.ts';
 import { formatInstant } from '../../../domain/instant.ts';
 import { canFold, withAttached } from '../../../domain/pruning.ts';
 import { isKept, type StateRef } from '../../../domain/step.ts';
+import { frameBytes } from '../../../domain/step_codec/frames.ts';
 import { SmallStates } from '../../../domain/step_codec/small_states.ts';
 import type { Compressor } from '../compressor.ts';
 import type { SegmentRow } from '../tables/steps.ts';
@@ -10,7 +11,7 @@ import { mergedRow } from './merged_row.ts';
 import { sumsBefore } from './running_sums.ts';
 import { type RestoredSteps, SegmentBuilder } from './segment.ts';
 import { readStates } from './stored_body.ts';
-import { frameOf, SegmentCursor } from './stored_segment.ts';
+import { encodedStep, SegmentCursor } from './stored_segment.ts';
 
 /** Rows of steps to be written in place of those that were read. */
 export interface FoldedRows {
@@ -90,16 +91,16 @@ class Fold {
         writerEpoch,
         commitTime: formatInstant(commitTime, 6),
         names: left.flatMap(({ state }) => (isKept(state) ? [state.name] : [])),
-        sentBytes: at.sentFrame.length,
+        sentBytes: frameBytes(at.sentBytes),
       };
       const step = { ...sent, states, contentStates: [], tensorStates: [], contentData: [], bytes: at.bytes };
-      const frame = folded.length === 0 ? at.frame : frameOf(step);
-      if (!this.#open.hasRoomFor(step, frame)) {
+      const written = folded.length === 0 ? at.bytes : encodedStep(step);
+      if (!this.#open.hasRoomFor(step, written)) {
         const { sums } = this.#open;
         this.#full.push(this.#open.row(this.#added.commitTime));
         this.#open = new SegmentBuilder(this.#owner, sums, at.stepNumber);
       }
-      this.#open.add(step, frame);
+      this.#open.add(step, written);
     }
   }
 

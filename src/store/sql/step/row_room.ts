@@ -1,4 +1,5 @@
 import { isSmall } from '../../../domain/step.ts';
+import { frameBytes } from '../../../domain/step_codec/frames.ts';
 import type { PackedStep } from '../../../domain/step_codec/packed_step.ts';
 
 /**
@@ -26,21 +27,21 @@ export class RowRoom {
     return this.#steps >= SEGMENT_STEPS || this.#bytes >= SEGMENT_BYTES;
   }
 
-  /** `frame` is the step after its length. */
-  has({ states }: PackedStep, frame: Uint8Array): boolean {
+  /** `bytes`: the step as it is stored. */
+  has({ states }: PackedStep, bytes: Uint8Array): boolean {
     if (this.#steps === 0) return true;
-    return this.#steps < SEGMENT_STEPS && this.#bytes + rowBytes(states, frame) <= SEGMENT_BYTES;
+    return this.#steps < SEGMENT_STEPS && this.#bytes + rowBytes(states, bytes) <= SEGMENT_BYTES;
   }
 
-  take({ states }: PackedStep, frame: Uint8Array): void {
+  take({ states }: PackedStep, bytes: Uint8Array): void {
     this.#steps += 1;
-    this.#bytes += rowBytes(states, frame);
+    this.#bytes += rowBytes(states, bytes);
   }
 }
 
 /** Returns the bytes that a step adds to its row. */
-export function rowBytes(states: PackedStep['states'], frame: Uint8Array): number {
-  let bytes = frame.length;
+export function rowBytes(states: PackedStep['states'], step: Uint8Array): number {
+  let bytes = frameBytes(step);
   for (const state of states) if (isSmall(state)) bytes += state.data.length;
   return bytes;
 }

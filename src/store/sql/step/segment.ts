@@ -1,6 +1,7 @@
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Instant } from '../../../domain/instant.ts';
 import { addOwnReward, addReward, isKept } from '../../../domain/step.ts';
+import { bodyOf, frameBytes } from '../../../domain/step_codec/frames.ts';
 import type { PackedStep } from '../../../domain/step_codec/packed_step.ts';
 import { SmallStates, writeSmallStates } from '../../../domain/step_codec/small_states.ts';
 import { withStateSizes } from '../../../domain/step_codec/state_sizes.ts';
@@ -37,17 +38,16 @@ export interface RestoredSteps {
 /** Sizes of stored states by digest. */
 export type StateSizes = ReadonlyMap<string, number>;
 
-/** Encodes steps as they are stored. Keeps one buffer for all of them. */
+/** Encodes steps as they are stored. Most are stored as they are packed. Keeps one buffer for all others. */
 export class StepEncoder {
   readonly #out = new WireWriter(4096);
 
-  /** Returns the message of the step after its length, with the sizes of stored states. */
+  /** Returns the step with the sizes of stored states. */
   encode(step: PackedStep, sizes: StateSizes): Uint8Array {
+    if (!namesStates(step)) return step.bytes;
     // An earlier call may have failed in the middle of a step.
     this.#out.clear();
-    const bytes = namesStates(step) ? withStateSizes(this.#out, step.bytes, sizes) : step.bytes;
-    this.#out.delimited(bytes);
-    return this.#out.take();
+    return withStateSizes(this.#out, step.bytes, sizes);
   }
 }
 
@@ -61,7 +61,7 @@ export class SegmentBuilder {
   readonly #owner: StepOwner;
   readonly #before: Sums;
   readonly #first: bigint;
-  readonly #frames: Uint8Array[] = [];
+  readonly #steps: Uint8Array[] = [];
   readonly #states: PackedStep['states'][number][] = [];
   #stateNames: StepRuns | undefined;
   #labels: StepRuns | undefined;
@@ -91,14 +91,15 @@ export class SegmentBuilder {
     return this.#sums;
   }
 
-  hasRoomFor(step: PackedStep, frame: Uint8Array): boolean {
-    return this.#room.has(step, frame);
+  /** `stored`: the step as it is stored. */
+  hasRoomFor(step: PackedStep, stored: Uint8Array): boolean {
+    return this.#room.has(step, stored);
   }
 
-  add(step: PackedStep, frame: Uint8Array): void {
-    const index = this.#frames.length;
-    this.#frames.push(frame);
-    this.#room.take(step, frame);
+  add(step: PackedStep, stored: Uint8Array): void {
+    const index = this.#steps.length;
+    this.#steps.push(stored);
+    this.#room.take(step, stored);
     this.#rewards.push(rewardJson(step.reward));
     this.#minReward = smallerReward(this.#minReward, step.reward);
     this.#maxReward = largerReward(this.#maxReward, step.reward);
@@ -122,7 +123,7 @@ export class SegmentBuilder {
       this.#labels.add(index, labelName(key, value));
     }
     if (this.#owner.restored !== undefined) this.#restore(index, step.stepNumber, this.#owner.restored);
-    this.#sums = sumsAfter(this.#sums, step, this.#owner.restored?.sentBytes(step.stepNumber) ?? frame.length);
+    this.#sums = sumsAfter(this.#sums, step, this.#owner.restored?.sentBytes(step.stepNumber) ?? frameBytes(stored));
   }
 
   #restore(index: number, stepNumber: bigint, restored: RestoredSteps): void {
@@ -143,14 +144,14 @@ export class SegmentBuilder {
 
   /** `compressed` has copies of rows that may be this one. */
   row(commitTime: string, compressed?: CompressedRows): SegmentRow {
-    const body = this.#frames.length === 1 ? this.#frames[0]! : Buffer.concat(this.#frames);
+    const body = bodyOf(this.#steps);
     const states = writeSmallStates(this.#states);
     const plain = () => ({ ...plainBody(this.#first, body), states, states_bytes: null });
     return {
       tree: this.#owner.tree,
       trajectory: this.#owner.key,
       first_step_number: this.#first,
-      next_step_number: this.#first + BigInt(this.#frames.length),
+      next_step_number: this.#first + BigInt(this.#steps.length),
       namespace: this.#owner.namespace,
       ...this.#commitColumns(commitTime),
       reward_sum: bindReal(this.#before.rewardSum),
@@ -176,13 +177,13 @@ type CutColumns = 'rewards' | 'ends' | 'state_names' | 'labels' | 'states' | 'st
 export function segmentUntil(row: StoredSegment & Pick<SegmentRow, CutColumns>, end: bigint) {
   const { first_step_number: first } = row;
   const count = Number(end - first);
-  const frames: Uint8Array[] = [];
+  const kept: Uint8Array[] = [];
   const metrics = new Map<string, MetricSum>();
   const states = readStates(row);
   const small = new SmallStates(states);
   try {
-    for (const steps = new SegmentCursor(row); frames.length < count && steps.next(); ) {
-      frames.push(steps.frame);
+    for (const steps = new SegmentCursor(row); kept.length < count && steps.next(); ) {
+      kept.push(steps.bytes);
       const step = steps.read('BASIC');
       addMetrics(metrics, step.metrics);
       for (const { size } of step.states) small.next(size);
@@ -191,7 +192,7 @@ export function segmentUntil(row: StoredSegment & Pick<SegmentRow, CutColumns>, 
     if (error instanceof AnabranchError && error.reason === 'STEP_CORRUPT') return undefined;
     throw error;
   }
-  const body = Buffer.concat(frames);
+  const body = bodyOf(kept);
   const ends = Object.entries(JSON.parse(row.ends) as Record<string, number>);
   const rewards = (JSON.parse(row.rewards) as (number | string | null)[]).slice(0, count);
   const known = rewards.flatMap((reward) => (reward === null ? [] : [readReal(reward)]));
@@ -216,14 +217,14 @@ function rewardJson(reward: number | undefined): number | string | null {
   return Number.isFinite(reward) ? reward : String(reward);
 }
 
-function sumsAfter(before: Sums, step: PackedStep, frameBytes: number): Sums {
+function sumsAfter(before: Sums, step: PackedStep, bytes: number): Sums {
   const timed = step.stepNumber > 0n && step.startTime !== undefined && step.endTime !== undefined;
   return {
     rewardSum: addReward(before.rewardSum, step.reward),
     branchRewardSum: addOwnReward(before.branchRewardSum, step.reward),
     minReward: smallerReward(before.minReward, step.reward),
     maxReward: largerReward(before.maxReward, step.reward),
-    byteSum: before.byteSum + BigInt(STEP_BYTES + frameBytes),
+    byteSum: before.byteSum + BigInt(STEP_BYTES + bytes),
     timedTurns: timed ? before.timedTurns + 1n : before.timedTurns,
     turnSeconds: timed ? before.turnSeconds + secondsOf(step.startTime, step.endTime) : before.turnSeconds,
   };

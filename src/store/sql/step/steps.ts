@@ -104,7 +104,7 @@ export async function readOutlines(
       outlines.push({
         stepNumber: at.stepNumber,
         reward: at.reward,
-        frameHash: hash('sha256', at.sentFrame, 'hex'),
+        hash: hash('sha256', at.sentBytes, 'hex'),
       });
     });
     if (outlines.length === before) break;

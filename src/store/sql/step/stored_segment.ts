@@ -89,25 +89,19 @@ export class SegmentCursor {
   }
 
   /** The encoding of the current step. */
-  get bytes(): Uint8Array {
+  get bytes(): Buffer {
     return this.#body.subarray(this.#frames.from, this.#frames.to);
   }
 
-  /** The encoding of the current step, after its length. */
-  get frame(): Uint8Array {
-    return this.#body.subarray(this.#begin, this.#frames.to);
-  }
-
   /** The same without marks of pruned states (S13) and attached states (W10): what the client sent. */
-  get sentFrame(): Uint8Array {
-    const { frame } = this;
-    const bytes = Buffer.from(frame.buffer, frame.byteOffset, frame.byteLength);
-    return mayHaveMarks(bytes) || mayHaveAttached(bytes) ? frameOf(asSent(this.read('FULL'))) : frame;
+  get sentBytes(): Uint8Array {
+    const { bytes } = this;
+    return mayHaveMarks(bytes) || mayHaveAttached(bytes) ? encodedStep(asSent(this.read('FULL'))) : bytes;
   }
 
   /** The encoding of the current step without the states that were attached to it. */
   get bytesWithoutAttached(): Buffer {
-    const bytes = this.#body.subarray(this.#frames.from, this.#frames.to);
+    const { bytes } = this;
     // Most segments have none, and one search costs less than one in each step.
     this.#mayHaveAttached ??= mayHaveAttached(this.#body);
     return this.#mayHaveAttached && mayHaveAttached(bytes)
@@ -115,6 +109,7 @@ export class SegmentCursor {
       : bytes;
   }
 
+  /** Bytes that the current step takes in the row. */
   get frameBytes(): number {
     return this.#frames.to - this.#begin;
   }
@@ -151,16 +146,10 @@ export class SegmentCursor {
   }
 }
 
-function encodedStep(step: Step): Uint8Array {
+/** Encodes a step as `writeStep` does. */
+export function encodedStep(step: Step): Uint8Array {
   const out = new WireWriter(4096);
   writeStep(out, step);
-  return out.take();
-}
-
-/** Encodes a step after its length. */
-export function frameOf(step: Step): Uint8Array {
-  const out = new WireWriter(4096);
-  out.delimited(encodedStep(step));
   return out.take();
 }
 

@@ -79,14 +79,14 @@ export class StepWriter {
     const sizes = this.#referred.sizes(namespace);
     let sums = before;
     for (const step of steps) {
-      const frame = this.#encoder.encode(step, sizes);
+      const stored = this.#encoder.encode(step, sizes);
       let segment = this.#open.get(owner.key);
-      if (segment?.writerEpoch !== owner.writerEpoch || !segment.hasRoomFor(step, frame)) {
+      if (segment?.writerEpoch !== owner.writerEpoch || !segment.hasRoomFor(step, stored)) {
         if (segment !== undefined) this.#segments.push(segment.row(this.#tx.now, this.#compressed));
         segment = new SegmentBuilder(owner, sums, step.stepNumber);
         this.#open.set(owner.key, segment);
       }
-      segment.add(step, frame);
+      segment.add(step, stored);
       sums = segment.sums;
       this.#addStates(namespace, owner, step);
       if (owner.scoredMetrics.length > 0) this.#addScores(owner, step);

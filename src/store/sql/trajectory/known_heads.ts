@@ -118,13 +118,13 @@ class PlainAppend {
     if (!isPlain(batch, locked.scoredMetrics) || !isMeant(batch, this.#seen) || !appends(this.#head, batch))
       return false;
     for (const step of batch.steps) {
-      const frame = this.#encoder.encode(step, NO_SIZES);
+      const stored = this.#encoder.encode(step, NO_SIZES);
       let segment = this.#segments.at(-1);
-      if (segment?.hasRoomFor(step, frame) !== true) {
+      if (segment?.hasRoomFor(step, stored) !== true) {
         segment = new SegmentBuilder(locked, this.#sums, step.stepNumber);
         this.#segments.push(segment);
       }
-      segment.add(step, frame);
+      segment.add(step, stored);
       this.#sums = segment.sums;
     }
     return true;

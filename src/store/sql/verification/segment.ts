@@ -79,7 +79,7 @@ export function checkSegment(
       const withBytes = step.states.map((state) => withData(state, small, report));
       builder.add(
         { ...step, states: withBytes, contentStates: [], tensorStates: [], contentData: [], bytes: at.bytes },
-        at.sentFrame,
+        at.sentBytes,
       );
       found.push(foundStep(step, withBytes));
     }
