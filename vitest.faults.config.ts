@@ -51,9 +51,19 @@ const { globalSetup, ...each } = { ...shared, testTimeout: 300_000, env: { TEST_
 export default defineConfig({
   test: {
     ...each,
-    globalSetup,
+    globalSetup: [...globalSetup, 'test/faults/global-setup.ts'],
     projects: [
-      { test: { ...each, name: 'side by side', include: SIDE_BY_SIDE, maxWorkers: 3, sequence: { groupOrder: 1 } } },
+      {
+        test: {
+          ...each,
+          name: 'side by side',
+          include: SIDE_BY_SIDE,
+          // A worker process runs many files one after another, so it loads the modules of the project once.
+          isolate: false,
+          maxWorkers: 3,
+          sequence: { groupOrder: 1 },
+        },
+      },
       ...(DOSE === 'large'
         ? [
             {
@@ -76,6 +86,7 @@ export default defineConfig({
           name: 'alone',
           include: ['test/faults/**/*.test.ts', ...(DOSE === 'large' ? [BROWSERS] : [])],
           exclude: SIDE_BY_SIDE,
+          isolate: false,
           fileParallelism: false,
           sequence: { groupOrder: 2 },
         },

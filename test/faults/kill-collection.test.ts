@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import path from 'node:path';
 import process from 'node:process';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
@@ -14,6 +13,7 @@ import { expectVerified } from '../store/verified.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { programFile } from '../support/program.ts';
 import { makeStep, stateRef } from '../support/steps.ts';
 import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
@@ -81,7 +81,7 @@ async function storeChains(scene: Scene): Promise<NewState[]> {
 async function killCollector(database: TestDatabase, afterMs: number): Promise<void> {
   const { engine, url } = database;
   const opened = engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url };
-  const program = path.join(import.meta.dirname, 'collect-states.ts');
+  const program = programFile('test/faults/collect-states.ts');
   const child = spawn(process.execPath, [program, JSON.stringify(opened)], { stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = once(child, 'exit');
   await once(child.stdout, 'data');

@@ -1,4 +1,3 @@
-import path from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { openOn } from '../store/on_store.ts';
@@ -18,14 +17,14 @@ const KILLS = dose(1, 10);
 /** More than a server removes before it is killed. */
 const TRAJECTORIES = 40;
 
-const SERVER = path.resolve(import.meta.dirname, 'retaining-server.ts');
+const SERVER = 'test/faults/retaining-server.ts';
 
 describe.each(ENGINES)('kill -9 of a server that applies stored policies, on %s', (engine) => {
   it('S15, S14, D5: another server goes on when the lease has ended; no kept state is lost, and nothing is left over', async () => {
     const random = seededRandom();
     await using database = await createMigratedDatabase(engine);
     const sql = await outsideSql(database);
-    const start = () => spawnServer({ main: SERVER, database: database.url });
+    const start = () => spawnServer({ program: SERVER, database: database.url });
     const opened = async <T>(use: (scene: Scene) => Promise<T>): Promise<T> => {
       const store = await openOn(database);
       return use(new Scene(store, 'default')).finally(() => store.close());

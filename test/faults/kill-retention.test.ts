@@ -1,6 +1,5 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import path from 'node:path';
 import process from 'node:process';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
@@ -13,6 +12,7 @@ import { expectVerified } from '../store/verified.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { programFile } from '../support/program.ts';
 import type { RetentionTask } from './apply-retention.ts';
 import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
@@ -83,7 +83,7 @@ async function killRetention(database: TestDatabase, task: RetentionTask, afterM
   const text = JSON.stringify({ ...task, parts: parts + 2 }, (_, value: unknown) =>
     typeof value === 'bigint' ? `${value}` : value,
   );
-  const program = path.join(import.meta.dirname, 'apply-retention.ts');
+  const program = programFile('test/faults/apply-retention.ts');
   const child = spawn(process.execPath, [program, JSON.stringify(opened), text], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });

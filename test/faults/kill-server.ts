@@ -22,7 +22,7 @@ export interface KillPlan {
    */
   readonly untilReplayed?: boolean;
   /** Another program than the service that merges all the time, with additional environment. */
-  readonly main?: string;
+  readonly program?: string;
   readonly env?: Readonly<Record<string, string>>;
   /** Another load than 16 writers over 8 branches. */
   readonly load?: Partial<LoadOptions>;
@@ -70,7 +70,7 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
     for (; kills < plan.kills || (isMissed() && kills < 10 * plan.kills); kills += 1) {
       leastInFlight = Math.min(leastInFlight, await killInMidStream(plan, server, proxy, load, random));
       // Other programs than the service are made to lose or damage something.
-      if (plan.main === undefined) await requireIntactDatabase(database);
+      if (plan.program === undefined) await requireIntactDatabase(database);
       const began = performance.now();
       server = await start();
       proxy.retarget(server);

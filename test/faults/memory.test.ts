@@ -13,11 +13,13 @@ import { sqlitePath } from '../store/sql.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { programFile } from '../support/program.ts';
 import { makeStep, newState, smallRef, stateRef } from '../support/steps.ts';
 import { reportFigures } from './figures.ts';
 import type { Measured, Task } from './memory/measure.ts';
 
 const MIB = 1024 * 1024;
+const NAMESPACE = 'default';
 
 /** MiB of states of the two databases. */
 const [FEW, MANY] = dose([20, 80], [30, 120]);
@@ -38,9 +40,9 @@ function shown({ usually, atMost }: Readonly<Record<InUse, number>>): string {
 }
 
 /** Stores about this many MiB that do not compress: large states, small states, and trajectories of one step. */
-async function fill(database: TestDatabase, namespace: string, mib: number): Promise<void> {
+async function fill(database: TestDatabase, mib: number): Promise<void> {
   const store = await openOn(database);
-  const scene = new Scene(store, namespace);
+  const scene = new Scene(store, NAMESPACE);
   for (let i = 0; i < mib / 10; i += 1) {
     const made = await scene.create();
     for (let first = 0; first < 100; first += 20) {
@@ -57,11 +59,15 @@ async function fill(database: TestDatabase, namespace: string, mib: number): Pro
   await store.close();
 }
 
-async function measured(database: TestDatabase, namespace: string, task: Task, file: string): Promise<Measured> {
+/** Measures a task on a database of this many MiB in a process of its own. */
+async function measured(
+  database: TestDatabase,
+  { task, file, mib }: { readonly task: Task; readonly file: string; readonly mib: number },
+): Promise<Measured> {
   const { engine, url } = database;
   const opened = engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url };
-  const program = path.join(import.meta.dirname, 'memory/measure.ts');
-  const args = ['--expose-gc', program, JSON.stringify(opened), namespace, task, file];
+  const program = programFile('test/faults/memory/measure.ts');
+  const args = ['--expose-gc', program, JSON.stringify(opened), NAMESPACE, task, file, String(mib)];
   const { stdout } = await promisify(execFile)(process.execPath, args);
   return JSON.parse(stdout) as Measured;
 }
@@ -72,14 +78,13 @@ describe.each(ENGINES)('memory, on %s', (engine) => {
     const tasks: readonly Task[] = ['export', 'import', 'verify', ...(engine === 'sqlite' ? ['backup' as const] : [])];
     const grown = new Map<Task, Record<InUse, number>[]>(tasks.map((task) => [task, []]));
     const done = new Map<Task, number[]>(tasks.map((task) => [task, []]));
-    const namespace = 'default';
     for (const mib of [FEW, MANY]) {
       await using database = await createMigratedDatabase(engine);
       await using copy = await createMigratedDatabase(engine);
-      await fill(database, namespace, mib);
+      await fill(database, mib);
       for (const task of tasks) {
         const file = path.join(folder, `${task === 'backup' ? 'backup' : 'archive'}-${mib}`);
-        const result = await measured(task === 'import' ? copy : database, namespace, task, file);
+        const result = await measured(task === 'import' ? copy : database, { task, file, mib });
         expect(result.grown.length).toBeGreaterThan(5);
         grown.get(task)!.push(inUse(result.grown));
         done.get(task)!.push(result.done);

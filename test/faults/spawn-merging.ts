@@ -1,12 +1,11 @@
-import path from 'node:path';
 import type { OutsideSql } from '../store/sql.ts';
 import { type SpawnedServer, type SpawnOptions, spawnServer } from '../support/spawned-server.ts';
 
-const MERGING_SERVER = path.resolve(import.meta.dirname, 'merging-server.ts');
+const MERGING_SERVER = 'test/faults/merging-server.ts';
 
 /** Starts the service in a process of its own. It merges rows of steps all the time, so that faults hit merges. */
 export function spawnMergingServer(options: SpawnOptions): Promise<SpawnedServer> {
-  return spawnServer({ main: MERGING_SERVER, ...options });
+  return spawnServer({ program: MERGING_SERVER, ...options });
 }
 
 /** Returns how many rows have steps of several commits. */

@@ -8,12 +8,11 @@ import process from 'node:process';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
 import { letGo, startJanitor } from './janitor.ts';
-
-const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
+import { programFile } from './program.ts';
 
 export interface SpawnOptions {
-  /** Another program that announces itself as `serve --json` does. Default: the service. */
-  readonly main?: string;
+  /** Another program of this repository that announces itself as `serve --json` does. Default: the service. */
+  readonly program?: string;
   /** The value of `--database`, passed as DATABASE_URL, like a password should be. */
   readonly database: string;
   /** Default: `127.0.0.1:0`, any free port. */
@@ -54,12 +53,20 @@ export interface SpawnedServer {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** Starts `node src/main.ts serve --json …`. Resolves when it is ready; rejects with its output if it ends before. */
+/**
+ * Starts `node src/main.ts serve --json …`, or a bundle of it. Resolves when it is ready. Rejects with its output if it
+ * ends before.
+ */
 export async function spawnServer(options: SpawnOptions): Promise<SpawnedServer> {
   // A folder of its own, so that no other .env file is read.
   const cwd = await mkdtemp(path.join(os.tmpdir(), 'anabranch-server-'));
   const args = ['serve', '--json', '--listen', options.listen ?? '127.0.0.1:0', ...(options.args ?? [])];
-  const command = [process.execPath, ...(options.nodeArgs ?? []), options.main ?? MAIN, ...args];
+  const command = [
+    process.execPath,
+    ...(options.nodeArgs ?? []),
+    programFile(options.program ?? 'src/main.ts'),
+    ...args,
+  ];
   const limit = options.openFiles === undefined ? '' : `ulimit -n ${options.openFiles} && `;
   const child = spawn('sh', ['-c', `${limit}exec "$@"`, 'sh', ...command], {
     cwd,

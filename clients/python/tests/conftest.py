@@ -52,7 +52,7 @@ def pytest_configure(config: pytest.Config) -> None:
     (ROOT / "dist").mkdir(exist_ok=True)
     folder = tempfile.mkdtemp(prefix="server-", dir=ROOT / "dist")
     config.add_cleanup(lambda: shutil.rmtree(folder))
-    subprocess.run([NODE, "test/support/bundle-server.ts", folder], cwd=ROOT, check=True)
+    subprocess.run([NODE, "test/support/bundle.ts", folder, "src/main.ts"], cwd=ROOT, check=True)
     os.environ["TEST_SERVER"] = f"{folder}/main.js"
 
 

@@ -1,13 +1,11 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import path from 'node:path';
 import process from 'node:process';
 import { createInterface } from 'node:readline';
 import { letGo, startJanitor } from '../../support/janitor.ts';
+import { programFile } from '../../support/program.ts';
 import type { Entry, Journal } from './journal.ts';
 import type { WorkerPlan } from './worker.ts';
-
-const PROGRAM = path.join(import.meta.dirname, 'worker.ts');
 
 export interface WorkerProcess {
   readonly name: string;
@@ -20,7 +18,9 @@ export interface WorkerProcess {
 
 /** Starts it; its reports go into the journal. It does not outlive this process. */
 export function startWorkers(plan: WorkerPlan, journal: Journal): WorkerProcess {
-  const child = spawn(process.execPath, [PROGRAM, JSON.stringify(plan)], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(process.execPath, [programFile('test/faults/claims/worker.ts'), JSON.stringify(plan)], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
   const janitor = startJanitor('kill -KILL "$1"', [String(child.pid)]);
   letGo(child);
   const errors: string[] = [];

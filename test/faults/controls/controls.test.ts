@@ -1,11 +1,10 @@
-import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { reportFigures } from '../figures.ts';
 import type { Rule } from '../history/check.ts';
 import { type KillPlan, killServer } from '../kill-server.ts';
 import type { Fault } from './faulty-store.ts';
 
-const FAULTY_SERVER = path.join(import.meta.dirname, 'faulty-server.ts');
+const FAULTY_SERVER = 'test/faults/controls/faulty-server.ts';
 
 /**
  * A proof that cannot fail proves nothing: the same run over a store with one mistake must report the rule as violated.
@@ -32,7 +31,7 @@ describe('the proof by kill -9 fails', () => {
 });
 
 /** Each mistake is run under the load that shows it; under another load it might never take effect. */
-const OCCASIONS: Record<Fault, Pick<KillPlan, 'load' | 'grants' | 'kills' | 'wayMs'>> = {
+const OCCASIONS: Record<Fault, Pick<KillPlan, 'load' | 'grants' | 'kills' | 'untilReplayed' | 'wayMs'>> = {
   none: { kills: 2 },
   'ack-before-commit': { kills: 2 },
   // Many take-overs.
@@ -41,12 +40,13 @@ const OCCASIONS: Record<Fault, Pick<KillPlan, 'load' | 'grants' | 'kills' | 'way
   // in transit.
   'duplicates-not-recognised': {
     load: { rawWriters: 0, stepsALife: [1_000_000, 1_000_000] },
-    kills: 6,
+    kills: 2,
+    untilReplayed: true,
     grants: 0,
     wayMs: 40,
   },
 };
 
 function runWith(fault: Fault) {
-  return killServer({ engine: 'sqlite', main: FAULTY_SERVER, env: { FAULT: fault }, ...OCCASIONS[fault] });
+  return killServer({ engine: 'sqlite', program: FAULTY_SERVER, env: { FAULT: fault }, ...OCCASIONS[fault] });
 }

@@ -1,6 +1,5 @@
 /** Databases of a version before segments, and what is read of them. */
 import { spawn } from 'node:child_process';
-import path from 'node:path';
 import process from 'node:process';
 import type { Trajectory } from '../../../src/domain/trajectory.ts';
 import { undoMigrations } from '../../store/earlier_schema.ts';
@@ -8,6 +7,7 @@ import { openOn } from '../../store/on_store.ts';
 import { Scene } from '../../store/scene.ts';
 import type { OutsideSql } from '../../store/sql.ts';
 import type { TestDatabase } from '../../support/database.ts';
+import { programFile } from '../../support/program.ts';
 import { makeStep, newState, smallRef, stateRef } from '../../support/steps.ts';
 
 const TREES = 12;
@@ -50,6 +50,6 @@ export async function lookAt(scene: Scene, made: readonly Trajectory[]) {
 /** Opens the database in a process of its own. */
 export function spawnOpen({ engine, url }: TestDatabase, stderr: 'inherit' | 'pipe' = 'inherit') {
   const opened = engine === 'sqlite' ? { engine, path: url.replace(/^sqlite:/, '') } : { engine, url };
-  const program = path.join(import.meta.dirname, '../open-store.ts');
+  const program = programFile('test/faults/open-store.ts');
   return spawn(process.execPath, [program, JSON.stringify(opened)], { stdio: ['ignore', 'ignore', stderr] });
 }

@@ -22,10 +22,14 @@ export interface Measured {
   readonly done: number;
 }
 
-/** Bytes of an archive or a backup, or verified rows, between two collections. */
-const EVERY = { bytes: 2 * 1024 * 1024, rows: 50 } as const;
+const [database = '', namespace = '', task = '', file = '', mib = ''] = process.argv.slice(2);
 
-const [database = '', namespace = '', task = '', file = ''] = process.argv.slice(2);
+/**
+ * Bytes of an archive or a backup, or verified rows, between two collections: so many that databases of any size are
+ * measured equally often.
+ */
+const EVERY = { bytes: Number(mib) * 100 * 1024, rows: Number(mib) * 2.5 } as const;
+
 const opened = JSON.parse(database) as Database;
 const store = await openStore(opened, { logger: pino({ level: 'warn' }) });
 

@@ -4,12 +4,12 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { once } from 'node:events';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
-import path from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { ServerCounts } from '../../../src/server.ts';
 import type { Engine, TestDatabase } from '../../support/database.ts';
 import { exitOf } from '../../support/janitor.ts';
 import { createMigratedDatabase } from '../../support/migrated_database.ts';
+import { programFile } from '../../support/program.ts';
 
 /** What the process reports about itself. */
 export interface Glance {
@@ -48,7 +48,7 @@ export interface WatchOptions {
 
 export async function watchServer({ engine, settings = {}, heap }: WatchOptions): Promise<WatchedServer> {
   const database = await createMigratedDatabase(engine);
-  const child = fork(path.join(import.meta.dirname, 'child.ts'), [database.url, JSON.stringify(settings)], {
+  const child = fork(programFile('test/faults/watched/child.ts'), [database.url, JSON.stringify(settings)], {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     execArgv: heap === undefined ? [] : [`--max-old-space-size=${heap}`],
   });
