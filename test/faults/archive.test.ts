@@ -19,13 +19,14 @@ import { reportFigures } from './figures.ts';
 
 const ID = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6e';
 const CHUNK_BYTES = 64 * 1024;
+const STEPS = 64;
 
 let folder: string;
 let archive: string;
 let size: number;
 let lines: string[];
 
-/** An archive of a trajectory with 30 MiB that do not compress. */
+/** An archive of a trajectory with 16 MiB that do not compress: several transactions of an import. */
 beforeAll(async () => {
   folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-archives-'));
   archive = path.join(folder, 'whole.tar.zst');
@@ -33,7 +34,7 @@ beforeAll(async () => {
   const server = await spawnServer({ database: database.url });
   const client = connectClient({ address: server.url });
   const writer = await openWriter(client, { trajectoryId: ID, create: { trajectory: {} } });
-  for (let i = 0; i < 120; i += 1) await writer.append({ reward: i, states: { env: randomBytes(256 * 1024) } });
+  for (let i = 0; i < STEPS; i += 1) await writer.append({ reward: i, states: { env: randomBytes(256 * 1024) } });
   await writer.close();
   client.close();
   expect((await runCli(['export', archive, '--address', server.url])).code).toBe(0);
@@ -92,7 +93,7 @@ it.each(ENGINES)(
     const server = await spawnServer({ database: database.url });
     const client = connectClient({ address: server.url });
     const { trajectories, steps } = await client.admin.importArchive(chunks(async () => {}));
-    expect([trajectories, steps]).toEqual([1n, 120n]);
+    expect([trajectories, steps]).toEqual([1n, BigInt(STEPS)]);
     client.close();
     await server.kill();
     expect(await verifiedLinesIn(database)).toEqual(lines);
@@ -118,7 +119,7 @@ it.each(ENGINES)('V6, D4: a full disk ends an import on %s with an error, and th
   const client = connectClient({ address: server.url });
   const hog = path.join(disk.dir, 'hog');
   // Half of the archive fits.
-  await writeFile(hog, randomBytes((await disk.free()) - 15 * 1024 * 1024));
+  await writeFile(hog, Buffer.alloc((await disk.free()) - (size >> 1)));
   const error: unknown = await client.admin.importArchive(chunks(async () => {})).catch((caught: unknown) => caught);
   expect(reasonOf(error)).toBe('STORAGE_FULL');
   expect(await isThere(client)).toBe(false);

@@ -2,6 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { type AnabranchClient, connectClient, openWriter, readSteps } from '../../src/client/index.ts';
+import { type OutsideSql, outsideSql } from '../store/sql.ts';
 import { ENGINES } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
 import { requireIntact } from '../support/intact.ts';
@@ -30,6 +31,8 @@ interface Made {
 class Creators {
   readonly made: Made[] = [];
   readonly surprises: unknown[] = [];
+  /** Creations that were answered. */
+  answered = 0;
   /** Creations whose answer was lost after their commit. */
   replayed = 0;
   #stopping = false;
@@ -79,6 +82,7 @@ class Creators {
         ? { trajectory: { name: `${name}` } }
         : { branch: { trajectoryId: parent.trajectoryId, stepNumber: BigInt(parent.rewards.length - 1) } };
     const writer = await openWriter(this.#client, { trajectoryId, create, giveUpAfterMs: 60_000 });
+    this.answered += 1;
     if (writer.epoch > 1n) this.replayed += 1;
     const rewards = Array.from({ length: STEPS }, (_, i) => name + i / 10);
     await Promise.all(rewards.map((reward) => writer.append({ reward })));
@@ -91,6 +95,7 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
   it('W1, W12, D1: no kill loses or duplicates a trajectory, or a step of it', async () => {
     const random = seededRandom();
     await using database = await createMigratedDatabase(engine);
+    const sql = await outsideSql(database);
     let server = await spawnMergingServer({ database: database.url });
     await using proxy = await startTcpProxy(server);
     // Answers are in transit whenever the server is killed.
@@ -102,9 +107,10 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
     for (; kills < KILLS || (creators.replayed === 0 && kills < 10 * KILLS); kills += 1) {
       // All writers have connected again, and create trajectories at full speed.
       await creators.progress(4 * WRITERS);
-      // Those that have just finished one create the next one, whose answer is held back: a kill may lose it.
+      // Those that have just finished one create the next one, whose answer is held back: the kill loses it.
       proxy.mute();
-      await delay(random.between(0, 100));
+      await untilUnanswered(creators, sql);
+      await delay(random.between(0, 30));
       const killed = server.kill();
       proxy.cut();
       await proxy.release();
@@ -133,6 +139,17 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
     });
     expect(replayed, 'no kill fell between a creation and its answer').toBeGreaterThan(0);
     client.close();
+    await sql.close();
     await server.kill();
   });
 });
+
+/** Resolves when a creation is committed whose answer is held back, or after a second: perhaps nobody was creating. */
+async function untilUnanswered(creators: Creators, sql: OutsideSql): Promise<void> {
+  // Answers that had passed the network are read first.
+  await delay(20);
+  for (const deadline = performance.now() + 1_000; performance.now() < deadline; await delay(2)) {
+    const [row] = await sql.rows('select count(*) as committed from trajectories');
+    if (Number(row?.committed) > creators.answered) return;
+  }
+}
