@@ -5,8 +5,9 @@ import { findPython, type Packages, venvOf } from './python_versions.ts';
 import { run } from './run.ts';
 
 const FOLDER = path.resolve(import.meta.dirname, '../../clients/python');
-/** Restarts of servers and many rollouts, which depend less on the version than they cost. */
+/** Restarts of servers, kills and many rollouts, which depend less on the version than they cost. */
 const LONG = [
+  'test_faults.py::test_nothing_is_lost_when_the_client_is_killed',
   'test_recorder.py::test_steps_survive_restarts_of_the_server',
   'test_aio.py::test_200_rollouts_at_once_keep_their_turns_apart',
 ];
@@ -15,7 +16,6 @@ const TESTS = [
   ...dose<string[]>([], LONG),
   'test_recorder.py::test_tags_follow_their_steps',
   'test_recorder.py::test_large_values_become_states_and_read_back',
-  'test_faults.py::test_nothing_is_lost_when_the_client_is_killed',
   'test_faults.py::test_the_end_of_the_program_sends_what_waits',
   'test_faults.py::test_a_forked_child_records_its_own_trajectories',
   'test_faults.py::test_a_package_that_imports_grpc_first_does_not_break_forks[closed]',

@@ -1,24 +1,25 @@
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { cp, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
+import { dose } from '../support/dose.ts';
 import { run } from './run.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');
 /** What is made from the sources of this checkout. */
 const CACHE = path.join(ROOT, 'node_modules/.cache/anabranch-tools');
-/** What other checkouts can use, too. */
+/** What other checkouts can use, too. Names contain a digest of all inputs. */
 const SHARED_CACHE = path.join(process.env.XDG_CACHE_HOME ?? path.join(os.homedir(), '.cache'), 'anabranch');
 
 /** Programs installed by `go install`, with exact versions; Go's checksum database verifies them. */
-const GO_PROGRAMS = {
-  'protoc-gen-go': 'google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12',
-  'protoc-gen-go-grpc': 'google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2',
-  grpcurl: 'github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4',
-} as const;
+const GO_PROGRAMS = [
+  'google.golang.org/protobuf/cmd/protoc-gen-go@v1.36.12',
+  'google.golang.org/grpc/cmd/protoc-gen-go-grpc@v1.6.2',
+  'github.com/fullstorydev/grpcurl/cmd/grpcurl@v1.9.4',
+];
 
 /** Everything that a Python client with gen/python needs (README): nothing from buf, and no generators. */
 const PYTHON_PACKAGES = [
@@ -28,7 +29,7 @@ const PYTHON_PACKAGES = [
   'typing_extensions==4.16.0',
 ];
 
-export const GO_BIN = path.join(CACHE, 'go-bin');
+const GO_BIN = path.join(SHARED_CACHE, `go-bin-${digestOf(GO_PROGRAMS)}`);
 export const GRPCURL = path.join(GO_BIN, 'grpcurl');
 export const GO_CLIENT = path.join(CACHE, 'go-client/client');
 export const PYTHON = venvPython('python', 'python3', PYTHON_PACKAGES);
@@ -44,7 +45,6 @@ export const CARGO_TARGET = path.join(SHARED_CACHE, 'cargo-target');
 
 /** Installs missing tools. A tool that cannot be installed fails the run, which names it. */
 export async function installTools(): Promise<void> {
-  await mkdir(GO_BIN, { recursive: true });
   await need('curl', ['--version'], 'install it with the package manager of the system');
   await need('go', ['version'], 'install Go 1.26 or later from https://go.dev/dl');
   const python = ['-c', 'import sys; assert sys.version_info >= (3, 10), sys.version'];
@@ -53,7 +53,7 @@ export async function installTools(): Promise<void> {
   await need('mvn', ['--version'], 'install Maven and a JDK, 17 or later');
   await ensureVenv('python', 'python3', PYTHON_PACKAGES);
   await installProtoc();
-  for (const [name, source] of Object.entries(GO_PROGRAMS)) await installGoProgram(name, source);
+  await installGoPrograms();
   await buildGoClient();
 }
 
@@ -63,46 +63,55 @@ async function need(program: string, args: string[], advice: string): Promise<vo
   });
 }
 
-/** Does the work unless its stamp says that it was done with the same inputs. */
-async function once(stamp: string, reason: string, work: () => Promise<unknown>): Promise<void> {
-  const file = path.join(CACHE, `${stamp}.stamp`);
-  if (existsSync(file) && (await readFile(file, 'utf8')) === reason) return;
-  await rm(file, { force: true });
-  await work();
-  await writeFile(file, reason);
+/** Returns a part of a name for what is made from these inputs. */
+function digestOf(inputs: readonly string[]): string {
+  return createHash('sha256').update(inputs.join('\n')).digest('hex').slice(0, 12);
+}
+
+/**
+ * Makes a folder of the shared cache, unless some checkout has made it. Another one may make it at the same time: the
+ * first that is ready is taken.
+ */
+async function makeOnce(folder: string, make: (made: string) => Promise<unknown>): Promise<void> {
+  if (existsSync(folder)) return;
+  await mkdir(SHARED_CACHE, { recursive: true });
+  const made = await mkdtemp(`${folder}-`);
+  try {
+    await make(made);
+    await rename(made, folder).catch((error: unknown) => {
+      if (!existsSync(folder)) throw error;
+    });
+  } finally {
+    await rm(made, { recursive: true, force: true });
+  }
+}
+
+/**
+ * Compiles, unless some checkout has compiled the same inputs. The large dose always compiles: packages that have no
+ * exact version may have changed.
+ */
+export async function compileOnce(name: string, inputs: readonly string[], compile: () => Promise<unknown>) {
+  if (dose(false, true)) await compile();
+  else await makeOnce(path.join(SHARED_CACHE, `compiled-${name}-${digestOf(inputs)}`), compile);
 }
 
 /** Returns the Python of a venv with these packages, which `ensureVenv` makes. */
 function venvPython(name: string, python: string, packages: readonly string[]): string {
   const version = execFileSync(python, ['--version'], { encoding: 'utf8' });
-  const inputs = createHash('sha256')
-    .update([python, version, ...packages].join('\n'))
-    .digest('hex')
-    .slice(0, 12);
-  return path.join(SHARED_CACHE, `venv-${name}-${inputs}`, 'bin/python');
+  return path.join(SHARED_CACHE, `venv-${name}-${digestOf([python, version, ...packages])}`, 'bin/python');
 }
 
 /**
- * Makes the venv unless some checkout has made it. Another one may make it at the same time: the first that is ready is
- * taken. Python compiles what a program imports; to compile all modules of the packages here would take most of the
- * time.
+ * Makes the venv unless some checkout has made it. Python compiles what a program imports; to compile all modules of
+ * the packages here would take most of the time.
  */
 export async function ensureVenv(name: string, python: string, packages: readonly string[]): Promise<string> {
   const program = venvPython(name, python, packages);
-  if (existsSync(program)) return program;
-  const folder = path.resolve(program, '../..');
-  await mkdir(SHARED_CACHE, { recursive: true });
-  const made = await mkdtemp(`${folder}-`);
-  try {
+  await makeOnce(path.resolve(program, '../..'), async (made) => {
     await run(python, ['-m', 'venv', made], { minutes: 5 });
     const install = ['-m', 'pip', 'install', '--quiet', '--disable-pip-version-check', '--no-compile', ...packages];
     await run(path.join(made, 'bin/python'), install, { minutes: 10 });
-    await rename(made, folder).catch((error: unknown) => {
-      if (!existsSync(program)) throw error;
-    });
-  } finally {
-    await rm(made, { recursive: true, force: true });
-  }
+  });
   return program;
 }
 
@@ -113,8 +122,10 @@ async function installProtoc(): Promise<void> {
   await writeFile(path.join(PROTOC_BIN, 'protoc'), program, { mode: 0o755 });
 }
 
-function installGoProgram(name: string, source: string): Promise<void> {
-  return once(name, source, () => run('go', ['install', source], { env: { GOBIN: GO_BIN }, minutes: 10 }));
+function installGoPrograms(): Promise<void> {
+  return makeOnce(GO_BIN, async (made) => {
+    for (const program of GO_PROGRAMS) await run('go', ['install', program], { env: { GOBIN: made }, minutes: 10 });
+  });
 }
 
 /**
@@ -127,5 +138,6 @@ async function buildGoClient(): Promise<void> {
   const env = { PATH: `${GO_BIN}${path.delimiter}${process.env.PATH}` };
   const template = path.join(ROOT, 'test/languages/go/buf.gen.yaml');
   await run(BUF, ['generate', '--template', template, '--output', folder], { cwd: ROOT, env });
-  await run('go', ['build', '-mod=readonly', '-o', GO_CLIENT, '.'], { cwd: folder, minutes: 10 });
+  // With -trimpath, Go's cache has what a checkout in another folder has compiled.
+  await run('go', ['build', '-mod=readonly', '-trimpath', '-o', GO_CLIENT, '.'], { cwd: folder, minutes: 10 });
 }

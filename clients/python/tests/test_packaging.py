@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import sys
@@ -24,9 +25,16 @@ LOWEST = ("grpcio==1.71.2", "protobuf==5.29.1")
 pytestmark = pytest.mark.packaging
 
 
+@functools.cache
+def downloads() -> str:
+    """Returns the folder in which pip keeps what it has downloaded."""
+    command = [sys.executable, "-m", "pip", "cache", "dir"]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+
 def run(command: Sequence[str | Path], folder: Path) -> str:
-    # Each test has its own home, and finds what an earlier one downloaded.
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PIP_CACHE_DIR": str(folder.parent / "pip-cache")}
+    # Each test has its own home.
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PIP_CACHE_DIR": downloads()}
     done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 
