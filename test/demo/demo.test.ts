@@ -14,7 +14,7 @@ import { act, isOver } from '../../src/demo/episode.ts';
 import { MAIN_GAINS, NOISE, VARIANTS } from '../../src/demo/variant.ts';
 import { runCli } from '../cli/run_cli.ts';
 import { verifiedLinesIn } from '../store/archived.ts';
-import { createDatabase } from '../support/database.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
 /** An event of `demo --json`; 64-bit numbers are strings. */
@@ -63,14 +63,14 @@ function gainsOf(variant: string): Gains {
   return VARIANTS.find(({ name }) => name === variant)?.gains ?? MAIN_GAINS;
 }
 
-describe('anabranch demo, on a server on SQLite', { timeout: 240_000 }, () => {
+describe('anabranch demo, on a server on Postgres', { timeout: 240_000 }, () => {
   let server: TestServer;
   let client: AnabranchClient;
   let told: Event[];
   let result: { main: { trajectoryId: string }; variants: { name: string; trajectoryId: string }[] };
 
   beforeAll(async () => {
-    server = await startTestServer();
+    server = await startTestServer({ engine: 'postgres' });
     client = connectClient({ address: server.url });
     const { code, stdout, stderr } = await runCli(['demo', '--seed', String(SEED), '--json', '--address', server.url]);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
@@ -262,19 +262,30 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
     expect(() => process.kill(Number(started?.pid), 0)).toThrow(/ESRCH/);
   });
 
-  it('during its training stops at once with a message, and leaves no worker running', async () => {
+  it('during its training on a terminal stops its bars at once with a message, and leaves no worker running', async () => {
     const stop = new AbortController();
-    const { code, stdout, stderr } = await runCli(['demo', '--json', '--address', server.url], {
+    const { code, stdout, stderr } = await runCli(['demo', '--address', server.url], {
+      terminal: true,
       signal: stop.signal,
-      onOutput: (text) => {
-        if (text.split('"event":"worker",').length > 3) stop.abort(); // three workers are ready
+      onOutput: (soFar) => {
+        if (/run-1 +━+─/.test(lastWritten(soFar))) stop.abort(); // workers have played some turns
       },
     });
     expect({ code, stderr }).toEqual({ code: 1, stderr: 'Interrupted.\n' });
-    const pids = events(stdout).flatMap(({ event, pid }) => (event === 'worker' ? [Number(pid)] : []));
+    const text = stripVTControlCharacters(stdout);
+    expect(text).toContain(`Server ${server.url}\n`);
+    expect(text).toMatch(/hasty +━+─+ \d{3} /);
+    expect(text).toMatch(/[├└]─@200 angle only .* failed/);
+    expect(text).toMatch(/run-1 +━+─+ \d+ +(.* left, )?\d+\/20 roll/);
+    expect(text).toMatch(/train step 1 +━+─* \d+ /);
+    expect(stdout.lastIndexOf('\u001b[?25h')).toBeGreaterThan(stdout.lastIndexOf('\u001b[?25l')); // the cursor is back
+    const pids = [...text.matchAll(/worker-\d: process (\d+) claims rollouts/g)].map(([, pid]) => Number(pid));
     expect(pids.length).toBeGreaterThan(1);
     for (const pid of pids) expect(() => process.kill(pid, 0)).toThrow(/ESRCH/);
   });
+
+  /** What the last update of the bars, and the one before, have drawn. */
+  const lastWritten = (soFar: string) => stripVTControlCharacters(soFar.slice(-2000));
 });
 
 // A demo takes some seconds of two cores, and a multiple of that if tests share them.
@@ -327,6 +338,26 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     scratch = scratchFile(stdout);
   });
 
+  it('W13: stores of every variant what an undisturbed run would have produced, and completes every rollout', async () => {
+    await using server = await startTestServer({ database: databaseAt(`sqlite:${scratch}`) });
+    const client = connectClient({ address: server.url });
+    const { trajectories } = await client.trajectories.listTrajectories({
+      labels: { demo: 'cartpole' },
+      rootsOnly: true,
+    });
+    const { nodes } = await client.trajectories.getTree({ trajectoryId: trajectories[0]?.id ?? '' });
+    const variants = nodes.slice(1).map(({ trajectory }) => trajectory!);
+    // They are created concurrently.
+    expect(variants.map(({ name }) => name).toSorted()).toEqual(VARIANTS.map(({ name }) => name).toSorted());
+    for (const { id, name } of variants) {
+      expect(await stored(client, id, 201n)).toEqual(expected(gainsOf(name), cartAtFork(DEFAULT_SEED)));
+    }
+    const { runs } = await client.runs.listRuns({ experimentName: 'cartpole-training' });
+    const { rollouts } = await client.rollouts.listRollouts({ runId: runs[0]?.run?.id ?? '', pageSize: 100 });
+    expect(rollouts.map(({ status }) => status)).toEqual(Array.from({ length: 20 }, () => Status.COMPLETED));
+    client.close();
+  });
+
   it('V7, F-19: the database of the demo moves to Postgres and back, and is the same', async () => {
     await using second = await createDatabase('postgres');
     await using third = await createDatabase('sqlite');
@@ -348,53 +379,13 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     }
   });
 
+  /** A database that stays as it is. */
+  function databaseAt(url: string): TestDatabase {
+    const drop = async () => undefined;
+    return { engine: 'sqlite', url, adminUrl: url, drop, [Symbol.asyncDispose]: drop };
+  }
+
   function scratchFile(stdout: string): string {
     return /^Server .* on sqlite:(.*)$/m.exec(stdout)?.[1]?.trimEnd() ?? 'no scratch database was named';
   }
-});
-
-describe('anabranch demo, on a server on Postgres and on a terminal', { timeout: 240_000 }, () => {
-  let server: TestServer;
-  let client: AnabranchClient;
-  let stdout: string;
-
-  beforeAll(async () => {
-    server = await startTestServer({ engine: 'postgres' });
-    client = connectClient({ address: server.url });
-    const run = await runCli(['demo', '--address', server.url], { terminal: true });
-    expect(run).toMatchObject({ code: 0, stderr: '' });
-    stdout = run.stdout;
-  }, 240_000);
-  afterAll(async () => {
-    client?.close();
-    await server?.stop();
-  });
-
-  it('shows bars while it runs, then prints the same as in a pipe', () => {
-    const text = stripVTControlCharacters(stdout);
-    expect(text).toMatch(/hasty +━+─+ \d{3} /);
-    expect(text).toMatch(/[├└]─@200 angle only .* failed/);
-    // How many bars are drawn depends on the machine; the last one shows no remaining time.
-    expect(text).toMatch(/run-1 +━*─* \d+ +(\d+ s left, )?\d+\/20 rollouts/);
-    expect(text).toMatch(/train step 1 +━+─+ \d+ /);
-    expect(text).toContain(`--address ${server.url}`);
-    expect(stdout.lastIndexOf('\u001b[?25h')).toBeGreaterThan(stdout.lastIndexOf('\u001b[?25l')); // the cursor is back
-  });
-
-  it('W13: stores of every variant what an undisturbed run would have produced, and completes every rollout', async () => {
-    const { trajectories } = await client.trajectories.listTrajectories({
-      labels: { demo: 'cartpole' },
-      rootsOnly: true,
-    });
-    const { nodes } = await client.trajectories.getTree({ trajectoryId: trajectories[0]?.id ?? '' });
-    const variants = nodes.slice(1).map(({ trajectory }) => trajectory!);
-    // They are created concurrently.
-    expect(variants.map(({ name }) => name).toSorted()).toEqual(VARIANTS.map(({ name }) => name).toSorted());
-    for (const { id, name } of variants) {
-      expect(await stored(client, id, 201n)).toEqual(expected(gainsOf(name), cartAtFork(DEFAULT_SEED)));
-    }
-    const { runs } = await client.runs.listRuns({ experimentName: 'cartpole-training' });
-    const { rollouts } = await client.rollouts.listRollouts({ runId: runs[0]?.run?.id ?? '', pageSize: 100 });
-    expect(rollouts.map(({ status }) => status)).toEqual(Array.from({ length: 20 }, () => Status.COMPLETED));
-  });
 });
