@@ -9,6 +9,7 @@ import { passFrame } from '../../src/domain/step_codec/pass.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import { packSteps } from '../../src/service/trajectory/step_in.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
+import { dose } from '../support/dose.ts';
 import { stepMessage } from '../support/given_steps.ts';
 import { fieldsOf, noteFields } from '../support/message_fields.ts';
 import { unpacked } from '../support/packed_steps.ts';
@@ -54,7 +55,8 @@ describe('the pass over the bytes of steps', () => {
         if (agreedPass(frame) === undefined) declined += 1;
         else for (const step of fromBinary(AppendStepsRequestSchema, frame).steps) noteFields(StepSchema, step, seen);
       }),
-      { numRuns: 4000 },
+      // A few thousand random steps may miss a field. Those of this seed have each.
+      dose({ numRuns: 1500, seed: 1 }, { numRuns: 12_000 }),
     );
     const leftToDecoding = [...fieldsOf(StepSchema)].filter((field) => !seen.has(field));
     expect(leftToDecoding.sort()).toEqual(
@@ -75,7 +77,8 @@ describe('the pass over the bytes of steps', () => {
 
   it('accepts only what decoding accepts of frames that are cut, swapped, repeated or flipped', () => {
     const seed = Number(process.env.FC_SEED ?? Date.now() % 2 ** 31);
-    expect(passChangedFrames(20_000, seed), `accepted, seed ${seed}`).toBeGreaterThan(500);
+    const changes = dose(5_000, 20_000);
+    expect(passChangedFrames(changes, seed), `accepted, seed ${seed}`).toBeGreaterThan(changes / 40);
   });
 
   it('leaves out flags that are sent though they are false, as some encoders do', () => {

@@ -93,7 +93,8 @@ describeStore('large states with equal pieces', (on) => {
     expect(Math.max(...deltas)).toBeLessThan(2000);
     expect(await chunksOf(scene)).toEqual({ all: 2 * 36, stored: 2 * 36, dependents: 2 * 34 });
     await readBack(scene, kept);
-    await deleteOneByOne(scene, kept);
+    // Each is read through those before it.
+    await deleteOneByOne(scene, kept, (left) => left.filter((_, i) => i % 8 === 0 || i === left.length - 1));
   });
 
   it('S9: a piece has at most 32 deltas; the next one is stored whole', async () => {
@@ -133,13 +134,17 @@ describeStore('large states with equal pieces', (on) => {
     expect(Object.values(await countRows(on.sql, scene.namespace)).every((n) => n === 0)).toBe(true);
   });
 
-  async function deleteOneByOne(scene: Scene, kept: readonly Kept[]): Promise<void> {
+  async function deleteOneByOne(
+    scene: Scene,
+    kept: readonly Kept[],
+    chosenOf = (left: readonly Kept[]) => left,
+  ): Promise<void> {
     for (const [i, { made }] of kept.entries()) {
       await scene.delete(made);
       if (i % 20 !== 0) continue;
       await collectUnused(scene.store);
       await checkReferences(scene);
-      await readBack(scene, kept.slice(i + 1));
+      await readBack(scene, chosenOf(kept.slice(i + 1)));
     }
     await collectUnused(scene.store);
     expect(Object.values(await countRows(on.sql, scene.namespace)).every((n) => n === 0)).toBe(true);

@@ -4,6 +4,7 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { StorageFault } from '../../src/domain/verification.ts';
 import type { NamedColumn } from '../../src/store/sql/tables/table.ts';
 import { TABLES } from '../../src/store/sql/tables.ts';
+import { dose } from '../support/dose.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
 import { furnishRollouts } from './furnish_rollouts.ts';
 import { describeStore } from './on_store.ts';
@@ -173,7 +174,7 @@ describeStore('verification', (on) => {
         if (i % 2 === 0) await scene.delete(made);
       }
     })();
-    for (let i = 0; i < 5; i += 1) await expectVerified(on.store);
+    for (let i = 0; i < dose(3, 10); i += 1) await expectVerified(on.store);
     done = true;
     await changing;
     await expectVerified(on.store);

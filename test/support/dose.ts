@@ -2,15 +2,18 @@ import process from 'node:process';
 
 /** Test files that take a larger dose of their work in the fault suite. */
 export const LARGE_DOSES: readonly string[] = [
+  'test/rpc/step_pass.test.ts',
   'test/service/deep_lineage.test.ts',
   'test/store/branch_depth.test.ts',
   'test/store/metric.test.ts',
   'test/store/model.test.ts',
   'test/store/progress.test.ts',
+  'test/store/state_chains.test.ts',
   'test/store/state_pieces.test.ts',
   'test/store/step_list_model.test.ts',
   'test/store/summary.test.ts',
   'test/store/usage.test.ts',
+  'test/store/verification.test.ts',
   'test/wire/large_states.test.ts',
   'test/wire/unread_answers.test.ts',
 ];
