@@ -9,14 +9,15 @@ const DOSE = process.env.TEST_DOSE ?? 'large';
 /**
  * Tests that count what happened, or measure only their own process: other work on the machine only adds to what they
  * go through. They mostly wait for processes to start and for clients to reconnect, so three of them run at a time. All
- * others have the machine to themselves: they check times, memory or fsyncs against a bound, or must see a fault that
- * was planted.
+ * others have the machine to themselves: they check times or memory against a bound, or must see a migration before it
+ * ends.
  */
 const SIDE_BY_SIDE = [
   'archive',
   'background-full',
   'backup',
   'claims',
+  'controls/controls',
   'disk-full',
   'drain',
   'kill-collection',
@@ -24,9 +25,12 @@ const SIDE_BY_SIDE = [
   'kill-policy',
   'kill-retention',
   'kill-server',
+  'kill-vacuum',
   'memory',
+  'migration-full',
   'mix',
   'pooler',
+  'power-loss',
   'restored',
   'retention-full',
   'step-pass',

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
+import { dose } from '../support/dose.ts';
 import { requireIntact } from '../support/intact.ts';
 import { reportFigures } from './figures.ts';
 import { attacks } from './hostile/attacks.ts';
@@ -27,7 +28,7 @@ describe('hostile bytes', () => {
   });
   afterAll(() => server[Symbol.asyncDispose]());
 
-  it.each(attacks({ mutated: 40_000, floods: 100_000 }))(
+  it.each(attacks({ mutated: dose(20_000, 40_000), broken: dose(700, 2_000), floods: 100_000 }))(
     'T11 to T15, MS3: $name: the server stays up, serves others meanwhile, and keeps nothing',
     async ({ name, mayCost, mayHoldUpMs = 3_000, run }) => {
       const files = await server.files();

@@ -35,7 +35,7 @@ describe.each(ENGINES)('readers that never read, on %s', (engine) => {
     const before = await server.memory();
     await server.forgetPeak();
 
-    const slow = readSlowly(client, writer.trajectoryId, SLOW_READER_MS * 1.5);
+    const slow = readSlowly(client, writer.trajectoryId, SLOW_READER_MS * 1.25);
     const readers = await startReaders(server, writer.trajectoryId, READERS);
     await until(server, ({ handlers }) => handlers >= COUNT);
     const beside = await lockstep(writer);

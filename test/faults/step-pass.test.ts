@@ -4,7 +4,7 @@ import { passChangedFrames } from '../support/step_pass.ts';
 import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
 
-const FRAMES = dose(100_000, 1_000_000);
+const FRAMES = dose(50_000, 1_000_000);
 
 describe('the pass over the bytes of steps', () => {
   it('accepts only what decoding accepts, of frames that are cut, swapped, repeated or flipped', async () => {

@@ -180,8 +180,12 @@ const MIB = 1024 * 1024;
 /** The field `steps` of a frame, with length 0. */
 const EMPTY_STEP = Buffer.from([0x12, 0x00]);
 
-/** T11 to T15 with the number of inputs for a pull request. */
-export function attacks(dose: { readonly mutated: number; readonly floods: number }): readonly Attack[] {
+/** T11 to T15 with these numbers of inputs. */
+export function attacks(dose: {
+  readonly mutated: number;
+  readonly broken: number;
+  readonly floods: number;
+}): readonly Attack[] {
   return [
     {
       name: 'mutated requests',
@@ -370,14 +374,14 @@ export function attacks(dose: { readonly mutated: number; readonly floods: numbe
           (stream: number) => frame(0xbe, 0xff, stream, Buffer.alloc(100)),
           (stream: number) => frame(FRAME.headers, FLAG.endHeaders, stream, Buffer.alloc(40, 0xff)),
         ];
-        for (let i = 0; i < 2000; i += 1) {
+        for (let i = 0; i < dose.broken; i += 1) {
           const connection = await RawConnection.open(target.port);
           const stream = await connection.request(CREATE, inEnvelope(new Uint8Array()));
           await connection.send(broken[i % broken.length]!(stream));
           await answered(connection);
           connection.reset();
         }
-        return 2000;
+        return dose.broken;
       },
     },
     {
