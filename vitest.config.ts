@@ -33,6 +33,7 @@ export default defineConfig({
             'test/package/**',
             'test/browser/**',
             'test/browser-faults/**',
+            'test/conformance/**',
             'test/python-faults/**',
             ...MEASURES_MEMORY,
           ],

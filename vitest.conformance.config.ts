@@ -1,37 +1,60 @@
+import process from 'node:process';
 import { defineConfig } from 'vitest/config';
 import { MEASURES_MEMORY } from './test/support/measures-memory.ts';
 import { shared } from './test/support/vitest-shared.ts';
 
 /**
- * Files that send no statement of the store that the others do not send, too. They send them in other orders and with
- * other values, which depends less on the version of Postgres than it costs.
+ * What could depend on the version of Postgres although each of its statements is accepted: plans, migrations, locks,
+ * values, triggers, and COPY. Chosen if STATEMENTS_EXPECTED names the statements of a run of all tests:
+ * `test/conformance` then proves that this Postgres prepares and plans each of them that the chosen files do not send.
  */
-const SENT_BY_OTHERS = [
-  'append',
-  'archived_prunings',
-  'change',
-  'claim_start',
-  'database_down',
-  'deletion_races',
-  'folded_states',
+const CHOSEN = [
+  'attempt_migration',
+  'attempt_timing_migration',
+  'bulk_rows',
+  'checkpoint',
+  'claim_races',
+  'deletion',
+  'interruption',
+  'metric',
   'model',
-  'purge',
-  'retry_delay',
-  'rollout_deletion',
-  'sibling_policy',
-  'small_states',
-  'state_chains',
-  'state_collection',
-  'statements',
+  'open',
+  'open_postgres',
+  'rollout_plans',
+  'segments_migration',
+  'small_states_migration',
+  'state_refs',
+  'state_refs_migration',
+  'trajectory_selection',
+  'usage',
+  'validation_migration',
+  'values',
+  'visibility',
 ].map((name) => `test/store/${name}.test.ts`);
 
-/** Every statement of the store and its plan, on the Postgres of TEST_DATABASE_URL: `.ci/run` starts an old one. */
+const { globalSetup, ...each } = shared;
+const isChosen = process.env.STATEMENTS_EXPECTED !== undefined;
+
+/** The store on the Postgres of TEST_DATABASE_URL: `.ci/run` starts an old one. */
 export default defineConfig({
   test: {
-    ...shared,
-    isolate: false,
-    include: ['test/store/**/*.test.ts'],
-    exclude: [...SENT_BY_OTHERS, ...MEASURES_MEMORY],
+    ...each,
+    globalSetup,
     testNamePattern: /on postgres/,
+    projects: [
+      {
+        test: {
+          ...each,
+          name: 'store',
+          isolate: false,
+          include: isChosen ? CHOSEN : ['test/store/**/*.test.ts'],
+          exclude: [...MEASURES_MEMORY],
+          sequence: { groupOrder: 1 },
+        },
+      },
+      ...(isChosen
+        ? [{ test: { ...each, name: 'statements', include: ['test/conformance/**'], sequence: { groupOrder: 2 } } }]
+        : []),
+    ],
   },
 });

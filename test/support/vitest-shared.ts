@@ -1,3 +1,4 @@
+import process from 'node:process';
 import { LongestFirst } from './longest-first.ts';
 
 /** Settings that all vitest configurations share. */
@@ -8,7 +9,10 @@ export const shared = {
   maxWorkers: '100%',
   sequence: { sequencer: LongestFirst },
   globalSetup: ['test/support/global-setup.ts'],
-  setupFiles: ['test/support/fast-check-seed.ts'],
+  setupFiles: [
+    'test/support/fast-check-seed.ts',
+    ...(process.env.STATEMENTS_SENT === undefined ? [] : ['test/support/sent_statements.ts']),
+  ],
   // Far above the duration of any test: a busy machine must not fail a test.
   testTimeout: 60_000,
   hookTimeout: 120_000,
