@@ -6,7 +6,8 @@ export default defineConfig({
   test: {
     ...shared,
     include: ['test/languages/**/*.test.ts'],
-    globalSetup: [...shared.globalSetup, 'test/languages/global-setup.ts'],
+    // No Postgres: clients do not see which database a server has.
+    globalSetup: ['test/support/temporary-folder.ts', 'test/languages/global-setup.ts'],
     testTimeout: 120_000,
   },
 });

@@ -6,7 +6,8 @@ export default defineConfig({
   test: {
     ...shared,
     include: ['test/package/**/*.test.ts'],
-    globalSetup: [...shared.globalSetup, 'test/package/global-setup.ts'],
+    // No Postgres: clients do not see which database a server has.
+    globalSetup: ['test/support/temporary-folder.ts', 'test/package/global-setup.ts'],
     testTimeout: 120_000,
   },
 });

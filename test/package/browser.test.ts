@@ -10,7 +10,7 @@ import { rolldown } from 'rolldown';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, inject, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../src/client/index.ts';
-import { launchBrowser } from '../browser-faults/browsers.ts';
+import { launchShell } from '../browser-faults/browsers.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
@@ -31,26 +31,24 @@ let page: Page;
 
 beforeAll(async () => {
   pages = await servePages(await bundledClient());
-  browser = await launchBrowser('chrome');
-});
-afterAll(async () => {
-  await browser.close();
-  pages.close();
-});
-beforeEach(async () => {
+  browser = await launchShell();
   database = await createDatabase('sqlite');
   server = await start();
   proxy = await startTcpProxy(server);
   node = connectClient({ address: proxy.url });
+});
+afterAll(async () => {
+  node?.close();
+  await proxy?.close();
+  await server?.kill();
+  await database?.drop();
+  await browser?.close();
+  pages?.close();
+});
+beforeEach(async () => {
   page = await pageOf('localhost');
 });
-afterEach(async () => {
-  await page.close();
-  node.close();
-  await proxy.close();
-  await server.kill();
-  await database.drop();
-});
+afterEach(() => page.close());
 
 /** Bundles the web client from the installed package, for a page that assigns it to its window. */
 async function bundledClient(): Promise<string> {
