@@ -63,6 +63,7 @@ class Server:
         self.folder = folder
         self.port = free_port()
         self.process: subprocess.Popen[str] | None = None
+        self._stubs: Stubs | None = None
 
     @property
     def address(self) -> str:
@@ -70,6 +71,7 @@ class Server:
 
     def start(self) -> None:
         """Starts the server and returns when it serves."""
+        self._stubs = None
         arguments = ["--json", "--listen", self.address, "--database", f"sqlite:{self.folder}/data.db"]
         command = [str(NODE), os.environ["TEST_SERVER"], "serve", *arguments]
         with (self.folder / "server.log").open("a") as log:
@@ -93,7 +95,10 @@ class Server:
         self.start()
 
     def stubs(self) -> Stubs:
-        return open_stubs(self.address)
+        """Returns stubs on one connection until the server is started again."""
+        if self._stubs is None:
+            self._stubs = open_stubs(self.address)
+        return self._stubs
 
     def stored(self, trajectory_id: str) -> Trajectory:
         """Returns what the server has of a trajectory."""

@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 from conftest import Server
 
+from anabranch._connection import open_stubs
 from anabranch.v1.server_service_pb2 import GetServerInfoRequest, GetServerInfoResponse
 
 
@@ -25,7 +26,7 @@ class Front(grpc.GenericRpcHandler):
         self.methods: list[str] = []
         #: Sizes of the messages of PutState.
         self.chunks: list[int] = []
-        self._channel = server.stubs().channel
+        self._channel = open_stubs(server.address).channel
         self._server = grpc.server(ThreadPoolExecutor(16), handlers=(self,))
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
         self._server.start()
