@@ -36,9 +36,7 @@ const SIDE_BY_SIDE = [
   'step-pass',
   'two-servers',
   'writer-model',
-]
-  .map((name) => `test/faults/${name}.test.ts`)
-  .concat(DOSE === 'large' ? LARGE_DOSES : []);
+].map((name) => `test/faults/${name}.test.ts`);
 
 /** Views of the page that `npm run test:page` shows in one theme only. */
 const IN_BOTH_THEMES = ['test/browser/page.test.ts', 'test/browser/reference.test.ts'];
@@ -70,6 +68,16 @@ export default defineConfig({
       },
       ...(DOSE === 'large'
         ? [
+            // Each in a process of its own: some measure their memory.
+            {
+              test: {
+                ...each,
+                name: 'large doses',
+                include: [...LARGE_DOSES],
+                maxWorkers: 3,
+                sequence: { groupOrder: 1 },
+              },
+            },
             {
               test: {
                 ...each,
