@@ -10,12 +10,13 @@ import { readWhole, Scene } from '../store/scene.ts';
 import { stateOf } from '../store/state_chains.ts';
 import { expectVerified } from '../store/verified.ts';
 import { ENGINES } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { makeStep, stateRef } from '../support/steps.ts';
 import { databaseOn } from './disk/databases.ts';
 import { mountSmallDisk } from './disk/small-disk.ts';
 import { reportFigures } from './figures.ts';
 
-const TRAJECTORIES = 40;
+const TRAJECTORIES = dose(20, 40);
 const STEPS = 60;
 const STATES = 8;
 /** Room for some transactions, and not for all. Postgres writes its log to another disk. */

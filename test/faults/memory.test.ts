@@ -22,7 +22,7 @@ const MIB = 1024 * 1024;
 const NAMESPACE = 'default';
 
 /** MiB of states of the two databases. */
-const [FEW, MANY] = dose([20, 80], [30, 120]);
+const [FEW, MANY] = dose([20, 60], [30, 120]);
 
 /** What may be in use more with the larger database, usually and at most: parts of what it has more. */
 const MOST_MORE = { usually: (MANY - FEW) / 10, atMost: (MANY - FEW) / 3 };

@@ -8,12 +8,13 @@ import { outsideSql } from '../store/sql.ts';
 import { storedStates } from '../store/state_chains.ts';
 import { expectVerified } from '../store/verified.ts';
 import { ENGINES } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { databaseOn } from './disk/databases.ts';
 import { mountSmallDisk } from './disk/small-disk.ts';
 import { reportFigures } from './figures.ts';
 import { expectKept, isRemoval, keptStates, makeTrajectories, partsOf, STATES, WHOLE } from './retained.ts';
 
-const TRAJECTORIES = 64;
+const TRAJECTORIES = dose(32, 64);
 /** Room for some of the transactions of retention, and not for all. Postgres writes its log to another disk. */
 const ROOM = { sqlite: 256 * 1024, postgres: 32 * 1024 };
 
