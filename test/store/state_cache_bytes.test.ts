@@ -17,7 +17,7 @@ const STATE = 64 * KIB;
 const CACHE = 512 * KIB;
 /** More than the cache, and less than one state of each trajectory. */
 const ALLOWED = 3 * MIB;
-const TRAJECTORIES = 100;
+const TRAJECTORIES = 64;
 
 v8.setFlagsFromString('--expose-gc');
 const collectGarbage = vm.runInNewContext('gc') as () => void;

@@ -15,6 +15,7 @@ import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
 import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
 import { RUN_RPCS } from './rpcs/runs.ts';
 import type { Rpc } from './rpcs/scene.ts';
+import { smallSceneOf } from './rpcs/small_scenes.ts';
 import type { WireClient } from './story.ts';
 
 type AnyRpc = Rpc<DescMethod, RunScene | RolloutScene>;
@@ -113,7 +114,8 @@ describe.each(ENGINES)('B4: verbs concurrent with DeleteRun, on %s', (engine) =>
    * Sends the verb while DeleteRun holds its locks. DeleteRun may commit once the verb waits, or has its answer.
    */
   async function drive(name: string, method: DescMethod): Promise<{ outcome: unknown; waited: boolean }> {
-    const scene = await (method.parent === RunService ? makeRunScene : makeRolloutScene)(client);
+    const whole = method.parent === RunService ? makeRunScene : makeRolloutScene;
+    const scene = (await (smallSceneOf(name) ?? whole)(client)) as RunScene | RolloutScene;
     const request = await requestFor(name, scene);
     await gate!.query('begin');
     // The last write of DeleteRun, after it has taken all its locks.

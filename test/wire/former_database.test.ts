@@ -6,7 +6,7 @@ import { zstdDecompressSync } from 'node:zlib';
 import { toJson } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
 import { StepSchema, TrajectorySchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { type AnabranchClient, connectClient, downloadState, readSteps } from '../../src/client/index.ts';
+import { type AnabranchClient, connectClient, readSteps } from '../../src/client/index.ts';
 import { createDatabase } from '../support/database.ts';
 import { startTestServer } from '../support/test-server.ts';
 
@@ -45,21 +45,38 @@ const DEMO = { lines: 6472, digest: '527267a208ddc11203d6228c1314db4eaa4ef996014
 async function readAll(client: AnabranchClient): Promise<unknown[]> {
   const { trajectories } = await client.trajectories.listTrajectories({ pageSize: 100 });
   const lines: unknown[] = [];
-  const states = new Map<string, Parameters<typeof downloadState>[1]>();
+  /** By digest, the hash of the bytes that are read. */
+  const states = new Map<string, string>();
   for (const each of trajectories.toSorted((a, b) => (a.id < b.id ? -1 : 1))) {
     lines.push(toJson(TrajectorySchema, each));
     const { tags } = await client.trajectories.listTags({ trajectoryId: each.id });
     lines.push(tags.map(({ name, stepNumber, updateTime }) => [name, `${stepNumber}`, `${updateTime?.seconds}`]));
+    const names = new Set<string>();
     for await (const { step } of readSteps(client, { trajectoryId: each.id })) {
       lines.push(toJson(StepSchema, step));
       for (const { digest, name } of step.states) {
-        if (!states.has(digest)) states.set(digest, { trajectoryId: each.id, stepNumber: step.stepNumber, name });
+        names.add(name);
+        if (!states.has(digest)) states.set(digest, '');
       }
     }
+    for (const name of names) await hashStates(client, { trajectoryId: each.id, name }, states);
   }
-  for (const [digest, reference] of states) {
-    const bytes = await downloadState(client, reference);
-    lines.push(`${digest} ${createHash('sha256').update(bytes).digest('hex')}`);
-  }
+  for (const [digest, hash] of states) lines.push(`${digest} ${hash}`);
   return lines;
+}
+
+async function hashStates(
+  client: AnabranchClient,
+  of: { readonly trajectoryId: string; readonly name: string },
+  hashes: Map<string, string>,
+): Promise<void> {
+  let hash = createHash('sha256');
+  for await (const { pieces } of client.states.readStates(of)) {
+    for (const { digest, data, offset, size } of pieces) {
+      hash.update(data);
+      if (offset + BigInt(data.length) < size) continue;
+      hashes.set(digest, hash.digest('hex'));
+      hash = createHash('sha256');
+    }
+  }
 }

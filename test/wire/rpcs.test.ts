@@ -50,25 +50,16 @@ import { NAMED } from '../../src/rpc/named_field.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { ADMIN_RPCS } from './rpcs/admin.ts';
-import { CATALOGUE_RPCS } from './rpcs/catalogue.ts';
-import { ENVIRONMENT_RPCS } from './rpcs/environments.ts';
 import { RETENTION_RPCS } from './rpcs/retention.ts';
-import {
-  makeCatalogueScene,
-  makeEnvironmentScene,
-  makeLiveScene,
-  makeRolloutScene,
-  type RolloutScene,
-} from './rpcs/rollout_scene.ts';
-import { LIVE_RPCS, ROLLOUT_RPCS } from './rpcs/rollouts.ts';
-import { RUN_LIFE_RPCS } from './rpcs/run_lives.ts';
-import { makeLifeScene, makeRunScene, makeStageScene, type RunScene } from './rpcs/run_scene.ts';
-import { RUN_MAKING_RPCS, RUN_RPCS } from './rpcs/runs.ts';
+import { makeRolloutScene, type RolloutScene } from './rpcs/rollout_scene.ts';
+import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
+import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
+import { RUN_RPCS } from './rpcs/runs.ts';
 import { makeScene, type Rpc, type RpcClient, richStep, type Scene } from './rpcs/scene.ts';
 import { SERVER_RPCS } from './rpcs/server.ts';
 import { expectShown, pathsOf } from './rpcs/shown.ts';
+import { smallSceneOf } from './rpcs/small_scenes.ts';
 import { pathsWith, variants } from './rpcs/spots.ts';
-import { STAGE_RPCS } from './rpcs/stages.ts';
 import { STATE_RPCS } from './rpcs/states.ts';
 import { TRAJECTORY_RPCS } from './rpcs/trajectories.ts';
 import { collect } from './story.ts';
@@ -99,16 +90,6 @@ const RPCS = {
   ...ADMIN_RPCS,
   ...SERVER_RPCS,
 } as unknown as Readonly<Record<string, AnyRpc | undefined>>;
-
-/** Methods whose requests need less than the whole scene of their service, and what makes that. */
-const SMALL_SCENES: readonly (readonly [object, (client: RpcClient) => Promise<unknown>])[] = [
-  [CATALOGUE_RPCS, makeCatalogueScene],
-  [ENVIRONMENT_RPCS, makeEnvironmentScene],
-  [LIVE_RPCS, makeLiveScene],
-  [RUN_LIFE_RPCS, makeLifeScene],
-  [RUN_MAKING_RPCS, makeLifeScene],
-  [STAGE_RPCS, makeStageScene],
-];
 const MAX_INT64 = 2n ** 63n - 1n;
 
 /** Errors that the comments of the services document once for all calls. */
@@ -365,7 +346,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   /** The scene for the requests of a method. */
   const sceneOf = async (method: DescMethod): Promise<AnyScene> => {
     if (isRead(method) && !PREPARED.includes(method.name)) return sharedOf(method);
-    const [, make] = SMALL_SCENES.find(([cases]) => method.localName in cases) ?? [];
+    const make = smallSceneOf(method.localName);
     return make === undefined ? newSceneOf(method) : ((await make(client())) as AnyScene);
   };
   const untouchedOf = ({ parent }: DescMethod): AnyScene => {
