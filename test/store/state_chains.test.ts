@@ -292,8 +292,15 @@ const anyCommand: fc.Arbitrary<Command> = fc.oneof(
 interface ModelTrajectory {
   readonly made: Trajectory;
   readonly parent: ModelTrajectory | undefined;
+  /** The number of inherited steps. */
+  readonly begin: number;
   /** The states of all steps, inherited ones first. */
   readonly states: NewState[];
+}
+
+/** A branch belongs to the owner of its branch point, whichever trajectory is named. */
+function ownerOf(named: ModelTrajectory, point: number): ModelTrajectory {
+  return named.parent !== undefined && point < named.begin ? ownerOf(named.parent, point) : named;
 }
 
 /** A naive copy of trajectories whose steps have a state each. */
@@ -311,7 +318,7 @@ class Model {
 
   async run(command: Exclude<Command, { readonly kind: 'restart' }>): Promise<void> {
     if (this.#trajectories.length === 0)
-      this.#trajectories.push({ made: await this.scene.create(), parent: undefined, states: [] });
+      this.#trajectories.push({ made: await this.scene.create(), parent: undefined, begin: 0, states: [] });
     if (command.kind === 'collect') return collectUnused(this.scene.store);
     const chosen = this.#trajectories[command.at % this.#trajectories.length]!;
     const { made, states } = chosen;
@@ -327,7 +334,8 @@ class Model {
       if (states.length === 0) return;
       const point = command.point % states.length;
       const branch = await this.scene.branch(made, BigInt(point));
-      this.#trajectories.push({ made: branch, parent: chosen, states: states.slice(0, point + 1) });
+      const inherited = { begin: point + 1, states: states.slice(0, point + 1) };
+      this.#trajectories.push({ made: branch, parent: ownerOf(chosen, point), ...inherited });
     } else {
       await this.scene.delete(made, command.how);
       const descends = (each: ModelTrajectory | undefined): boolean =>
