@@ -46,8 +46,8 @@ def dose(usual: int, large: int) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Bundles the service once a run. Processes of pytest-xdist inherit the variable."""
-    if hasattr(config, "workerinput"):
+    """Bundles the service, unless TEST_SERVER names a bundle. Processes of pytest-xdist inherit the variable."""
+    if "TEST_SERVER" in os.environ:
         return
     (ROOT / "dist").mkdir(exist_ok=True)
     folder = tempfile.mkdtemp(prefix="server-", dir=ROOT / "dist")
