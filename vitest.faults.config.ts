@@ -9,8 +9,8 @@ const DOSE = process.env.TEST_DOSE ?? 'large';
 /**
  * Tests that count what happened, or measure only their own process: other work on the machine only adds to what they
  * go through. They mostly wait for processes to start and for clients to reconnect, so three of them run at a time. All
- * others have the machine to themselves: they check times or memory against a bound, or must see a migration before it
- * ends.
+ * others have the machine to themselves: they check times, memory or fsyncs against a bound, or must see a migration
+ * before it ends.
  */
 const SIDE_BY_SIDE = [
   'archive',
@@ -30,7 +30,6 @@ const SIDE_BY_SIDE = [
   'migration-full',
   'mix',
   'pooler',
-  'power-loss',
   'restored',
   'retention-full',
   'step-pass',
