@@ -1,6 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createPostgresDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
-import { dose } from '../support/dose.ts';
 import { type PostgresServer, startPostgres } from '../support/postgres.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { reportFigures } from './figures.ts';
@@ -8,7 +7,7 @@ import { asOwner } from './postgres/connections.ts';
 import { commitWithoutWaiting } from './postgres/sabotage.ts';
 import { type Traced, traceSyncs } from './power/syncs.ts';
 
-const DOSE = { steps: dose(100, 200), writers: 8 };
+const DOSE = { steps: 200, writers: 8 };
 /** Groups that the server commits concurrently on Postgres: this many may share one sync. */
 const LANES = 2;
 

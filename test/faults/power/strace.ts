@@ -14,41 +14,26 @@ export interface SyncCount {
   readonly syncs: number;
 }
 
-/** Counts the syncs of a process, its descendants, and all that they start meanwhile, during some work. */
-export async function countSyncs(root: number, work: () => Promise<void>): Promise<SyncCount> {
+/** Counts the syncs of these processes, and of all that they start meanwhile, during some work. */
+export async function countSyncs(pids: readonly number[], work: () => Promise<void>): Promise<SyncCount> {
   await requireStrace();
   const dir = await mkdtemp(path.join(os.tmpdir(), 'anabranch-strace-'));
   const file = path.join(dir, 'trace');
-  let strace: ChildProcess | undefined;
+  const attach = pids.flatMap((pid) => ['-p', String(pid)]);
+  const strace = spawn('strace', ['-f', '-o', file, '-e', 'trace=fsync,fdatasync', ...attach], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
   try {
-    for (let isWhole = false; !isWhole; ) {
-      if (strace !== undefined) await stop(strace);
-      const pids = await familyOf(root);
-      strace = startStrace(file, pids);
-      await attached(strace, pids);
-      // A process that was started before its parent was traced is not traced: then all are attached to again.
-      isWhole = (await familyOf(root)).every((pid) => pids.includes(pid));
-    }
+    await attached(strace, pids);
     await work();
-    await stop(strace!);
+    strace.kill('SIGINT');
+    await exitOf(strace);
     const lines = (await readFile(file, 'utf8')).split('\n');
     return { syncs: lines.filter((line) => /sync.*= 0/u.test(line)).length };
   } finally {
-    strace?.kill('SIGKILL');
+    strace.kill('SIGKILL');
     await rm(dir, { recursive: true, force: true });
   }
-}
-
-function startStrace(file: string, pids: readonly number[]): ChildProcess {
-  const attach = pids.flatMap((pid) => ['-p', String(pid)]);
-  return spawn('strace', ['-f', '-o', file, '-e', 'trace=fsync,fdatasync', ...attach], {
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
-}
-
-async function stop(strace: ChildProcess): Promise<void> {
-  strace.kill('SIGINT');
-  await exitOf(strace);
 }
 
 async function requireStrace(): Promise<void> {
@@ -74,7 +59,7 @@ async function attached(strace: ChildProcess, pids: readonly number[]): Promise<
 }
 
 /** A process and all its descendants. Some may end while they are listed. */
-async function familyOf(pid: number): Promise<number[]> {
+export async function familyOf(pid: number): Promise<number[]> {
   const tasks = await readdir(`/proc/${pid}/task`).catch(() => []);
   const lists = tasks.map((task) => readFile(`/proc/${pid}/task/${task}/children`, 'utf8').catch(() => ''));
   const children = (await Promise.all(lists))

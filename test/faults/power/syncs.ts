@@ -8,7 +8,7 @@ import type { SpawnedServer } from '../../support/spawned-server.ts';
 import { startLoad } from '../acked/load.ts';
 import { makeStep } from '../history/steps.ts';
 import { countMergedRows, spawnMergingServer } from '../spawn-merging.ts';
-import { countSyncs } from './strace.ts';
+import { countSyncs, familyOf } from './strace.ts';
 
 export interface Synced {
   /** Transactions that stored steps. */
@@ -59,7 +59,7 @@ async function verify({ url }: SpawnedServer): Promise<void> {
 async function traceOne(database: TestDatabase, syncer: number, append: () => Promise<number>): Promise<Synced> {
   const before = await commitsOf(database);
   let acked = 0;
-  const { syncs } = await countSyncs(syncer, async () => {
+  const { syncs } = await countSyncs(await familyOf(syncer), async () => {
     acked = await append();
   });
   return { commits: (await commitsOf(database)) - before, syncs, acked };
