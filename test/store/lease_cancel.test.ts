@@ -6,7 +6,7 @@ import { outsideSql } from './sql.ts';
 /** An hour: longer than any test, so that only a cancel request ends the statement. */
 const FOREVER = 'select pg_sleep(3600)';
 
-describe('A6: a Postgres connection used by one call', () => {
+describe('A6: a connection used by one call, on postgres', () => {
   let database: TestDatabase;
   let pool: Pool;
   beforeEach(async () => {
