@@ -3,12 +3,11 @@ import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
 import { TABLES } from '../../src/store/sql/tables.ts';
-import { ENGINES, type Engine } from '../support/database.ts';
-import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { ENGINES } from '../support/database.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
-import { archivedLines, exported, imported } from './archived.ts';
+import { archivedLines, exported, imported, onTarget } from './archived.ts';
 import { furnishRollouts } from './furnish_rollouts.ts';
-import { describeStore, openOn } from './on_store.ts';
+import { describeStore } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
 import { putState } from './scene.ts';
 import { stateOf } from './state_chains.ts';
@@ -69,17 +68,6 @@ it('decision 48 says of each table what archives have of it', () => {
 });
 
 describeStore('archives', (on) => {
-  async function onTarget(target: Engine, work: (store: Store) => Promise<void>): Promise<void> {
-    const database = await createMigratedDatabase(target);
-    const store = await openOn(database);
-    try {
-      await work(store);
-    } finally {
-      await store.close();
-      await database.drop();
-    }
-  }
-
   it('V6: each part of steps has its small states, also if large states split it', async () => {
     const scene = new RunScene(on.store);
     const made = await scene.create();

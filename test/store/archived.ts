@@ -1,6 +1,7 @@
 import type { ArchivePart, ArchiveScope, ImportProgress } from '../../src/domain/archive.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import type { TestDatabase } from '../support/database.ts';
+import type { Engine, TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { openOn } from './on_store.ts';
 import { expectVerified } from './verified.ts';
 
@@ -15,6 +16,18 @@ export async function exported(
   const parts: ArchivePart[] = [];
   for await (const part of store.exportArchive(namespace, scope)) parts.push(part);
   return parts;
+}
+
+/** Runs `work` on a store of its own, on a new database of that engine. */
+export async function onTarget(target: Engine, work: (store: Store) => Promise<void>): Promise<void> {
+  const database = await createMigratedDatabase(target);
+  const store = await openOn(database);
+  try {
+    await work(store);
+  } finally {
+    await store.close();
+    await database.drop();
+  }
 }
 
 /** Imports parts, and returns the last progress. */

@@ -8,10 +8,9 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { readSteps } from '../../src/store/sql/archive/imported_steps.ts';
 import { ENGINES } from '../support/database.ts';
-import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, newState, smallRef, stateRef, textAction, textObservation } from '../support/steps.ts';
-import { archivedLines, exported, imported } from './archived.ts';
-import { describeStore, openOn } from './on_store.ts';
+import { archivedLines, exported, imported, onTarget } from './archived.ts';
+import { describeStore } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
 import { putState, readWhole, refusalOf } from './scene.ts';
 import { expectVerified } from './verified.ts';
@@ -98,17 +97,6 @@ it('V6, W10: an attached state within a step is refused, because archives have i
 });
 
 describeStore('archives of pruned states', (on) => {
-  async function onTarget(target: (typeof ENGINES)[number], work: (store: Store) => Promise<void>): Promise<void> {
-    const database = await createMigratedDatabase(target);
-    const store = await openOn(database);
-    try {
-      await work(store);
-    } finally {
-      await store.close();
-      await database.drop();
-    }
-  }
-
   it.each([
     ...ENGINES.map((target) => [target, 'as they were appended', false] as const),
     ...ENGINES.map((target) => [target, 'that were merged', true] as const),

@@ -39,7 +39,7 @@ export class StepFrames {
 /** Lengths have at most four bytes: 256 MiB. */
 const MAX_SHIFT = 21;
 
-/** Returns the bytes that an encoded step takes in a body. */
+/** Returns the number of bytes that an encoded step takes in a body, with its length. */
 export function frameBytes(step: Uint8Array): number {
   return varintSize(step.length) + step.length;
 }
@@ -53,5 +53,5 @@ export function bodyOf(steps: readonly Uint8Array[]): Uint8Array {
   return out.finish();
 }
 
-/** The writer grows before a length of this size would not fit. */
+/** Before it writes a length, the writer grows unless it has room for this many bytes. */
 const RESERVED_BYTES = 8;

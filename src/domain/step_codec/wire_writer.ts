@@ -203,7 +203,7 @@ function writeShort(bytes: Buffer, value: string, at: number): number {
   return value.length;
 }
 
-/** Returns the bytes of a varint. */
+/** Returns the number of bytes of a varint. */
 export function varintSize(value: number): number {
   let size = 1;
   for (let rest = value; rest > 127; rest = Math.floor(rest / 128)) size += 1;
