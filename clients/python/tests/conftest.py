@@ -7,7 +7,6 @@ import inspect
 import json
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -52,17 +51,45 @@ def pytest_configure(config: pytest.Config) -> None:
     (ROOT / "dist").mkdir(exist_ok=True)
     folder = tempfile.mkdtemp(prefix="server-", dir=ROOT / "dist")
     config.add_cleanup(lambda: shutil.rmtree(folder))
-    subprocess.run([NODE, "test/support/bundle.ts", folder, "src/main.ts"], cwd=ROOT, check=True)
-    os.environ["TEST_SERVER"] = f"{folder}/main.js"
+    command = [NODE, "test/support/bundle.ts", folder, "src/main.ts", "test/support/server_host.ts"]
+    subprocess.run(command, cwd=ROOT, check=True)
+    os.environ["TEST_SERVER"] = folder
+
+
+def program(name: str) -> list[str]:
+    """Returns the command of a program of the bundle."""
+    return [str(NODE), f"{os.environ['TEST_SERVER']}/{name}.js"]
+
+
+class Host:
+    """A process that runs servers. A server in a process of its own takes five times the CPU time to start."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "host.log"
+        pipe = subprocess.PIPE
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(program("server_host"), stdin=pipe, stdout=pipe, stderr=log, text=True)
+
+    def ask(self, **request: object) -> None:
+        """Sends a request (test/support/server_host.ts) and returns when it is done."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(f"{json.dumps(request)}\n")
+        self._process.stdin.flush()
+        if not self._process.stdout.readline():
+            raise RuntimeError(f"the process of the servers has ended: {self._log.read_text()}")
+
+    def close(self) -> None:
+        self._process.communicate(timeout=60)
 
 
 class Server:
-    """A server of its own database, which can be killed and started again on the same port."""
+    """A server of its own database, which can be killed and started again on the same port. A host runs it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: Host) -> None:
         self.folder = folder
         self.port = free_port()
-        self.process: subprocess.Popen[str] | None = None
+        self.is_running = False
+        self._host = host
         self._stubs: Stubs | None = None
 
     @property
@@ -72,23 +99,14 @@ class Server:
     def start(self) -> None:
         """Starts the server and returns when it serves."""
         self._stubs = None
-        arguments = ["--json", "--listen", self.address, "--database", f"sqlite:{self.folder}/data.db"]
-        command = [str(NODE), os.environ["TEST_SERVER"], "serve", *arguments]
-        with (self.folder / "server.log").open("a") as log:
-            self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            if '"event":"ready"' in line:
-                return
-        raise RuntimeError(f"the server did not start: {(self.folder / 'server.log').read_text()}")
+        self._start(["--listen", self.address, "--database", f"sqlite:{self.folder}/data.db"])
+        self.is_running = True
 
     def kill(self) -> None:
-        """Ends the server at once."""
-        self._end(signal.SIGKILL)
-
-    def stop(self) -> None:
-        """Drains the server and waits for its end."""
-        self._end(signal.SIGTERM)
+        """Ends the server at once: its connections are reset, and no further one is accepted."""
+        if self.is_running:
+            self._kill()
+        self.is_running = False
 
     def restart(self) -> None:
         self.kill()
@@ -111,7 +129,7 @@ class Server:
 
     def verify(self) -> None:
         """Fails if the database is damaged. A server that was ended is started for it. One that never ran has none."""
-        if self.process is None:
+        if not self.is_running:
             if not (self.folder / "data.db").exists():
                 return
             self.start()
@@ -122,14 +140,33 @@ class Server:
         messages = admin.VerifyDatabase(VerifyDatabaseRequest(), timeout=100)
         assert [fault.message for message in messages for fault in message.faults] == []
 
-    def _end(self, how: signal.Signals) -> None:
-        if self.process is None:
-            return
-        self.process.send_signal(how)
-        self.process.wait(30)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        self.process = None
+    def _start(self, arguments: list[str]) -> None:
+        self._host.ask(serve=arguments)
+
+    def _kill(self) -> None:
+        self._host.ask(cut=self.port)
+
+
+class ServerProcess(Server):
+    """A server in a process of its own, which `kill` ends."""
+
+    _process: subprocess.Popen[str]
+
+    def _start(self, arguments: list[str]) -> None:
+        with (self.folder / "server.log").open("a") as log:
+            command = [*program("main"), "serve", "--json", *arguments]
+            self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if '"event":"ready"' in line:
+                return
+        raise RuntimeError(f"the server did not start: {(self.folder / 'server.log').read_text()}")
+
+    def _kill(self) -> None:
+        self._process.kill()
+        self._process.wait(30)
+        assert self._process.stdout is not None
+        self._process.stdout.close()
 
 
 def stored_steps(server: Server, trajectory_id: str) -> list[Step]:
@@ -162,26 +199,41 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 
 
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
+    """The process of the servers."""
+    running = Host(tmp_path_factory.mktemp("host"))
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory, host: Host) -> Iterator[Server]:
     """A server that all tests share. Tests that stop a server use `own_server`. The database is verified at the end."""
-    running = Server(tmp_path_factory.mktemp("server"))
+    running = Server(tmp_path_factory.mktemp("server"), host)
     running.start()
     yield running
-    try:
-        running.verify()
-    finally:
-        running.stop()
+    running.verify()
 
 
-@pytest.fixture
-def own_server(tmp_path: Path) -> Iterator[Server]:
-    """A server of this test alone, not started yet. Its database is verified after the test."""
-    running = Server(tmp_path)
+def verified(running: Server) -> Iterator[Server]:
+    """Lends a server, and verifies its database at the end."""
     yield running
     try:
         running.verify()
     finally:
         running.kill()
+
+
+@pytest.fixture
+def own_server(tmp_path: Path, host: Host) -> Iterator[Server]:
+    """A server of this test alone, not started yet. Its database is verified after the test."""
+    yield from verified(Server(tmp_path, host))
+
+
+@pytest.fixture
+def server_process(tmp_path: Path, host: Host) -> Iterator[Server]:
+    """The same in a process of its own, for tests of what is left when that is killed."""
+    yield from verified(ServerProcess(tmp_path, host))
 
 
 @pytest.fixture(autouse=True)

@@ -249,13 +249,13 @@ def test_more_states_than_one_call_returns_are_fetched_in_several(connection: Co
 def test_episodes_continue_after_the_server_was_restarted(own_server: Server) -> None:
     own_server.start()
     connection = Connection(own_server.address)
-    text = "x" * 8000
-    for length in (300, 301, 302):  # more than the transport buffers
+    text = "x" * 80_000
+    for length in (30, 31, 32):  # more than the transport buffers
         record(connection, [new_step(number, observation=text) for number in range(length)], seal="")
     episodes = iter(select(connection))
-    assert len(next(episodes).steps) == 302
+    assert len(next(episodes).steps) == 32
     own_server.restart()
-    assert [len(episode.steps) for episode in episodes] == [301, 300]
+    assert [len(episode.steps) for episode in episodes] == [31, 30]
 
 
 def test_errors_of_reads(connection: Connection) -> None:

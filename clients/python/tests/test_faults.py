@@ -135,10 +135,10 @@ def test_nothing_is_lost_when_the_client_is_killed_many_times(server: Server) ->
 
 
 @pytest.mark.faults
-def test_nothing_is_lost_when_the_server_restarts_many_times(own_server: Server) -> None:
+def test_nothing_is_lost_when_the_server_restarts_many_times(server_process: Server) -> None:
     restarts = dose(2, 20)
-    own_server.start()
-    client = ab.connect(own_server.address)
+    server_process.start()
+    client = ab.connect(server_process.address)
     ts = [client.trajectory() for _ in range(8)]
     for t in ts:
         t.reset(observation=[t.id, 0])
@@ -147,10 +147,10 @@ def test_nothing_is_lost_when_the_server_restarts_many_times(own_server: Server)
         for t in ts:
             t.step(action=number, observation=[t.id, number])
         if number % 125 == 60:
-            own_server.restart()
+            server_process.restart()
     for t in ts:
         t.flush(120)
-    assert_stored(own_server, {t.id: steps for t in ts})
+    assert_stored(server_process, {t.id: steps for t in ts})
 
 
 #: Records a third of its steps for each line of its input.
@@ -173,31 +173,31 @@ for _ in range(3):
 
 @pytest.mark.faults
 @pytest.mark.parametrize("when", ["beginning", "middle", "exit"])
-def test_nothing_is_lost_when_the_server_is_away_for_long(own_server: Server, when: str) -> None:
-    command = [sys.executable, "-c", RECORDS_IN_THIRDS, own_server.address]
+def test_nothing_is_lost_when_the_server_is_away_for_long(server_process: Server, when: str) -> None:
+    command = [sys.executable, "-c", RECORDS_IN_THIRDS, server_process.address]
     environment = {**os.environ, "ANABRANCH_EXIT_SECONDS": "60"}
     pipe = subprocess.PIPE
     child = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
     assert child.stdin is not None and child.stdout is not None
     lines: list[str] = []
     if when != "beginning":
-        own_server.start()
+        server_process.start()
     for third in "beginning", "middle", "exit":
         if third == when != "beginning":
-            own_server.kill()
+            server_process.kill()
         child.stdin.write("\n")
         child.stdin.flush()
         lines += [child.stdout.readline(), child.stdout.readline()]
         if third == when:
             # At the exit, the program has ended, and waits for the server.
             time.sleep(dose(1, 10))
-            own_server.start()
+            server_process.start()
     output, errors = child.communicate(timeout=100)
     assert child.returncode == 0
     counts = returned("".join(lines) + output)
     assert [*counts.values()] == [300, 300]
-    assert_stored(own_server, counts)
-    assert [len(stored_steps(own_server, trajectory_id)) for trajectory_id in counts] == [300, 300]
+    assert_stored(server_process, counts)
+    assert [len(stored_steps(server_process, trajectory_id)) for trajectory_id in counts] == [300, 300]
     assert errors.count("is unreachable") == errors.count("is reachable again") == 1
     assert run_spool("list") == ""
 
@@ -486,13 +486,7 @@ def test_metrics_survive_the_end_of_their_process(own_server: Server) -> None:
     from anabranch.v1.run_service_pb2 import ReadMetricsRequest
 
     own_server.start()
-    command = [sys.executable, "-c", LOGS, own_server.address]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    run_id = child.stdout.readline().strip()
-    own_server.kill()
-    child.communicate("go\n")
-    own_server.start()
+    run_id = record_while_away(own_server, LOGS)
     assert "abandoned: 0 steps of 0 trajectories, 50 logs of metrics" in run_spool("list")
     run_spool("send", "--address", own_server.address)
     messages = own_server.stubs().runs.ReadMetrics(ReadMetricsRequest(run_ids=[run_id]))
@@ -500,16 +494,22 @@ def test_metrics_survive_the_end_of_their_process(own_server: Server) -> None:
     assert run_spool("list") == ""
 
 
-def leave_named(server: Server) -> str:
-    """Leaves 49 steps of a trajectory that is on the server with its root. The server ends before the steps."""
-    command = [sys.executable, "-c", NAMED, server.address]
+def record_while_away(server: Server, program: str) -> str:
+    """Runs a program that waits after its first line, which is returned. The server is killed before the rest."""
+    command = [sys.executable, "-c", program, server.address]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
-    trajectory_id = child.stdout.readline().strip()
+    line = child.stdout.readline().strip()
     server.kill()
     child.communicate("go\n")
+    assert child.returncode == 0
     server.start()
-    return trajectory_id
+    return line
+
+
+def leave_named(server: Server) -> str:
+    """Leaves 49 steps of a trajectory that is on the server with its root. The server ends before the steps."""
+    return record_while_away(server, NAMED)
 
 
 def test_a_step_that_is_sent_again_moves_no_tag_back(own_server: Server) -> None:
@@ -566,7 +566,8 @@ UNOPENED = """
 import os, sys
 import anabranch as ab
 t = ab.connect(sys.argv[1]).trajectory(task="t", name="named", resume="must")
-os.kill(int(sys.argv[2]), 9)
+print(flush=True)
+sys.stdin.readline()
 for number in range(50, 60):
     t.step(action=number, observation=number)
 os._exit(0)
@@ -576,9 +577,7 @@ os._exit(0)
 def test_a_process_that_died_before_its_first_grant_makes_no_branch(own_server: Server) -> None:
     own_server.start()
     trajectory_id = leave_named(own_server)
-    assert own_server.process is not None
-    subprocess.run([sys.executable, "-c", UNOPENED, own_server.address, str(own_server.process.pid)], check=True)
-    own_server.restart()
+    record_while_away(own_server, UNOPENED)
     t = ab.connect(own_server.address).trajectory(task="t", name="named", resume="must")
     assert (t.id, t.next_step, t.last_observation) == (trajectory_id, 60, 59)
     assert len(own_server.listed()) == 1
@@ -636,13 +635,7 @@ os._exit(0)
 
 def test_steps_of_a_killed_worker_are_dropped_when_its_lease_is_lost(own_server: Server) -> None:
     own_server.start()
-    command = [sys.executable, "-c", ATTEMPT, own_server.address]
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    child.stdout.readline()
-    own_server.kill()
-    child.communicate("go\n")
-    own_server.start()
+    record_while_away(own_server, ATTEMPT)
     ab.connect(own_server.address).run("a run").cancel("enough")
     run_spool("send", "--address", own_server.address)
     assert [each.next_step_number for each in own_server.listed()] == [1]

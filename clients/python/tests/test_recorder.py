@@ -150,9 +150,9 @@ def test_steps_of_a_server_that_comes_later_arrive(own_server: Server, monkeypat
     assert (len(granted), calls) == (1, [])
 
 
-def test_steps_survive_restarts_of_the_server(own_server: Server) -> None:
-    own_server.start()
-    client = ab.connect(own_server.address)
+def test_steps_survive_restarts_of_the_server(server_process: Server) -> None:
+    server_process.start()
+    client = ab.connect(server_process.address)
     ts = [client.trajectory(name=f"t{i}") for i in range(4)]
     for t in ts:
         t.reset(observation=0)
@@ -160,10 +160,10 @@ def test_steps_survive_restarts_of_the_server(own_server: Server) -> None:
         for t in ts:
             t.step(action=1, observation=number)
         if number in (150, 300):
-            own_server.restart()
+            server_process.restart()
     for t in ts:
         t.flush(60)
-        assert observed(own_server, t.id) == [str(number) for number in range(401)]
+        assert observed(server_process, t.id) == [str(number) for number in range(401)]
 
 
 def test_large_values_become_states_and_read_back(server: Server) -> None:

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 import pytest
-from conftest import NODE, ROOT, Server
+from conftest import ROOT, Server, program
 from recorded import branch, episode_steps, new_step, record
 
 from anabranch._compare import Comparison, Difference, compare
@@ -29,7 +29,7 @@ def test_the_tree_is_the_picture_of_the_command_line(connection: Connection, ser
     early = branch(connection, root, 1, [new_step(2, action=9)], name="")
     branch(connection, late, 4, [], name="leaf")
     branch(connection, early, 1, [], name="same point")
-    command = [str(NODE), "src/main.ts", "tree", root, "--address", server.address]
+    command = [*program("main"), "tree", root, "--address", server.address]
     environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
     drawn = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     assert tree_text(connection, early) == drawn.stdout.rstrip("\n")
