@@ -7,8 +7,6 @@ export default defineConfig({
   test: {
     ...shared,
     testTimeout: shared.testTimeout * Number(process.env.TEST_PAGE_SLOWDOWN ?? 1),
-    // Tests mostly wait for browsers, and one file for a demo.
-    maxWorkers: '150%',
     // A worker process runs many files one after another, so it loads the modules of the project once.
     isolate: false,
     include: ['test/browser/**/*.test.ts'],

@@ -1,5 +1,6 @@
 /** What all tests of the page share, started once: the built page, a server with it, and a browser for each worker. */
 import { execFile } from 'node:child_process';
+import { copyFile } from 'node:fs/promises';
 import path from 'node:path';
 import process from 'node:process';
 import { promisify } from 'node:util';
@@ -22,6 +23,8 @@ const PAGE_BUILD = path.resolve(import.meta.dirname, '../../page/build.ts');
 
 export async function setup({ provide, config }: TestProject): Promise<() => Promise<void>> {
   const database = await createDatabase('sqlite');
+  const played = process.env.PLAYED_DEMO;
+  if (played !== undefined) await copyFile(played, database.url.replace('sqlite:', ''));
   // The server reads the page when somebody asks for it.
   const [server, browsers] = await Promise.all([
     spawnServer({ database: database.url }),

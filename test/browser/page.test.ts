@@ -34,7 +34,10 @@ const run = promisify(execFile);
 let scene: PageScene;
 /** A proxy in front of the server, which cuts connections. */
 let proxy: TcpProxy;
-/** The views, with an address of each on the data of the demo, which plays while tests without its data run. */
+/**
+ * The views, with an address of each on the data of the demo. Unless PLAYED_DEMO names a database in which it has
+ * been played, the demo plays while tests without its data run.
+ */
 let played: Promise<Readonly<Record<string, string>>>;
 
 beforeAll(async () => {
@@ -50,7 +53,9 @@ afterAll(async () => {
 });
 
 async function playDemo({ client, url }: PageScene): Promise<Readonly<Record<string, string>>> {
-  await run(process.execPath, [path.join(ROOT, 'src/main.ts'), 'demo', '--address', url], { timeout: 100_000 });
+  if (process.env.PLAYED_DEMO === undefined) {
+    await run(process.execPath, [path.join(ROOT, 'src/main.ts'), 'demo', '--address', url], { timeout: 100_000 });
+  }
   const roots = { rootsOnly: true, withoutRun: true, text: 'CartPole-v1, seed 7' };
   const { trajectories } = await client.trajectories.listTrajectories(roots);
   const { runs } = await client.runs.listRuns({ text: 'run-1' });

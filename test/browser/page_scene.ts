@@ -26,6 +26,8 @@ export async function openPageScene(url: string = inject('address')): Promise<Pa
   const browserWSEndpoint = browsers[Number(process.env.VITEST_POOL_ID) % browsers.length] ?? '';
   const browser = await connect({ browserWSEndpoint, defaultViewport: { width: 1500, height: 900 } });
   const context = await browser.createBrowserContext();
+  // Keeps the process that draws: without a window, Chromium ends it and starts another one for the next test.
+  await context.newPage();
   const client = connectClient({ address: url });
   const { hostname, port } = new URL(url);
   const target = { host: hostname, port: Number(port) };
