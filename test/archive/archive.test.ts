@@ -99,7 +99,7 @@ describe('the bytes of an archive', () => {
 
   it('V6: a cut at any place is refused', async () => {
     const bytes = await written(PARTS.slice(4));
-    for (let length = 0; length < bytes.length; length += 7) {
+    for (let length = 0; length < bytes.length; length += 29) {
       expect(await refusal(bytes.subarray(0, length))).toMatch(/cut off|no zstd/);
     }
   });
@@ -109,7 +109,7 @@ describe('the bytes of an archive', () => {
     for (let at = 10; at < bytes.length; at += Math.ceil(bytes.length / 20)) {
       const flipped = Buffer.from(bytes);
       flipped[at] = flipped[at]! ^ 0xff;
-      await expect(read(flipped).then((parts) => expect(parts).toEqual(PARTS))).rejects.toThrow();
+      await expect(read(flipped, 100_000).then((parts) => expect(parts).toEqual(PARTS))).rejects.toThrow();
     }
   });
 
@@ -160,7 +160,7 @@ describe('the bytes of an archive', () => {
   });
 
   it('V6: a zstd bomb is refused before its bytes are in memory', async () => {
-    const zeros = Buffer.alloc(128 * 1024 * 1024);
+    const zeros = Buffer.alloc(64 * 1024 * 1024 + 1);
     const name = `records/00000001.${'a'.repeat(64)}.jsonl`;
     expect(await refusal(withEntry(name, zeros))).toContain('at most');
     const params = { [constants.ZSTD_c_windowLog]: 27, [constants.ZSTD_c_contentSizeFlag]: 0 };

@@ -10,6 +10,7 @@ import { RunScene } from '../store/run_scene.ts';
 import { sqlitePath } from '../store/sql.ts';
 import { expectVerified } from '../store/verified.ts';
 import { createDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { runCli } from './run_cli.ts';
 
@@ -102,7 +103,7 @@ describe('anabranch migrate-data', () => {
   });
 
   it('V7: all namespaces are copied, or those that are named, and an unknown one is refused', async () => {
-    await using source = await createDatabase('sqlite');
+    await using source = await createMigratedDatabase('sqlite');
     await using some = await createDatabase('postgres');
     const store = await openOn(source);
     for (const namespace of ['ann', 'bob', 'eve']) await new RunScene(store, namespace).createWith(['a', 'b']);
@@ -123,8 +124,8 @@ describe('anabranch migrate-data', () => {
   });
 
   it('V7: progress counts the steps that are copied, and again those that are compared', async () => {
-    await using first = await createDatabase('sqlite');
-    await using second = await createDatabase('sqlite');
+    await using first = await createMigratedDatabase('sqlite');
+    await using second = await createMigratedDatabase('sqlite');
     const [source, target] = [await openOn(first), await openOn(second)];
     const words = Array.from({ length: 4000 }, (_, i) => `${i}`);
     for (const namespace of ['ann', 'bob']) await new RunScene(source, namespace).createWith(words);
@@ -147,7 +148,7 @@ describe('anabranch migrate-data', () => {
   });
 
   it('V7: a password in a URL causes a warning that names what the command reads', async () => {
-    await using source = await createDatabase('sqlite');
+    await using source = await createMigratedDatabase('sqlite');
     const url = 'postgres://ann:secret@127.0.0.1:1/none';
     await (await openOn(source)).close();
     const { code, stderr } = await runCli(['migrate-data', '--from', source.url, '--to', url]);
@@ -157,7 +158,7 @@ describe('anabranch migrate-data', () => {
   });
 
   it('V7: a served database, a missing one, and the same one as source and target are refused', async () => {
-    await using database = await createDatabase('sqlite');
+    await using database = await createMigratedDatabase('sqlite');
     const copy = `${database.url}.copy`;
     const missing = await runCli(['migrate-data', '--from', 'sqlite:/nowhere/data.db', '--to', copy]);
     expect([missing.code, missing.stderr]).toEqual([2, expect.stringContaining('does not exist')]);

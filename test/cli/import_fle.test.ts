@@ -23,6 +23,7 @@ import {
 } from '../fle/fle_database.ts';
 import { pathsOf, programsOf, rowOf, trajectoriesOf } from '../fle/read_back.ts';
 import { createDatabase, ENGINES, type Engine } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { runCli } from './run_cli.ts';
 
@@ -329,6 +330,12 @@ describe('import-fle', () => {
 
   const target = (name: string) => `sqlite:${path.join(folder, name)}`;
 
+  async function migratedTarget(): Promise<string> {
+    const database = await createMigratedDatabase('sqlite');
+    onTestFinished(() => database.drop());
+    return database.url;
+  }
+
   it('prints a table of the runs, and with --dry-run writes nothing', async () => {
     const source = await newSource('sqlite');
     await source.insert(...TREES);
@@ -358,7 +365,7 @@ describe('import-fle', () => {
   it('shows its progress on a terminal', async () => {
     const source = await newSource('sqlite');
     await source.insert(...TREES);
-    const args = ['import-fle', source.source, '--database', target('terminal.db')];
+    const args = ['import-fle', source.source, '--database', await migratedTarget()];
     const { code, stdout } = await runCli(args, { terminal: true, env: { NO_COLOR: '1' } });
     expect(code).toBe(0);
     expect(stdout).toMatch(/programs ━{24} 12 {2}of 12/);
@@ -368,7 +375,7 @@ describe('import-fle', () => {
   it('says how to continue when it is interrupted', async () => {
     const source = await newSource('sqlite');
     await source.insert(...TREES);
-    const args = ['import-fle', source.source, '--database', target('interrupted.db')];
+    const args = ['import-fle', source.source, '--database', await migratedTarget()];
     const interrupted = await runCli(args, { signal: AbortSignal.abort(new Error('SIGINT')) });
     const stderr = 'Interrupted. Run the command again to continue.\n';
     expect(interrupted).toEqual({ code: 1, stdout: '', stderr });
@@ -394,7 +401,7 @@ describe('import-fle', () => {
       ];
     };
     const before = await contents();
-    await runCli(['import-fle', source.source, '--database', target('unchanged.db')]);
+    await runCli(['import-fle', source.source, '--database', await migratedTarget()]);
     expect(await contents()).toEqual(before);
   });
 
@@ -404,7 +411,13 @@ describe('import-fle', () => {
     await source.insert(...TREES);
     const writer = new DatabaseSync(source.source);
     writer.exec(`BEGIN IMMEDIATE; INSERT INTO programs (code, conversation_json) VALUES ('late', '{}')`);
-    const { code, stdout } = await runCli(['import-fle', source.source, '--database', target('wal.db'), '--json']);
+    const { code, stdout } = await runCli([
+      'import-fle',
+      source.source,
+      '--database',
+      await migratedTarget(),
+      '--json',
+    ]);
     writer.exec('COMMIT');
     const [{ journal_mode } = {}] = writer.prepare('PRAGMA journal_mode').all();
     writer.close();

@@ -2,7 +2,7 @@ import http from 'node:http';
 import net from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
-import { createDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { MAIN_LINE, plantTree, treeId } from './grove.ts';
 import { runCli } from './run_cli.ts';
@@ -199,7 +199,7 @@ describe('the command line with a server', () => {
 
 describe('--database', () => {
   it('reads a database without a server, and releases it afterwards', async () => {
-    await using database = await createDatabase('sqlite');
+    await using database = await createMigratedDatabase('sqlite');
     const server = await startTestServer({ database });
     const client = connectClient({ address: server.url });
     await plantTree(client);

@@ -5,6 +5,7 @@ import { formatJson, isObject, type Json, parseJson } from '../../src/domain/jso
 import { jsonPatch } from '../../src/domain/json_patch.ts';
 import { parsePointer } from '../../src/domain/json_pointer.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
+import { dose } from '../support/dose.ts';
 
 const utf8 = (text: string) => new TextEncoder().encode(text);
 const diff = (one: string, other: string) => jsonPatch(utf8(one), utf8(other));
@@ -86,7 +87,7 @@ describe('jsonPatch', () => {
       fc.property(arbitrary, arbitrary, (one, other) => {
         expect(sorted(applied(one, patchOf(one, other)))).toBe(sorted(parseJson(other)));
       }),
-      { numRuns: 800 },
+      { numRuns: dose(300, 3000) },
     );
   });
 

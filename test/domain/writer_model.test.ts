@@ -3,11 +3,8 @@ import { ALL_FENCED, explore, NOT_ITS_OWN, STALE } from './writer_exploration.ts
 import type { Omission } from './writer_model.ts';
 
 describe('two writers, cuts, deletions and late frames, in every order', () => {
-  // test/faults/writer-model.test.ts explores one failure more.
-  it.each([
-    { steps: [1, 1] as const, failures: 2 },
-    { steps: [2, 1] as const, failures: 2 },
-  ])(
+  // test/faults/writer-model.test.ts explores a step less and one failure more.
+  it.each([{ steps: [2, 1] as const, failures: 2 }])(
     'W1, W2, W12, F1: an acked step is stored and belongs to its writer, and never are both writers fenced ($steps steps, $failures failures)',
     (bounds) => {
       const { states, ends, violations } = explore({ ...bounds, omit: new Set() });

@@ -86,6 +86,27 @@ describe.each(ENGINES)('data imported from the three systems are returned unchan
     ]);
   });
 
+  it("SSDB's simulations, runs, states and their order", async () => {
+    const id = await ssdb.takeOverSimulation(client, records.SSDB);
+    expect(await ssdb.giveBackSimulation(client, id)).toEqual(records.SSDB);
+    const { run } = await client.runs.getRun({ runName: 'high-lr-experiment', experimentName: 'CartPole sweep' });
+    expect(JSON.parse(run?.configJson ?? '')).toEqual({ lr: 0.01, net: { hidden: [64, 64], activation: 'relu' } });
+  });
+});
+
+/** The engines store every status alike: test/store proves that. */
+describe('rows of the three systems are returned unchanged in every status:', () => {
+  let server: TestServer;
+  let client: AnabranchClient;
+  beforeAll(async () => {
+    server = await startTestServer();
+    client = connectClient({ address: server.url });
+  });
+  afterAll(async () => {
+    client?.close();
+    await server?.stop();
+  });
+
   it.each(['pending', 'env_creation', 'agent_init', 'running', 'completed', 'failed', 'cancelled'])(
     'a rollout that is %s, with a value in every column',
     async (status) => {
@@ -105,13 +126,6 @@ describe.each(ENGINES)('data imported from the three systems are returned unchan
       expect(await cua.giveBackTraining(client, runId)).toEqual(rows);
     },
   );
-
-  it("SSDB's simulations, runs, states and their order", async () => {
-    const id = await ssdb.takeOverSimulation(client, records.SSDB);
-    expect(await ssdb.giveBackSimulation(client, id)).toEqual(records.SSDB);
-    const { run } = await client.runs.getRun({ runName: 'high-lr-experiment', experimentName: 'CartPole sweep' });
-    expect(JSON.parse(run?.configJson ?? '')).toEqual({ lr: 0.01, net: { hidden: [64, 64], activation: 'relu' } });
-  });
 
   it.each(['pending', 'initializing', 'running', 'paused', 'completed', 'failed', 'cancelled'])(
     'a training and an eval that are %s, with few values',
@@ -161,27 +175,27 @@ describe.each(ENGINES)('data imported from the three systems are returned unchan
       expect(await ssdb.giveBackSimulation(client, experiment)).toEqual(rows);
     },
   );
-
-  /** A row with the given values, and defaults for the columns that its table requires. */
-  function sparse(system: string, table: string, fields: Row): Row {
-    const columns = tables[system]?.[table] ?? [];
-    return { ...Object.fromEntries(columns.map((column) => [column, null])), ...fields };
-  }
-
-  function leastOf(table: string): Row {
-    const {
-      id = null,
-      run_name = null,
-      training_id = null,
-      step = null,
-      model_path = null,
-    } = { ...records.CUA[table]?.[0] };
-    return table === 'training'
-      ? { id, run_name, model_name: 'm', total_steps: 3, status: 'pending' }
-      : { id, training_id, step, model_path };
-  }
-
-  function full(table: string): Row {
-    return { ...records.SSDB[table]?.[0] };
-  }
 });
+
+/** A row with the given values, and defaults for the columns that its table requires. */
+function sparse(system: string, table: string, fields: Row): Row {
+  const columns = tables[system]?.[table] ?? [];
+  return { ...Object.fromEntries(columns.map((column) => [column, null])), ...fields };
+}
+
+function leastOf(table: string): Row {
+  const {
+    id = null,
+    run_name = null,
+    training_id = null,
+    step = null,
+    model_path = null,
+  } = { ...records.CUA[table]?.[0] };
+  return table === 'training'
+    ? { id, run_name, model_name: 'm', total_steps: 3, status: 'pending' }
+    : { id, training_id, step, model_path };
+}
+
+function full(table: string): Row {
+  return { ...records.SSDB[table]?.[0] };
+}

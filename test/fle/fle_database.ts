@@ -37,47 +37,51 @@ export async function createFleDatabase(engine: Engine): Promise<FleDatabase> {
   const file = database.url.replace(/^sqlite:/, '');
   const source = engine === 'sqlite' ? file : database.url;
   const execute = engine === 'sqlite' ? onSqlite(file) : onPostgres(database.adminUrl);
-  await execute(SCHEMAS[engine], []);
   // The role of the importer has only SELECT.
-  if (engine === 'postgres') await execute('GRANT SELECT ON programs TO PUBLIC', []);
+  await execute([
+    [SCHEMAS[engine]],
+    ...(engine === 'postgres' ? [['GRANT SELECT ON programs TO PUBLIC'] as const] : []),
+  ]);
   return {
     engine,
     source,
     async insert(...rows) {
-      for (const row of rows) {
+      const insertions = rows.map((row): Statement => {
         const entries = Object.entries({ code: 'pass', conversation_json: '{"messages": []}', ...row });
         const places = entries.map((_, i) => (engine === 'sqlite' ? '?' : `$${i + 1}`));
         const names = entries.map(([name]) => name);
         const sql = `INSERT INTO programs (${names.join(', ')}) VALUES (${places.join(', ')})`;
-        await execute(
-          sql,
-          entries.map(([, value]) => value),
-        );
-      }
+        return [sql, entries.map(([, value]) => value)];
+      });
+      await execute([['BEGIN'], ...insertions, ['COMMIT']]);
     },
-    exec: (sql) => execute(sql, []),
+    exec: (sql) => execute([[sql]]),
     drop: () => database.drop(),
     [Symbol.asyncDispose]: () => database.drop(),
   };
 }
 
-type Execute = (sql: string, values: readonly Value[]) => Promise<void>;
+type Statement = readonly [sql: string, values?: readonly Value[]];
+/** Executes statements on one connection. */
+type Execute = (statements: readonly Statement[]) => Promise<void>;
 
 function onSqlite(file: string): Execute {
-  return async (sql, values) => {
+  return async (statements) => {
     const database = new DatabaseSync(file);
-    if (values.length === 0) database.exec(sql);
-    else database.prepare(sql).run(...values);
+    for (const [sql, values] of statements) {
+      if (values === undefined) database.exec(sql);
+      else database.prepare(sql).run(...values);
+    }
     database.close();
   };
 }
 
 function onPostgres(url: string): Execute {
-  return async (sql, values) => {
+  return async (statements) => {
     const client = new pg.Client({ connectionString: url });
     await client.connect();
     try {
-      await client.query(sql, [...values]);
+      for (const [sql, values = []] of statements) await client.query(sql, [...values]);
     } finally {
       await client.end();
     }

@@ -6,6 +6,7 @@ import { AppendStepsRequestSchema, TrajectoryService } from '../../gen/es/anabra
 import { LIMITS } from '../../src/domain/limits.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
 import { SUSPECT, screenStep } from '../../src/service/trajectory/screen.ts';
+import { dose } from '../support/dose.ts';
 
 const validator = createRequestValidator([TrajectoryService]);
 
@@ -112,7 +113,7 @@ describe('the quick check of a step', () => {
         expect(size === SUSPECT || valid, 'a refused step is suspect').toBe(true);
         if (size !== SUSPECT) expect(size).toBeGreaterThanOrEqual(toBinary(StepSchema, each).length);
       }),
-      { numRuns: 300 },
+      { numRuns: dose(150, 1000) },
     );
     expect(Math.min(passed, refused), 'both kinds were tried').toBeGreaterThan(10);
   });
@@ -122,7 +123,7 @@ describe('the quick check of a step', () => {
       fc.property(step, (each) => {
         if (keepsRules(each)) expect(screenStep(each)).not.toBe(SUSPECT);
       }),
-      { numRuns: 300 },
+      { numRuns: dose(150, 1000) },
     );
   });
 

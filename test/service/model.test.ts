@@ -3,6 +3,7 @@ import { expect, it } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { OnBranches } from '../../src/store/contract/trajectory.ts';
 import { refusalOf } from '../store/scene.ts';
+import { dose } from '../support/dose.ts';
 import { stepMessage } from '../support/given_steps.ts';
 import { firstDifference, type NaiveStep, NaiveStore, type NaiveTrajectory, sharedSteps } from './naive.ts';
 import { type AppScene, all, describeApp, step, wordOf } from './on_app.ts';
@@ -62,7 +63,7 @@ describeApp('trajectories', (on) => {
         for (const one of events) await pair.play(one);
         await pair.checkAll();
       }),
-      { numRuns: fc.readConfigureGlobal().numRuns ?? 25 },
+      { numRuns: fc.readConfigureGlobal().numRuns ?? dose(12, 50) },
     );
   }, 120_000);
 });

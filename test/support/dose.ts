@@ -2,8 +2,11 @@ import process from 'node:process';
 
 /** Test files that take a larger dose of their work in the fault suite. */
 export const LARGE_DOSES: readonly string[] = [
+  'test/domain/json_patch.test.ts',
+  'test/rpc/screen.test.ts',
   'test/rpc/step_pass.test.ts',
   'test/service/deep_lineage.test.ts',
+  'test/service/model.test.ts',
   'test/store/branch_depth.test.ts',
   'test/store/metric.test.ts',
   'test/store/model.test.ts',
@@ -16,6 +19,7 @@ export const LARGE_DOSES: readonly string[] = [
   'test/store/verification.test.ts',
   'test/wire/large_states.test.ts',
   'test/wire/unread_answers.test.ts',
+  'test/wire/watch_run.test.ts',
 ];
 
 /**

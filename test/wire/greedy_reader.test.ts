@@ -10,7 +10,7 @@ import { AppendCall } from './append-call.ts';
 
 const STEPS = 4_000;
 const FRAME = 500;
-const APPENDS = 40;
+const APPENDS = 20;
 const READERS = 40;
 /**
  * The average number of steps that a reader may get during one append: a reader that never pauses gets tens of
@@ -61,7 +61,7 @@ describe.each(ENGINES)('A5: a writer beside greedy readers, on %s', (engine) => 
     const before = read;
     for (let i = 0; i < APPENDS; i += 1) {
       await append(call, i);
-      if (i % 20 === 0) expect((await fetch(`${server.url}/healthz`)).status).toBe(200);
+      if (i % 10 === 0) expect((await fetch(`${server.url}/healthz`)).status).toBe(200);
     }
     const after = read;
     over = true;

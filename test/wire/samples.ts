@@ -25,8 +25,13 @@ export function noise(size: number, seed: number): Uint8Array {
   return bytes;
 }
 
+/** The samples are hashed often. */
+const digests = new WeakMap<Uint8Array, string>();
+
 export function sha256(bytes: Uint8Array): string {
-  return createHash('sha256').update(bytes).digest('hex');
+  const digest = digests.get(bytes) ?? createHash('sha256').update(bytes).digest('hex');
+  digests.set(bytes, digest);
+  return digest;
 }
 
 /** Steps 0 to 6. The state PUT_STATE must be uploaded before step 5. */

@@ -41,7 +41,7 @@ describe('R3: a slow reader', () => {
     const slow = service.follower();
     await slow.messages(1);
     slow.stream.pause();
-    await service.write(8);
+    await service.write(3);
     await service.cutsOff(slow);
   });
 
@@ -57,14 +57,14 @@ describe('R3: a slow reader', () => {
 
   it('of a range of steps is cut off too', async () => {
     await using service = await serve();
-    await service.write(8);
+    await service.write(3);
     const slow = await service.stopped(`${TRAJECTORIES}/ReadSteps`, envelope(ReadStepsRequestSchema, service.named));
     await service.cutsOff(slow);
   });
 
   it('of the states along a trajectory is cut off too', async () => {
     await using service = await serve();
-    await service.write(4);
+    await service.write(3);
     const slow = await service.stopped(`${STATES}/ReadStates`, envelope(ReadStatesRequestSchema, service.named));
     await service.cutsOff(slow);
   });
@@ -84,14 +84,14 @@ describe('R3: a slow reader', () => {
 
   it('of metrics is cut off too', async () => {
     await using service = await serve();
-    const runId = await service.makeRun();
+    const runId = await service.makeMeasuredRun();
     const slow = await service.stopped(`${RUNS}/ReadMetrics`, envelope(ReadMetricsRequestSchema, { runIds: [runId] }));
     await service.cutsOff(slow);
   });
 
   it('that watches a run is cut off too', async () => {
     await using service = await serve();
-    const runId = await service.makeRun();
+    const runId = await service.makeStagedRun();
     const slow = await service.stopped(`${RUNS}/WatchRun`, envelope(WatchRunRequestSchema, { runId }));
     await service.cutsOff(slow);
   });
@@ -151,8 +151,8 @@ async function serve() {
       writer.stream.end();
       expect((await writer.outcome).status).toBe(0);
     },
-    /** A run whose stages fill a window, and whose metrics do so too. */
-    async makeRun(): Promise<string> {
+    /** A run whose stages fill a window. */
+    async makeStagedRun(): Promise<string> {
       const scene = new RunScene(store, ANONYMOUS.namespace);
       const run = await scene.makeRun();
       const names = Array.from({ length: LIMITS.metrics }, (_, i) => `${i}`.padEnd(LIMITS.metricKeyBytes, 'k'));
@@ -161,6 +161,11 @@ async function serve() {
         const { id } = await scene.stage(run, { number });
         await store.updateStage(ANONYMOUS.namespace, id, { metrics });
       }
+      return run.id;
+    },
+    /** A run whose metrics fill a window. */
+    async makeMeasuredRun(): Promise<string> {
+      const run = await new RunScene(store, ANONYMOUS.namespace).makeRun();
       const points = Array.from({ length: MORE_THAN_A_WINDOW / 8 }, (_, i) => ({
         name: 'loss',
         metricStep: BigInt(i),

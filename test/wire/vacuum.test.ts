@@ -1,12 +1,12 @@
 import { randomUUID } from 'node:crypto';
 import { statSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
-import { expect, it, vi } from 'vitest';
+import { copyFile, writeFile } from 'node:fs/promises';
+import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, connectClient, openWriter, readSteps, reasonOf } from '../../src/client/index.ts';
 import { runCli } from '../cli/run_cli.ts';
 import { outsideSql, sqlitePath } from '../store/sql.ts';
-import { createDatabase } from '../support/database.ts';
+import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { fill } from '../support/filled.ts';
 import { requireIntact } from '../support/intact.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
@@ -63,13 +63,14 @@ it('V3: the space of deleted steps is returned beside a writer, readers and a ba
   expect(statSync(sqlitePath(server.database)).size).toBeLessThan((Number(pages!.page_count) * 4096) / 2);
 });
 
-it.each(['deleted', 'merged'])(
-  'V3: the space of %s rows is returned without a call, and the database stays intact',
-  async (cause) => {
-    await using database = await createMigratedDatabase('sqlite');
-    const filling = await startTestServer({ database, settings: { mergeIdleMs: 0, freeSpaceMs: 0 } });
+describe('a file of many rows', () => {
+  let many: TestDatabase;
+  let trajectoryId: string;
+  beforeAll(async () => {
+    many = await createMigratedDatabase('sqlite');
+    const filling = await startTestServer({ database: many, settings: { mergeIdleMs: 0, freeSpaceMs: 0 } });
     const writing = connectClient({ address: filling.url });
-    const trajectoryId = randomUUID();
+    trajectoryId = randomUUID();
     const writer = await openWriter(writing, { trajectoryId, create: { trajectory: {} } });
     // A merge makes next to nothing of them. Each has a commit of its own, because full rows are compressed before it.
     const infoJson = JSON.stringify('word '.repeat(12_000));
@@ -80,18 +81,27 @@ it.each(['deleted', 'merged'])(
     await writer.close();
     writing.close();
     await filling.stop();
-    const size = () => statSync(sqlitePath(database)).size;
-    const before = size();
-    expect(before).toBeGreaterThan(15 * MIB);
-    const mergeIdleMs = cause === 'merged' ? 20 : 0;
-    await using server = await startTestServer({ database, settings: { mergeIdleMs, freeSpaceMs: 20 } });
-    const client = connectClient({ address: server.url });
-    if (cause === 'deleted') await client.trajectories.deleteTrajectory({ trajectoryId });
-    await vi.waitFor(() => expect(size()).toBeLessThan(before / 2), { timeout: 60_000, interval: 20 });
-    await requireIntact(client);
-    client.close();
-  },
-);
+  });
+  afterAll(() => many?.drop());
+
+  it.each(['deleted', 'merged'])(
+    'V3: the space of %s rows is returned without a call, and the database stays intact',
+    async (cause) => {
+      await using database = await createDatabase('sqlite');
+      await copyFile(sqlitePath(many), sqlitePath(database));
+      const size = () => statSync(sqlitePath(database)).size;
+      const before = size();
+      expect(before).toBeGreaterThan(15 * MIB);
+      const mergeIdleMs = cause === 'merged' ? 20 : 0;
+      await using server = await startTestServer({ database, settings: { mergeIdleMs, freeSpaceMs: 20 } });
+      const client = connectClient({ address: server.url });
+      if (cause === 'deleted') await client.trajectories.deleteTrajectory({ trajectoryId });
+      await vi.waitFor(() => expect(size()).toBeLessThan(before / 2), { timeout: 60_000, interval: 20 });
+      await requireIntact(client);
+      client.close();
+    },
+  );
+});
 
 it('V3: a file of an older version is rewritten while no server uses it, and can be shortened from then on', async () => {
   await using database = await createDatabase('sqlite');

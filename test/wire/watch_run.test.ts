@@ -6,11 +6,12 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, connectClient, reasonOf } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { type Instances, openInstances } from './instances.ts';
 
 /** `FC_RUNS=200` runs more cases. A failure prints its seed, and `FC_SEED` repeats it (the choices, not the timing). */
-const RUNS = Number(process.env.FC_RUNS ?? 6);
+const RUNS = Number(process.env.FC_RUNS ?? dose(3, 12));
 const WATCHERS = 2;
 /** Much longer than a watcher waits for a change; after that it fails with a list of what is missing. */
 const TOLD_WITHIN_MS = 30_000;

@@ -47,18 +47,15 @@ describe.each([
       client = clients.get(wire)!;
     });
 
-    it('O1, B1, W8: a trajectory and branches written with unary calls are read unchanged', async () => {
-      const asJson = wire.codec === 'JSON';
-      const story = { ...(await branchTwice(client, await writeUnary(client))), asJson };
-      await expectStory(client, story, asJson);
-      written.set(`${name}, unary`, story);
+    // Other protocols read what each one wrote, below.
+    it('O1, B1, W8: a trajectory and branches are written with unary calls', async () => {
+      const story = await branchTwice(client, await writeUnary(client));
+      written.set(`${name}, unary`, { ...story, asJson: wire.codec === 'JSON' });
     });
 
     if (wire.bidiStreams) {
       it('W1, W2, W4, W6, FM8: another writer resumes a cut stream and no step is lost', async () => {
-        const story = await branchTwice(client, await writeOverStream(client));
-        await expectStory(client, story);
-        written.set(`${name}, stream`, story);
+        written.set(`${name}, stream`, await branchTwice(client, await writeOverStream(client)));
       });
 
       it('W1: a stream is opened by the id of its trajectory in any case of letters', async () => {
