@@ -12,6 +12,7 @@ export async function setup(): Promise<() => Promise<void>> {
   const folder = await mkdtemp(path.join(await realpath(os.tmpdir()), 'anabranch-tests-'));
   await chmod(folder, 0o711); // Postgres runs as another user when the tests run as root
   process.env.TMPDIR = folder;
+  process.env.TEST_CLUSTERS = folder;
   // Processes of a killed run may still write when the janitor runs first.
   const janitor = startJanitor('rm -rf "$1"; sleep 1; rm -rf "$1"', [folder]);
   return async () => {
