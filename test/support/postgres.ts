@@ -27,6 +27,8 @@ export interface PostgresOptions {
   readonly bin?: string;
   /** Additional settings of postgresql.conf, for this cluster. */
   readonly settings?: Readonly<Record<string, string>>;
+  /** A program with arguments that runs the server and keeps its process id, such as `strace -D`. */
+  readonly wrapper?: readonly string[];
 }
 
 export interface PostgresServer {
@@ -55,7 +57,8 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
     const bin = options.bin ?? (await embeddedBinaries(dir, user));
     const port = options.port === 'free' ? await freePort() : options.port;
     await initialise(bin, dir, user);
-    const start = () => startPostmaster(bin, serverArguments(dir, port, options.settings), user);
+    const command = [...(options.wrapper ?? []), path.join(bin, 'postgres')];
+    const start = () => startPostmaster([...command, ...serverArguments(dir, port, options.settings)], user);
     return clusterOf({ dir, url: urlOf(dir, port), start, postmaster: await start(), janitor });
   } catch (error) {
     await janitor.dismiss();
@@ -167,8 +170,8 @@ function urlOf(dir: string, port: number | undefined): string {
 }
 
 /** Detached: an interrupt from the keyboard reaches the tests first, and they stop the server in order. */
-async function startPostmaster(bin: string, args: readonly string[], user: RunAs): Promise<ChildProcess> {
-  const postmaster = spawn(path.join(bin, 'postgres'), args, {
+async function startPostmaster([program, ...args]: readonly string[], user: RunAs): Promise<ChildProcess> {
+  const postmaster = spawn(program!, args, {
     ...user,
     cwd: '/',
     env: programEnv,

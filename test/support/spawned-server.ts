@@ -25,6 +25,8 @@ export interface SpawnOptions {
   readonly nodeArgs?: readonly string[];
   /** How many files the process may open at the same time. Default: as many as the test itself. */
   readonly openFiles?: number;
+  /** A program with arguments that runs the server and keeps its process id, such as `strace -D`. */
+  readonly wrapper?: readonly string[];
 }
 
 /** How a process ended: with an exit code, or by a signal. */
@@ -62,6 +64,7 @@ export async function spawnServer(options: SpawnOptions): Promise<SpawnedServer>
   const cwd = await mkdtemp(path.join(os.tmpdir(), 'anabranch-server-'));
   const args = ['serve', '--json', '--listen', options.listen ?? '127.0.0.1:0', ...(options.args ?? [])];
   const command = [
+    ...(options.wrapper ?? []),
     process.execPath,
     ...(options.nodeArgs ?? []),
     programFile(options.program ?? 'src/main.ts'),

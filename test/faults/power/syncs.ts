@@ -1,14 +1,14 @@
 /** Appends under strace: how often a sync covers acked steps. */
 import { connectClient, openWriter } from '../../../src/client/index.ts';
 import { outsideSql } from '../../store/sql.ts';
-import { createDatabase, createPostgresDatabase, type Engine, type TestDatabase } from '../../support/database.ts';
+import { createPostgresDatabase, type TestDatabase } from '../../support/database.ts';
 import { requireIntact } from '../../support/intact.ts';
-import { startPostgres } from '../../support/postgres.ts';
+import { createMigratedDatabase } from '../../support/migrated_database.ts';
 import type { SpawnedServer } from '../../support/spawned-server.ts';
 import { startLoad } from '../acked/load.ts';
 import { makeStep } from '../history/steps.ts';
 import { countMergedRows, spawnMergingServer } from '../spawn-merging.ts';
-import { countSyncs, familyOf } from './strace.ts';
+import { type SyncTrace, startSyncTrace } from './strace.ts';
 
 export interface Synced {
   /** Transactions that stored steps. */
@@ -32,23 +32,34 @@ export interface Tracing {
   readonly sabotage?: (database: TestDatabase) => Promise<unknown>;
 }
 
-export async function traceSyncs(engine: Engine, { steps, writers, sabotage }: Tracing): Promise<Traced> {
-  const postgres = engine === 'postgres' ? await startPostgres() : undefined;
-  try {
-    await using database =
-      postgres === undefined ? await createDatabase('sqlite') : await createPostgresDatabase(postgres.url);
-    await using server = await spawnMergingServer({ database: database.url });
-    await sabotage?.(database);
-    const syncer = postgres?.pid ?? server.pid;
-    const lockstep = await traceOne(database, syncer, () => appendOneByOne(server, steps));
-    const together = await traceOne(database, syncer, () => appendTogether(server, writers, steps * writers));
-    await verify(server);
-    const sql = await outsideSql(database);
-    const mergedRows = await countMergedRows(sql).finally(() => sql.close());
-    return { lockstep, together, mergedRows };
-  } finally {
-    await postgres?.stop();
-  }
+/** A server on an SQLite file, of which all syncs are counted. */
+export async function traceSqlite(tracing: Tracing): Promise<Traced> {
+  await using trace = await startSyncTrace();
+  await using database = await createMigratedDatabase('sqlite');
+  await using server = await spawnMergingServer({ database: database.url, wrapper: trace.wrapper });
+  return await traceSyncs(trace, database, server, tracing);
+}
+
+/** A server on a database of this Postgres, whose syncs are counted. */
+export async function tracePostgres(trace: SyncTrace, url: string, tracing: Tracing): Promise<Traced> {
+  await using database = await createPostgresDatabase(url);
+  await using server = await spawnMergingServer({ database: database.url });
+  await tracing.sabotage?.(database);
+  return await traceSyncs(trace, database, server, tracing);
+}
+
+async function traceSyncs(
+  trace: SyncTrace,
+  database: TestDatabase,
+  server: SpawnedServer,
+  { steps, writers }: Tracing,
+): Promise<Traced> {
+  const lockstep = await traceOne(trace, database, () => appendOneByOne(server, steps));
+  const together = await traceOne(trace, database, () => appendTogether(server, writers, steps * writers));
+  await verify(server);
+  const sql = await outsideSql(database);
+  const mergedRows = await countMergedRows(sql).finally(() => sql.close());
+  return { lockstep, together, mergedRows };
 }
 
 async function verify({ url }: SpawnedServer): Promise<void> {
@@ -56,13 +67,10 @@ async function verify({ url }: SpawnedServer): Promise<void> {
   await requireIntact(client).finally(() => client.close());
 }
 
-async function traceOne(database: TestDatabase, syncer: number, append: () => Promise<number>): Promise<Synced> {
-  const before = await commitsOf(database);
-  let acked = 0;
-  const { syncs } = await countSyncs(await familyOf(syncer), async () => {
-    acked = await append();
-  });
-  return { commits: (await commitsOf(database)) - before, syncs, acked };
+async function traceOne(trace: SyncTrace, database: TestDatabase, append: () => Promise<number>): Promise<Synced> {
+  const [commits, syncs] = [await commitsOf(database), await trace.syncs()];
+  const acked = await append();
+  return { commits: (await commitsOf(database)) - commits, syncs: (await trace.syncs()) - syncs, acked };
 }
 
 async function appendOneByOne(server: SpawnedServer, steps: number): Promise<number> {
