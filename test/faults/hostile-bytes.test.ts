@@ -28,7 +28,12 @@ describe('hostile bytes', () => {
   });
   afterAll(() => server[Symbol.asyncDispose]());
 
-  it.each(attacks({ mutated: dose(20_000, 40_000), broken: dose(700, 2_000), floods: 100_000 }))(
+  const numbers = dose(
+    { mutated: 8_000, broken: 280, floods: 100_000, bombs: 20, streams: 60 },
+    { mutated: 40_000, broken: 2_000, floods: 100_000, bombs: 50, streams: 80 },
+  );
+
+  it.each(attacks(numbers))(
     'T11 to T15, MS3: $name: the server stays up, serves others meanwhile, and keeps nothing',
     async ({ name, mayCost, mayHoldUpMs = 3_000, run }) => {
       const files = await server.files();

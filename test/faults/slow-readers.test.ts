@@ -1,6 +1,6 @@
 import { constants } from 'node:http2';
 import { setTimeout as wait } from 'node:timers/promises';
-import { describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import {
   type AnabranchClient,
   connectClient,
@@ -9,34 +9,46 @@ import {
   type TrajectoryWriter,
 } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { requireIntact } from '../support/intact.ts';
 import { reportFigures } from './figures.ts';
 import { startReaders } from './readers/readers.ts';
 import { type WatchedServer, watchServer } from './watched/watched-server.ts';
 
-const READERS = { polite: 120, ranges: 60, wide: 20 };
+const READERS = dose({ polite: 60, ranges: 30, wide: 10 }, { polite: 120, ranges: 60, wide: 20 });
 const FOLLOWERS = READERS.polite + READERS.wide;
 const COUNT = FOLLOWERS + READERS.ranges;
 /** The memory that a reader may cost by R3: 1 MiB and one message, which has up to 1 MiB. */
 const BOUND_MIB = COUNT * 2;
-const SLOW_READER_MS = 8_000;
-const STEPS = 300;
+/** Longer than all readers need to begin, and the appends beside them. */
+const SLOW_READER_MS = dose(4_000, 8_000);
+const STEPS = dose(150, 300);
 const STEP_BYTES = 100_000;
-const LOCKSTEP = 200;
+const LOCKSTEP = dose(100, 200);
 /** Connections to Postgres that the server may have opened meanwhile, and keeps. */
 const POOL = 10;
 
 describe.each(ENGINES)('readers that never read, on %s', (engine) => {
-  it(`R3: ${COUNT} of them cost bounded memory, slow no writer, and are cut off; a slow one continues where it was`, async () => {
-    await using server = await watchServer({ engine, settings: { slowReaderMs: SLOW_READER_MS } });
+  let server: WatchedServer;
+  let trajectoryId: string;
+
+  beforeAll(async () => {
+    server = await watchServer({ engine, settings: { slowReaderMs: SLOW_READER_MS } });
     const client = connectClient({ address: server.url });
-    const writer = await longTrajectory(client);
+    trajectoryId = await makeLong(client);
+    client.close();
+  });
+  afterAll(() => server[Symbol.asyncDispose]());
+
+  it(`R3: ${COUNT} of them cost bounded memory, slow no writer, and are cut off; a slow one continues where it was`, async () => {
+    const client = connectClient({ address: server.url });
+    const writer = await openWriter(client, { trajectoryId });
     const alone = await lockstep(writer);
     const before = await server.memory();
     await server.forgetPeak();
 
-    const slow = readSlowly(client, writer.trajectoryId, SLOW_READER_MS * 1.25);
-    const readers = await startReaders(server, writer.trajectoryId, READERS);
+    const slow = readSlowly(client, trajectoryId, SLOW_READER_MS * 1.25);
+    const readers = await startReaders(server, trajectoryId, READERS);
     await until(server, ({ handlers }) => handlers >= COUNT);
     const beside = await lockstep(writer);
     const codes = await readers.cut();
@@ -66,14 +78,9 @@ describe.each(ENGINES)('readers that never read, on %s', (engine) => {
   });
 
   it(`R3: ${COUNT} of them that disconnect leave no handler, connection or subscription behind`, async () => {
-    await using server = await watchServer({ engine });
-    const client = connectClient({ address: server.url });
-    const writer = await longTrajectory(client);
-    await writer.close();
-    client.close();
     await server.empty(5_000);
     const files = await server.files();
-    const readers = await startReaders(server, writer.trajectoryId, READERS);
+    const readers = await startReaders(server, trajectoryId, READERS);
     await until(server, ({ handlers, followers: count }) => handlers >= COUNT && count >= FOLLOWERS);
     readers.vanish();
     await server.empty(5_000);
@@ -88,7 +95,8 @@ describe.each(ENGINES)('readers that never read, on %s', (engine) => {
   });
 });
 
-async function longTrajectory(client: AnabranchClient): Promise<TrajectoryWriter> {
+/** Returns the id of a trajectory that is much longer than what a reader may have outstanding. */
+async function makeLong(client: AnabranchClient): Promise<string> {
   const { trajectory } = await client.trajectories.createTrajectory({ name: 'long' });
   const writer = await openWriter(client, { trajectoryId: trajectory!.id });
   const infoJson = JSON.stringify('x'.repeat(STEP_BYTES));
@@ -96,8 +104,8 @@ async function longTrajectory(client: AnabranchClient): Promise<TrajectoryWriter
     void writer.append({ infoJson });
     await writer.ready();
   }
-  await writer.flush();
-  return writer;
+  await writer.close();
+  return writer.trajectoryId;
 }
 
 async function lockstep(writer: TrajectoryWriter): Promise<{ median: number; slowest: number }> {

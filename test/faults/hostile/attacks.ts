@@ -185,6 +185,10 @@ export function attacks(dose: {
   readonly mutated: number;
   readonly broken: number;
   readonly floods: number;
+  /** Of each kind, at once. */
+  readonly bombs: number;
+  /** Streams of many empty steps. */
+  readonly streams: number;
 }): readonly Attack[] {
   return [
     {
@@ -217,13 +221,13 @@ export function attacks(dose: {
         const session = await http2Session(`http://127.0.0.1:${target.port}`);
         for (const bomb of bombs) {
           const throwOne = () => rawCall(session, CREATE, inEnvelope(bomb, 1), { 'grpc-encoding': 'gzip' });
-          for (const { status } of await Promise.all(Array.from({ length: 50 }, throwOne))) {
+          for (const { status } of await Promise.all(Array.from({ length: dose.bombs }, throwOne))) {
             if (status !== INVALID_ARGUMENT && status !== RESOURCE_EXHAUSTED)
               throw new Error(`a compressed bomb got status ${status}`);
           }
         }
         session.destroy();
-        return 50 * bombs.length;
+        return dose.bombs * bombs.length;
       },
     },
     {
@@ -275,13 +279,13 @@ export function attacks(dose: {
     },
     {
       name: 'small messages of many empty steps on many streams',
-      // All of them together would take 1 GiB. At most 128 MiB of steps wait to be stored; the rest is garbage.
+      // 80 of them together would take 1 GiB. At most 128 MiB of steps wait to be stored; the rest is garbage.
       mayCost: 512,
       mayHoldUpMs: 15_000,
       run: async (target) => {
         const steps = 32_000;
         const empties = inEnvelope(Buffer.alloc(2 * steps, EMPTY_STEP));
-        const attackers = Array.from({ length: 80 }, () => ownTrajectory(target, APPEND, empties));
+        const attackers = Array.from({ length: dose.streams }, () => ownTrajectory(target, APPEND, empties));
         for (const outcome of await Promise.all(attackers)) {
           if (outcome.status !== 0) throw new Error(`a valid number of empty steps was refused: ${outcome.message}`);
         }
@@ -378,7 +382,7 @@ export function attacks(dose: {
           const connection = await RawConnection.open(target.port);
           const stream = await connection.request(CREATE, inEnvelope(new Uint8Array()));
           await connection.send(broken[i % broken.length]!(stream));
-          await answered(connection);
+          await answered(connection, 2_000);
           connection.reset();
         }
         return dose.broken;
