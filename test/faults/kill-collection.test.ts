@@ -5,9 +5,9 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import type { NewState } from '../../src/domain/step.ts';
 import { collectUnused } from '../store/collection.ts';
-import { openOn } from '../store/on_store.ts';
+import { openedAs, openOn } from '../store/on_store.ts';
 import { readWhole, Scene } from '../store/scene.ts';
-import { countRows, outsideSql, sqlitePath } from '../store/sql.ts';
+import { countRows, outsideSql } from '../store/sql.ts';
 import { stateOf, storedStates } from '../store/state_chains.ts';
 import { expectVerified } from '../store/verified.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
@@ -19,7 +19,7 @@ import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
 
 const KILLS = dose(2, 12);
-const TRAJECTORIES = 60;
+const TRAJECTORIES = dose(30, 60);
 const STATES = 12;
 
 describe.each(ENGINES)('kill -9 of the collection of states on %s', (engine) => {
@@ -31,15 +31,19 @@ describe.each(ENGINES)('kill -9 of the collection of states on %s', (engine) => 
     const { namespace } = new Scene(store);
     const kept = await storeChains(new Scene(store, namespace));
     await store.close();
+    const countRewritten = async () => {
+      const states = await storedStates(sql, namespace);
+      return kept.filter(({ digest }) => states.get(digest)?.base === undefined).length;
+    };
     let rewritten = 0;
-    let kills = 0;
-    // A busy machine reaches the first rewrite late: each process gets more time, and kills go on until one is seen.
-    for (; kills < KILLS || (rewritten === 0 && kills < 10 * KILLS); kills += 1) {
-      await killCollector(database, random.between(0, 100 * (kills + 1)));
+    for (let kill = 0; kill < KILLS; kill += 1) {
+      // Every other kill falls after a rewrite.
+      const enough = kill % 2 === 0 ? 0 : Math.min(rewritten + 1, kept.length);
+      const isDue = async () => (await countRewritten()) >= enough;
+      await killCollector(database, isDue, random.between(0, 100));
       const opened = await openOn(database);
       await expectVerified(opened).finally(() => opened.close());
-      const states = await storedStates(sql, namespace);
-      rewritten = kept.filter(({ digest }) => states.get(digest)?.base === undefined).length;
+      rewritten = await countRewritten();
     }
     expect(rewritten, 'no kill fell after a rewrite').toBeGreaterThan(0);
     const last = await openOn(database);
@@ -47,7 +51,7 @@ describe.each(ENGINES)('kill -9 of the collection of states on %s', (engine) => 
     expect([...(await storedStates(sql, namespace)).keys()].sort()).toEqual(kept.map(({ digest }) => digest).sort());
     for (const { digest, data } of kept) expect(Buffer.compare(await readWhole(last, namespace, digest), data)).toBe(0);
     await reportFigures(`kill -9 of the collection of states on ${engine}`, {
-      kills,
+      kills: KILLS,
       states: kept.length,
       rewritten,
       lost: 0,
@@ -78,13 +82,13 @@ async function storeChains(scene: Scene): Promise<NewState[]> {
   return kept;
 }
 
-async function killCollector(database: TestDatabase, afterMs: number): Promise<void> {
-  const { engine, url } = database;
-  const opened = engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url };
+/** Kills the process some time after a condition holds. */
+async function killCollector(database: TestDatabase, isDue: () => Promise<boolean>, afterMs: number): Promise<void> {
   const program = programFile('test/faults/collect-states.ts');
-  const child = spawn(process.execPath, [program, JSON.stringify(opened)], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, [program, JSON.stringify(openedAs(database))], { stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = once(child, 'exit');
   await once(child.stdout, 'data');
+  while (!(await isDue())) await delay(1);
   await delay(afterMs);
   child.kill('SIGKILL');
   await exited;

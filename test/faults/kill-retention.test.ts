@@ -4,9 +4,9 @@ import process from 'node:process';
 import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { openOn } from '../store/on_store.ts';
+import { openedAs, openOn } from '../store/on_store.ts';
 import { readWhole, Scene } from '../store/scene.ts';
-import { countRows, outsideSql, sqlitePath } from '../store/sql.ts';
+import { countRows, outsideSql } from '../store/sql.ts';
 import { storedStates } from '../store/state_chains.ts';
 import { expectVerified } from '../store/verified.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
@@ -77,14 +77,12 @@ describe.each(ENGINES)('kill -9 of retention on %s', (engine) => {
 
 /** Kills the process some time after it has removed the parts of the task. It removes at most two more. */
 async function killRetention(database: TestDatabase, task: RetentionTask, afterMs: number): Promise<void> {
-  const { engine, url } = database;
-  const opened = engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url };
   const { parts } = task;
   const text = JSON.stringify({ ...task, parts: parts + 2 }, (_, value: unknown) =>
     typeof value === 'bigint' ? `${value}` : value,
   );
   const program = programFile('test/faults/apply-retention.ts');
-  const child = spawn(process.execPath, [program, JSON.stringify(opened), text], {
+  const child = spawn(process.execPath, [program, JSON.stringify(openedAs(database)), text], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   const exited = once(child, 'exit');

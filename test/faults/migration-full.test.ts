@@ -16,7 +16,7 @@ import type { TestDatabase } from '../support/database.ts';
 import { databaseOn } from './disk/databases.ts';
 import { mountSmallDisk, type SmallDisk } from './disk/small-disk.ts';
 import { reportFigures } from './figures.ts';
-import { lookAt, makeFormer, spawnOpen } from './former/former.ts';
+import { expectUnchanged, makeFormer, spawnOpen } from './former/former.ts';
 
 /** Steps of the long trajectory: several transactions of the conversion. */
 const LONG = 24_000;
@@ -53,8 +53,7 @@ function fill({ dir }: SmallDisk): string {
 /** The next start with room converts everything. */
 async function expectMigrated(database: TestDatabase, { namespace, made, before }: Former): Promise<void> {
   const store = await openOn(database);
-  const after = await lookAt(new Scene(store, namespace), made);
-  expect(after).toEqual(before);
+  const after = await expectUnchanged(new Scene(store, namespace), made, before);
   await expectVerified(store);
   await store.close();
   await reportFigures(`a full disk during the migration on ${database.engine}`, {

@@ -2,7 +2,7 @@ import process from 'node:process';
 import { pino } from 'pino';
 import { afterAll, beforeAll, describe } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
-import { openStore } from '../../src/store/open.ts';
+import { type Database, openStore } from '../../src/store/open.ts';
 import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { Scene } from './scene.ts';
@@ -10,10 +10,15 @@ import { type OutsideSql, outsideSql, sqlitePath } from './sql.ts';
 
 export const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });
 
+/** The database for `openStore`. */
+export function openedAs(database: Pick<TestDatabase, 'engine' | 'url'>): Database {
+  const { engine, url } = database;
+  return engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url };
+}
+
 /** Opens a store on the database as the service does; opening runs the migrations. */
 export function openOn(database: Pick<TestDatabase, 'engine' | 'url'>): Promise<Store> {
-  const { engine, url } = database;
-  return openStore(engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url }, { logger });
+  return openStore(openedAs(database), { logger });
 }
 
 /** The environment for the tests of one noun on one engine: a database, and in it a namespace for each test. */
