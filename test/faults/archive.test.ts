@@ -13,6 +13,7 @@ import { dose } from '../support/dose.ts';
 import { requireIntact } from '../support/intact.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
+import { startTestServer } from '../support/test-server.ts';
 import { databaseOn } from './disk/databases.ts';
 import { mountSmallDisk, type SmallDisk } from './disk/small-disk.ts';
 import { reportFigures } from './figures.ts';
@@ -31,14 +32,14 @@ beforeAll(async () => {
   folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-archives-'));
   archive = path.join(folder, 'whole.tar.zst');
   await using database = await createMigratedDatabase('sqlite');
-  const server = await spawnServer({ database: database.url });
+  await using server = await startTestServer({ database });
   const client = connectClient({ address: server.url });
   const writer = await openWriter(client, { trajectoryId: ID, create: { trajectory: {} } });
   for (let i = 0; i < STEPS; i += 1) await writer.append({ reward: i, states: { env: randomBytes(256 * 1024) } });
   await writer.close();
   client.close();
   expect((await runCli(['export', archive, '--address', server.url])).code).toBe(0);
-  await server.kill();
+  await server.stop();
   lines = await verifiedLinesIn(database);
   const file = await open(archive);
   size = (await file.stat()).size;
@@ -73,7 +74,7 @@ it.each(ENGINES)(
   async (engine) => {
     await using database = await createMigratedDatabase(engine);
     let kills = 0;
-    for (const share of dose([0.3, 0.9], [0.3, 0.6, 0.9])) {
+    for (const share of dose([0.7], [0.3, 0.6, 0.9])) {
       const server = await spawnServer({ database: database.url });
       const client = connectClient({ address: server.url });
       const killed = client.admin.importArchive(
@@ -90,12 +91,12 @@ it.each(ENGINES)(
       expect(await store.getTrajectory('default', ID)).toBeUndefined();
       await store.close();
     }
-    const server = await spawnServer({ database: database.url });
+    await using server = await startTestServer({ database });
     const client = connectClient({ address: server.url });
     const { trajectories, steps } = await client.admin.importArchive(chunks(async () => {}));
     expect([trajectories, steps]).toEqual([1n, BigInt(STEPS)]);
     client.close();
-    await server.kill();
+    await server.stop();
     expect(await verifiedLinesIn(database)).toEqual(lines);
     await reportFigures(`imports that kill -9 ends, on ${engine}`, { kills, 'half imported trajectories': 0, lost: 0 });
   },
@@ -115,7 +116,7 @@ async function fillUp(disk: SmallDisk): Promise<void> {
 it.each(ENGINES)('V6, D4: a full disk ends an import on %s with an error, and the server serves on', async (engine) => {
   await using disk = await mountSmallDisk(60, 1);
   await using database = await databaseOn(disk, engine);
-  await using server = await spawnServer({ database: database.url });
+  await using server = await startTestServer({ database });
   const client = connectClient({ address: server.url });
   const hog = path.join(disk.dir, 'hog');
   // Half of the archive fits.
@@ -139,8 +140,7 @@ it.each(ENGINES)('V6, D4: a full disk ends an import on %s with an error, and th
 
 it('V5, D4: a full disk ends an export with an error, and leaves no file', async () => {
   await using disk = await mountSmallDisk(10, 1);
-  await using database = await createMigratedDatabase('sqlite');
-  await using server = await spawnServer({ database: database.url });
+  await using server = await startTestServer();
   expect((await runCli(['import', archive, '--address', server.url])).code).toBe(0);
   await fillUp(disk);
   const out = await runCli(['export', path.join(disk.dir, 'copy.tar.zst'), '--address', server.url]);

@@ -5,14 +5,19 @@ import path from 'node:path';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../src/client/index.ts';
 import { runCli } from '../cli/run_cli.ts';
+import { dose } from '../support/dose.ts';
 import { requireIntact } from '../support/intact.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';
+import { startTestServer } from '../support/test-server.ts';
 import { databaseOn } from './disk/databases.ts';
 import { mountSmallDisk } from './disk/small-disk.ts';
 import { reportFigures } from './figures.ts';
 
 const ID = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a';
+
+/** MiB of a database of which a backup is killed. */
+const BACKED_UP = dose(8, 24);
 
 let folder: string;
 beforeAll(async () => {
@@ -30,7 +35,7 @@ async function fill(client: AnabranchClient, mib: number): Promise<void> {
 it('V2, D4: a full disk ends a backup or a restore with an error, leaves nothing behind, and the server serves on', async () => {
   await using disk = await mountSmallDisk(50, 1);
   await using database = await databaseOn(disk, 'sqlite');
-  await using server = await spawnServer({ database: database.url });
+  await using server = await startTestServer({ database });
   const client = connectClient({ address: server.url });
   await fill(client, 24);
   const backup = async () => {
@@ -42,8 +47,7 @@ it('V2, D4: a full disk ends a backup or a restore with an error, leaves nothing
   await requireIntact(client);
   client.close();
 
-  await using other = await createMigratedDatabase('sqlite');
-  const whole = await spawnServer({ database: other.url });
+  await using whole = await startTestServer();
   const writing = connectClient({ address: whole.url });
   await fill(writing, 30);
   writing.close();
@@ -51,7 +55,7 @@ it('V2, D4: a full disk ends a backup or a restore with an error, leaves nothing
   expect([onSmall.code, onSmall.stderr]).toEqual([1, expect.stringMatching(/cannot be created: .*no space/i)]);
   const file = path.join(folder, 'whole.db');
   expect((await runCli(['backup', file, '--address', whole.url])).code).toBe(0);
-  await whole.kill();
+  await whole.stop();
   const restored = await runCli(['restore', file, '--database', `sqlite:${path.join(disk.dir, 'restored.db')}`]);
   expect([restored.code, restored.stderr]).toEqual([1, expect.stringMatching(/cannot be created: .*no space/i)]);
   expect((await readdir(disk.dir)).filter((name) => /copy|restored|part/.test(name))).toEqual([]);
@@ -64,8 +68,7 @@ it('V2, D4: a full disk ends a backup or a restore with an error, leaves nothing
 
 it('V9, D4: a full disk ends a table with an error, and leaves no file', async () => {
   await using disk = await mountSmallDisk(4, 1);
-  await using database = await createMigratedDatabase('sqlite');
-  await using server = await spawnServer({ database: database.url });
+  await using server = await startTestServer();
   const client = connectClient({ address: server.url });
   const writer = await openWriter(client, { trajectoryId: ID, create: { trajectory: {} } });
   for (let i = 0; i < 32; i += 1) {
@@ -88,7 +91,7 @@ it('V2, D1: kill -9 during a backup leaves no copy for longer than to the next s
   await using database = await createMigratedDatabase('sqlite');
   const server = await spawnServer({ database: database.url });
   const client = connectClient({ address: server.url });
-  await fill(client, 24);
+  await fill(client, BACKED_UP);
   const failed = (async () => {
     for await (const { copiedBytes } of client.admin.backupDatabase({})) if (copiedBytes >= 0n) await server.kill();
   })();
@@ -102,10 +105,10 @@ it('V2, D1: kill -9 during a backup leaves no copy for longer than to the next s
   expect(await copies()).toEqual([]);
   const again = connectClient({ address: next.url });
   await requireIntact(again);
-  expect((await again.trajectories.getTrajectory({ trajectoryId: ID })).trajectory?.nextStepNumber).toBe(96n);
+  expect((await again.trajectories.getTrajectory({ trajectoryId: ID })).trajectory?.nextStepNumber).toBe(BigInt(4 * BACKED_UP));
   await reportFigures('kill -9 during a backup', {
     kills: 1,
-    'acked steps checked': 96,
+    'acked steps checked': 4 * BACKED_UP,
     'files left over': 0,
     lost: 0,
   });
