@@ -15,11 +15,11 @@ it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete many rollouts
   const outcome = await injectFaultsIntoClaims({
     engine: 'postgres',
     servers: 2,
-    processes: 10,
-    workersEach: 5,
-    groups: dose(25, 125),
+    processes: dose(5, 10),
+    workersEach: dose(10, 5),
+    groups: dose(20, 125),
     groupSize: 8,
-    doneBetween: dose([12, 24], [60, 120]),
+    doneBetween: dose([8, 16], [60, 120]),
   });
   await reportFigures('claims by 50 workers on two servers on Postgres', outcome.figures);
   expectKept(outcome);
