@@ -16,7 +16,7 @@ import { databaseOn } from './disk/databases.ts';
 import { mountSmallDisk } from './disk/small-disk.ts';
 import { reportFigures } from './figures.ts';
 
-const TRAJECTORIES = dose(20, 40);
+const TRAJECTORIES = dose(12, 40);
 const STEPS = 60;
 const STATES = 8;
 /** Room for some transactions, and not for all. Postgres writes its log to another disk. */

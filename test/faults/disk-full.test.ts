@@ -8,14 +8,18 @@ import { readWhole, Scene } from '../store/scene.ts';
 import { countRows, outsideSql } from '../store/sql.ts';
 import { expectVerified } from '../store/verified.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { makeStep, newState, stateRef } from '../support/steps.ts';
 import { fillDisk, fillDiskOfLog } from './disk/filling.ts';
 import { mountSmallDisk } from './disk/small-disk.ts';
 import { reportFigures } from './figures.ts';
 
+/** Writers beside the one that fills the disk. Whatever they have stored is read back. */
+const LOAD = dose({ writers: 2, window: 1 }, { writers: 4, window: 8 });
+
 describe.each(ENGINES)('a full disk, under %s', (engine) => {
   it('D4: only stored steps are acked, writers get STORAGE_FULL, reads succeed, and writes resume when there is room', async () => {
-    const filled = await fillDisk(engine, 4);
+    const filled = await fillDisk(engine, LOAD);
     await reportFigures(`disk full, ${engine}`, {
       'acked steps checked': filled.acked,
       lost: filled.lost,
@@ -39,7 +43,7 @@ describe.each(ENGINES)('a full disk, under %s', (engine) => {
 
 describe('a full disk, under the log of postgres', () => {
   it('D4, D1, A1: no acked step is lost, writers get a retryable error, and continue when Postgres does', async () => {
-    const filled = await fillDiskOfLog(4);
+    const filled = await fillDiskOfLog(LOAD);
     const { acked, lost, refusals, resumedMs } = filled;
     await reportFigures('disk full, log of postgres', {
       'acked steps checked': acked,

@@ -14,7 +14,7 @@ import { mountSmallDisk } from './disk/small-disk.ts';
 import { reportFigures } from './figures.ts';
 import { expectKept, isRemoval, keptStates, makeTrajectories, partsOf, STATES, WHOLE } from './retained.ts';
 
-const TRAJECTORIES = dose(32, 64);
+const TRAJECTORIES = dose(20, 64);
 /** Room for some of the transactions of retention, and not for all. Postgres writes its log to another disk. */
 const ROOM = { sqlite: 256 * 1024, postgres: 32 * 1024 };
 

@@ -3,15 +3,19 @@ import { createHash, randomBytes } from 'node:crypto';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type AnabranchClient, connectClient, reasonOf, retryDelayMs } from '../../../src/client/index.ts';
 import { createPostgresDatabase, type Engine } from '../../support/database.ts';
+import { dose } from '../../support/dose.ts';
 import { startPostgres } from '../../support/postgres.ts';
 import { spawnServer } from '../../support/spawned-server.ts';
 import { checkAcked, type Verdict } from '../acked/check.ts';
-import { type Ledger, startLoad } from '../acked/load.ts';
+import { type Ledger, type LoadOptions, startLoad } from '../acked/load.ts';
 import type { SeenStep } from '../history/history.ts';
 import { contentOf } from '../history/steps.ts';
 import { type Aftermath, aftermath } from '../postgres/killing.ts';
 import { databaseOn, moveLog } from './databases.ts';
 import { mountSmallDisk } from './small-disk.ts';
+
+/** Writers beside the one that fills the disk. */
+export type Writing = Pick<LoadOptions, 'writers' | 'window'>;
 
 export interface Filled extends Verdict, Aftermath {
   /** Errors of writes while the disk was full. */
@@ -31,14 +35,14 @@ export interface Filled extends Verdict, Aftermath {
  * MiB in total, and of these held in reserve. SQLite's log has up to 16 MiB, and needs as much room again to be written
  * into the file.
  */
-const DISKS = { sqlite: { size: 96, kept: 48 }, postgres: { size: 32, kept: 8 } };
+const DISKS = { sqlite: { size: 72, kept: 40 }, postgres: { size: 32, kept: 8 } };
 
-export async function fillDisk(engine: Engine, writers: number): Promise<Filled> {
+export async function fillDisk(engine: Engine, writing: Writing): Promise<Filled> {
   await using disk = await mountSmallDisk(DISKS[engine].size, DISKS[engine].kept);
   await using database = await databaseOn(disk, engine);
   await using server = await spawnServer({ database: database.url });
   const client = connectClient({ address: server.url });
-  const load = await startLoad({ address: server.url, writers, window: 8 });
+  const load = await startLoad({ address: server.url, ...writing });
   await load.everyone();
   const filler = await Filler.create(client);
   const refusals = await filler.fill();
@@ -71,17 +75,17 @@ export type LogFilled = Pick<Filled, 'refusals' | 'resumedMs' | 'failures'> & Ve
  * The same with the write-ahead log of Postgres on the disk: if it cannot be written Postgres ends itself, and is
  * started again.
  */
-export async function fillDiskOfLog(writers: number): Promise<LogFilled> {
-  await using disk = await mountSmallDisk(96, 32);
+export async function fillDiskOfLog(writing: Writing): Promise<LogFilled> {
+  await using disk = await mountSmallDisk(80, 32);
   await using postgres = await startPostgres();
   await moveLog(postgres, disk);
   await using database = await createPostgresDatabase(postgres.url);
   await using server = await spawnServer({ database: database.url });
   const client = connectClient({ address: server.url });
-  const load = await startLoad({ address: server.url, writers, window: 8 });
+  const load = await startLoad({ address: server.url, ...writing });
   await load.everyone();
   const filler = await Filler.create(client);
-  const refusals = await filler.fillUntilRefused(20);
+  const refusals = await filler.fillUntilRefused(dose(8, 20));
   await disk.makeRoom();
   // It may be shutting down, recovering, or ended already.
   await postgres.killAll();
