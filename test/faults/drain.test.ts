@@ -11,7 +11,7 @@ import { figuresOf } from './kill-server.ts';
 import { seededRandom } from './random.ts';
 import { countMergedRows, spawnMergingServer } from './spawn-merging.ts';
 
-const DRAINS = dose(2, 5);
+const DRAINS = dose(1, 5);
 
 describe.each(ENGINES)('SIGTERM under load on %s', (engine) => {
   it('A2, D1, R2: each time, no helper reports an error, no stream ends without a status, and every acked step is stored', async () => {

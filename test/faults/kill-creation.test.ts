@@ -13,7 +13,7 @@ import { seededRandom } from './random.ts';
 import { spawnMergingServer } from './spawn-merging.ts';
 import { requireIntactDatabase } from './stopped-database.ts';
 
-const KILLS = dose(2, 8);
+const KILLS = dose(1, 8);
 /** Latency of the network in ms. */
 const WAY_MS = 12;
 const WRITERS = 16;
@@ -106,7 +106,7 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
     // A kill between a creation and its answer shows when the writer has connected again.
     for (; kills < KILLS || (creators.replayed === 0 && kills < 10 * KILLS); kills += 1) {
       // All writers have connected again, and create trajectories at full speed.
-      await creators.progress(4 * WRITERS);
+      await creators.progress(2 * WRITERS);
       // Those that have just finished one create the next one, whose answer is held back: the kill loses it.
       proxy.mute();
       await untilUnanswered(creators, sql);
@@ -118,6 +118,7 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
       await requireIntactDatabase(database);
       server = await spawnMergingServer({ database: database.url });
       proxy.retarget(server);
+      await creators.progress(2 * WRITERS);
     }
     await creators.stop();
     proxy.setLatency(0);

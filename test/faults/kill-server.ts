@@ -17,8 +17,8 @@ export interface KillPlan {
   readonly engine: Engine;
   readonly kills: number;
   /**
-   * Kills go on, up to ten times as many, until one has fallen between a commit and its ack and a helper has sent the
-   * steps again.
+   * Acks are held back before each kill until a helper has sent steps again that were stored. Kills go on, up to ten
+   * times as many, until one has.
    */
   readonly untilReplayed?: boolean;
   /** Another program than the service that merges all the time, with additional environment. */
@@ -67,8 +67,9 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   try {
     let [leastInFlight, slowestStart] = [Number.POSITIVE_INFINITY, 0];
     const isMissed = () => plan.untilReplayed === true && history.replayedStored === 0;
+    const kill = () => killInMidStream(plan, { server, proxy, load, random, isMuted: isMissed() });
     for (; kills < plan.kills || (isMissed() && kills < 10 * plan.kills); kills += 1) {
-      leastInFlight = Math.min(leastInFlight, await killInMidStream(plan, server, proxy, load, random));
+      leastInFlight = Math.min(leastInFlight, await kill());
       // Other programs than the service are made to lose or damage something.
       if (plan.program === undefined) await requireIntactDatabase(database);
       const began = performance.now();
@@ -101,21 +102,27 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   }
 }
 
+interface KillScene {
+  readonly server: SpawnedServer;
+  readonly proxy: TcpProxy;
+  readonly load: Load;
+  readonly random: Random;
+  /** Whether the server's answers are held back for a moment before the kill, which loses them. */
+  readonly isMuted: boolean;
+}
+
 /** Kills the server and loses its last answers in transit. Returns how many steps had no answer. */
-async function killInMidStream(
-  { grants = 4 }: KillPlan,
-  server: SpawnedServer,
-  proxy: TcpProxy,
-  load: Load,
-  random: Random,
-): Promise<number> {
+async function killInMidStream({ grants = 4 }: KillPlan, scene: KillScene): Promise<number> {
+  const { server, proxy, load, random, isMuted } = scene;
   await load.moreGrants(grants, 4_000);
   await load.moreAcks(random.between(100, 600));
+  if (isMuted) proxy.mute();
   await delay(random.between(0, 20)); // at any point of a commit
   const killed = server.kill();
   proxy.cut();
   const { inFlight } = load.history;
   await killed;
+  if (isMuted) await proxy.release();
   return inFlight;
 }
 

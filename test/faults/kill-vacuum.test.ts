@@ -9,7 +9,7 @@ import { reportFigures } from './figures.ts';
 import { seededRandom } from './random.ts';
 import { spawnMergingServer } from './spawn-merging.ts';
 
-const KILLS = dose(2, 5);
+const KILLS = dose(1, 5);
 /** MiB that are deleted before each kill, and that stay. Merged rows have half of it. */
 const DELETED = 32;
 const KEPT = 2;

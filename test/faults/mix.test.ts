@@ -14,8 +14,10 @@ import { spawnMergingServer } from './spawn-merging.ts';
 import { requireIntactDatabase } from './stopped-database.ts';
 
 const KILLS = dose(1, 4);
+/** Calls before each kill. */
+const CALLS = dose<readonly [number, number]>([150, 300], [300, 600]);
 /** Calls after the last kill. */
-const LAST_CALLS = dose(300, 600);
+const LAST_CALLS = dose(150, 600);
 const WRITERS = 8;
 const READERS = 8;
 
@@ -43,7 +45,7 @@ describe.each(ENGINES)(
       ];
       try {
         for (let kill = 0; kill < KILLS && mix.violations.length === 0; kill += 1) {
-          await moreDone(mix, random.between(300, 600));
+          await moreDone(mix, random.between(...CALLS));
           await server.kill();
           await requireIntactDatabase(database);
           server = await spawnMergingServer({ database: database.url });

@@ -4,7 +4,7 @@ import { reportFigures } from './figures.ts';
 import { injectFaultsIntoTwoServers } from './two-servers.ts';
 
 it('F1, W1, O1, R1, R2: with take-overs, late bytes and stopped servers, nothing older than the newest epoch commits', async () => {
-  const { violations, surprises, faultCounts, figures } = await injectFaultsIntoTwoServers(dose(9, 24));
+  const { violations, surprises, faultCounts, figures } = await injectFaultsIntoTwoServers(dose(6, 24));
   await reportFigures('two servers on one Postgres', figures);
   expect(violations).toEqual([]);
   expect(surprises).toEqual([]);

@@ -1,9 +1,11 @@
 import { describe, expect, it } from 'vitest';
+import { dose } from '../../support/dose.ts';
 import { reportFigures } from '../figures.ts';
 import type { Rule } from '../history/check.ts';
 import { type KillPlan, killServer } from '../kill-server.ts';
 import type { Fault } from './faulty-store.ts';
 
+const KILLS = dose(1, 2);
 const FAULTY_SERVER = 'test/faults/controls/faulty-server.ts';
 
 /**
@@ -32,15 +34,15 @@ describe('the proof by kill -9 fails', () => {
 
 /** Each mistake is run under the load that shows it; under another load it might never take effect. */
 const OCCASIONS: Record<Fault, Pick<KillPlan, 'load' | 'grants' | 'kills' | 'untilReplayed' | 'wayMs'>> = {
-  none: { kills: 2 },
-  'ack-before-commit': { kills: 2 },
+  none: { kills: KILLS },
+  'ack-before-commit': { kills: KILLS },
   // Many take-overs.
-  'epoch-checked-outside': { load: { rawWriters: 2, helperWriters: 2 }, kills: 2, grants: 20 },
+  'epoch-checked-outside': { load: { rawWriters: 2, helperWriters: 2 }, kills: KILLS, grants: 20 },
   // Nobody takes over from a helper, so after each kill every helper sends its unacked steps again; and many acks are
   // in transit.
   'duplicates-not-recognised': {
     load: { rawWriters: 0, stepsALife: [1_000_000, 1_000_000] },
-    kills: 2,
+    kills: KILLS,
     untilReplayed: true,
     grants: 0,
     wayMs: 40,
