@@ -9,8 +9,8 @@ const DOSE = process.env.TEST_DOSE ?? 'large';
 /**
  * Tests that count what happened, or measure only their own process: other work on the machine only adds to what they
  * go through. They mostly wait for processes to start and for clients to reconnect, so three of them run at a time. All
- * others have the machine to themselves: they check times, memory or fsyncs against a bound, or must see a migration
- * before it ends.
+ * others check times against a bound, so that nothing else may keep the machine busy: how long a server makes callers
+ * wait while Postgres is away, or its other clients under attacks and beside readers that never read.
  */
 const SIDE_BY_SIDE = [
   'archive',
@@ -22,6 +22,7 @@ const SIDE_BY_SIDE = [
   'drain',
   'kill-collection',
   'kill-creation',
+  'kill-migration',
   'kill-policy',
   'kill-retention',
   'kill-server',
@@ -30,12 +31,14 @@ const SIDE_BY_SIDE = [
   'migration-full',
   'mix',
   'pooler',
+  'power-loss',
   'restored',
   'retention-full',
-  'step-pass',
   'two-servers',
-  'writer-model',
 ].map((name) => `test/faults/${name}.test.ts`);
+
+/** Large doses of tests of `npm test`, and nothing else. */
+const LARGE_ONLY = ['step-pass', 'writer-model'].map((name) => `test/faults/${name}.test.ts`);
 
 /** Views of the page that `npm run test:page` shows in one theme only. */
 const IN_BOTH_THEMES = ['test/browser/page.test.ts', 'test/browser/reference.test.ts'];
@@ -58,7 +61,7 @@ export default defineConfig({
         test: {
           ...each,
           name: 'side by side',
-          include: SIDE_BY_SIDE,
+          include: [...SIDE_BY_SIDE, ...(DOSE === 'large' ? LARGE_ONLY : [])],
           // A worker process runs many files one after another, so it loads the modules of the project once.
           isolate: false,
           maxWorkers: 3,
@@ -96,9 +99,10 @@ export default defineConfig({
           ...each,
           name: 'alone',
           include: ['test/faults/**/*.test.ts', ...(DOSE === 'large' ? [BROWSERS] : [])],
-          exclude: SIDE_BY_SIDE,
+          exclude: [...SIDE_BY_SIDE, ...LARGE_ONLY],
           isolate: false,
-          fileParallelism: false,
+          // With usual doses two at a time: half of the time they wait for time-outs.
+          maxWorkers: DOSE === 'large' ? 1 : 2,
           sequence: { groupOrder: 2 },
         },
       },

@@ -7,7 +7,7 @@ import { seededRandom } from './random.ts';
 
 it('A1, D1: connections to Postgres that are cut, many at once, or silent lose no acked step, and no call waits longer than 5 s', async () => {
   const random = seededRandom();
-  const survived = await cutConnections({ cuts: dose(18, 36), silences: 1, writers: 8, random });
+  const survived = await cutConnections({ cuts: dose(12, 36), silences: 1, writers: 8, random });
   const { acked, stored, storedUnacked, lost, answers } = survived;
   await reportFigures('connections cut', {
     seed: random.seed,

@@ -12,7 +12,7 @@ const random = seededRandom();
 const CONNECTIONS = 10 + 1;
 
 it('D1, A1: acked steps survive kill -9 of Postgres, and the server answers UNAVAILABLE, never exits and recovers by itself', async () => {
-  const survived = await killPostgres({ kills: dose(3, 10), writers: 8, random });
+  const survived = await killPostgres({ kills: dose(2, 10), writers: 8, random });
   await report('postgres killed', survived);
   expect(survived.serverLived).toBe(true);
   expect(survived.serverFaults).toEqual([]);
@@ -31,7 +31,9 @@ it('D1, A1: acked steps survive kill -9 of Postgres, and the server answers UNAV
 });
 
 it('negative control of D1: the same proof detects commits that do not wait for the disk', async () => {
-  const survived = await killPostgres({ kills: 2, writers: 8, random, sabotage: commitWithoutWaiting });
+  // Postgres writes such commits seldom, so that a kill loses some.
+  const settings = { wal_writer_delay: '10s' };
+  const survived = await killPostgres({ kills: 1, writers: 8, random, settings, sabotage: commitWithoutWaiting });
   await report('postgres killed, control without synchronous_commit', survived);
   expect(survived.lost).toBeGreaterThan(0);
   expect(survived.failures).not.toEqual([]);

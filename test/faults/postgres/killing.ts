@@ -14,6 +14,8 @@ export interface Killing {
   readonly kills: number;
   readonly writers: number;
   readonly random: Random;
+  /** Of Postgres. */
+  readonly settings?: Readonly<Record<string, string>>;
   /** Weakens the database behind the server's back, once its schema exists. For tests of the test. */
   readonly sabotage?: (database: TestDatabase) => Promise<unknown>;
 }
@@ -42,7 +44,7 @@ export interface Survived extends Verdict, Aftermath {
 }
 
 export async function killPostgres(killing: Killing): Promise<Survived> {
-  await using postgres = await startPostgres();
+  await using postgres = await startPostgres({ settings: killing.settings ?? {} });
   await using database = await createPostgresDatabase(postgres.url);
   await using server = await spawnMergingServer({ database: database.url });
   await killing.sabotage?.(database);
