@@ -1,5 +1,5 @@
 /**
- * Exports, imports, backs up or verifies a database in a process of its own, started with `--expose-gc`. Collects all
+ * Exports, imports, backs up or verifies databases in a process of its own, started with `--expose-gc`. Collects all
  * garbage again and again meanwhile, and writes how many bytes were left in use.
  */
 import { createReadStream, createWriteStream } from 'node:fs';
@@ -8,10 +8,18 @@ import { pipeline } from 'node:stream/promises';
 import { pino } from 'pino';
 import { readArchive } from '../../../src/archive/read.ts';
 import { writeArchive } from '../../../src/archive/write.ts';
+import type { Store } from '../../../src/store/contract/store.ts';
 import { type Database, openStore } from '../../../src/store/open.ts';
 import { backUp } from '../../../src/store/sqlite_file/backup.ts';
 
 export type Task = 'export' | 'import' | 'backup' | 'verify';
+
+/** What the process is to do, one after the other. */
+export interface Work {
+  readonly task: Task;
+  readonly database: Database;
+  readonly file: string;
+}
 
 export interface Measured {
   /**
@@ -22,16 +30,13 @@ export interface Measured {
   readonly done: number;
 }
 
-const [database = '', namespace = '', task = '', file = '', mib = ''] = process.argv.slice(2);
+const [list = '', namespace = '', mib = ''] = process.argv.slice(2);
 
 /**
  * Bytes of an archive or a backup, or verified rows, between two collections: so many that databases of any size are
  * measured equally often.
  */
 const EVERY = { bytes: Number(mib) * 100 * 1024, rows: Number(mib) * 2.5 } as const;
-
-const opened = JSON.parse(database) as Database;
-const store = await openStore(opened, { logger: pino({ level: 'warn' }) });
 
 function inUse(): number {
   // The second one collects what finalizers of the first one have let go.
@@ -40,43 +45,54 @@ function inUse(): number {
   return heapUsed + external;
 }
 
-const before = inUse();
-const grown: number[] = [];
-let [done, next] = [0, 0];
+class Sampler {
+  readonly grown: number[] = [];
+  done = 0;
+  #next = 0;
+  readonly #before = inUse();
 
-function sample(now: number, every: number): void {
-  done = now;
-  if (done < next) return;
-  next = done + every;
-  grown.push(inUse() - before);
-}
+  sample(now: number, every: number): void {
+    this.done = now;
+    if (now < this.#next) return;
+    this.#next = now + every;
+    this.grown.push(inUse() - this.#before);
+  }
 
-async function* sampled(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
-  for await (const chunk of chunks) {
-    sample(done + chunk.length, EVERY.bytes);
-    yield chunk;
+  async *sampled(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, undefined> {
+    for await (const chunk of chunks) {
+      this.sample(this.done + chunk.length, EVERY.bytes);
+      yield chunk;
+    }
   }
 }
 
-const TASKS: Readonly<Record<Task, () => Promise<void>>> = {
-  async export() {
+const TASKS: Readonly<Record<Task, (store: Store, work: Work, sampler: Sampler) => Promise<void>>> = {
+  async export(store, { file }, sampler) {
     const chunks = writeArchive(store.exportArchive(namespace, { kind: 'namespace' }));
-    await pipeline(sampled(chunks), createWriteStream(file));
+    await pipeline(sampler.sampled(chunks), createWriteStream(file));
   },
-  async import() {
-    const parts = readArchive(sampled(createReadStream(file, { highWaterMark: 256 * 1024 })));
+  async import(store, { file }, sampler) {
+    const parts = readArchive(sampler.sampled(createReadStream(file, { highWaterMark: 256 * 1024 })));
     for await (const _ of store.importArchive(namespace, parts));
   },
-  async backup() {
-    if (opened.engine !== 'sqlite') throw new Error('only SQLite is backed up by the service');
+  async backup(_, { database, file }, sampler) {
+    if (database.engine !== 'sqlite') throw new Error('only SQLite is backed up by the service');
     const { signal } = new AbortController();
-    for await (const { chunk } of backUp(opened.path, file, signal)) sample(done + (chunk?.length ?? 0), EVERY.bytes);
+    for await (const { chunk } of backUp(database.path, file, signal))
+      sampler.sample(sampler.done + (chunk?.length ?? 0), EVERY.bytes);
   },
-  async verify() {
-    for await (const { doneSteps, doneStates } of store.verify()) sample(Number(doneSteps + doneStates), EVERY.rows);
+  async verify(store, _, sampler) {
+    for await (const { doneSteps, doneStates } of store.verify())
+      sampler.sample(Number(doneSteps + doneStates), EVERY.rows);
   },
 };
 
-await TASKS[task as Task]();
-await store.close();
-process.stdout.write(JSON.stringify({ grown, done } satisfies Measured));
+const measured: Measured[] = [];
+for (const work of JSON.parse(list) as readonly Work[]) {
+  const store = await openStore(work.database, { logger: pino({ level: 'warn' }) });
+  const sampler = new Sampler();
+  await TASKS[work.task](store, work, sampler);
+  await store.close();
+  measured.push({ grown: sampler.grown, done: sampler.done });
+}
+process.stdout.write(JSON.stringify(measured));
