@@ -105,7 +105,9 @@ it('V2, D1: kill -9 during a backup leaves no copy for longer than to the next s
   expect(await copies()).toEqual([]);
   const again = connectClient({ address: next.url });
   await requireIntact(again);
-  expect((await again.trajectories.getTrajectory({ trajectoryId: ID })).trajectory?.nextStepNumber).toBe(BigInt(4 * BACKED_UP));
+  expect((await again.trajectories.getTrajectory({ trajectoryId: ID })).trajectory?.nextStepNumber).toBe(
+    BigInt(4 * BACKED_UP),
+  );
   await reportFigures('kill -9 during a backup', {
     kills: 1,
     'acked steps checked': 4 * BACKED_UP,

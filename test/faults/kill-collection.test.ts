@@ -85,7 +85,9 @@ async function storeChains(scene: Scene): Promise<NewState[]> {
 /** Kills the process some time after a condition holds. */
 async function killCollector(database: TestDatabase, isDue: () => Promise<boolean>, afterMs: number): Promise<void> {
   const program = programFile('test/faults/collect-states.ts');
-  const child = spawn(process.execPath, [program, JSON.stringify(openedAs(database))], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const child = spawn(process.execPath, [program, JSON.stringify(openedAs(database))], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
   const exited = once(child, 'exit');
   await once(child.stdout, 'data');
   while (!(await isDue())) await delay(1);
