@@ -45,9 +45,12 @@ function pathOf(database: TestDatabase): string {
   return database.url.replace(/^sqlite:/, '');
 }
 
+let template: Promise<void> | undefined;
+
 async function copyMigratedPostgresDatabase(server: string): Promise<TestDatabase> {
   const login = templateLogin();
-  await migrateTemplate(server, login);
+  template ??= migrateTemplate(server, login);
+  await template;
   return copyPostgresDatabase(server, login);
 }
 
