@@ -5,6 +5,7 @@ import { formatJson, isObject, type Json, parseJson } from '../../src/domain/jso
 import { jsonPatch } from '../../src/domain/json_patch.ts';
 import { parsePointer } from '../../src/domain/json_pointer.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
+import { CHARACTER } from '../support/character.ts';
 import { dose } from '../support/dose.ts';
 
 const utf8 = (text: string) => new TextEncoder().encode(text);
@@ -64,7 +65,7 @@ const { document: arbitraryDocument } = fc.letrec<{ document: string; leaf: stri
     document: fc.oneof({ depthSize: 'small' }, tie('leaf'), tie('list'), tie('object')),
     leaf: fc.oneof(
       fc.constantFrom('null', 'true', 'false', ...NUMBERS),
-      fc.string({ unit: 'binary', maxLength: 3 }).map((text) => JSON.stringify(text)),
+      fc.string({ unit: CHARACTER, maxLength: 3 }).map((text) => JSON.stringify(text)),
     ),
     list: fc.array(tie('document'), { maxLength: 8 }).map((items) => `[${items.join(', ')}]`),
     object: fc

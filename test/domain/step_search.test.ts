@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { foldText, TextSearch, visibleJson } from '../../src/domain/step_search.ts';
+import { CHARACTER } from '../support/character.ts';
 import { packed } from '../support/packed_steps.ts';
 import { makeStep, textAction } from '../support/steps.ts';
 
@@ -11,7 +12,7 @@ describe('search in steps', () => {
   it('RD10: JSON is searched as a person sees it', () => {
     expect(visibleJson('{"a":"x\\ny\\u00e9\\"\\\\\\/\\ud83d\\ude00"}')).toBe('{"a":"x\nyé"\\/😀"}');
     fc.assert(
-      fc.property(fc.string({ unit: 'binary' }), (text) => {
+      fc.property(fc.string({ unit: CHARACTER }), (text) => {
         expect(visibleJson(JSON.stringify(text))).toBe(`"${text}"`);
       }),
     );

@@ -1,11 +1,12 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { tupleKey } from '../../src/domain/tuple_key.ts';
+import { CHARACTER } from '../support/character.ts';
 
 /** Texts that contain possible separators, quotes and escapes. */
 const text = fc.oneof(
   fc.string({ unit: fc.constantFrom('a', '/', ',', '"', '\\', '\0', ' ', '1', '\ud800') }),
-  fc.string({ unit: 'binary' }),
+  fc.string({ unit: CHARACTER }),
 );
 
 describe('keys of tuples', () => {

@@ -9,6 +9,7 @@ import { AnabranchError, type ErrorDetails, REASONS, type Reason } from '../../s
 import { LIMITS } from '../../src/domain/limits.ts';
 import { connectErrorOf, describeConnectError } from '../../src/rpc/errors.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
+import { CHARACTER } from '../support/character.ts';
 
 const SILENT = { debug() {}, info() {}, warn() {}, error() {} };
 
@@ -33,7 +34,7 @@ const nasty = fc
   .tuple(
     fc.oneof(
       fc.string({ unit: fc.constantFrom('a', ' ', '"', '%', 'ü', '€', '🙂', '\ud83d', '\ude42', '\0'), minLength: 1 }),
-      fc.string({ unit: 'binary', minLength: 1 }),
+      fc.string({ unit: CHARACTER, minLength: 1 }),
     ),
     fc.constantFrom(1, 3, 30, 300, 3000),
   )
