@@ -9,5 +9,7 @@ export default defineConfig({
     // No Postgres: clients do not see which database a server has.
     globalSetup: ['test/support/temporary-folder.ts', 'test/languages/global-setup.ts'],
     testTimeout: 120_000,
+    // Python compiles each module once for all processes: images of containers often turn that off.
+    env: { PYTHONDONTWRITEBYTECODE: '' },
   },
 });

@@ -1,6 +1,6 @@
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
-import { afterAll, beforeAll, describe, it } from 'vitest';
+import { afterAll, beforeAll, describe, inject, it } from 'vitest';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
@@ -9,7 +9,7 @@ import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { PUT_STATE } from '../wire/samples.ts';
 import { branchTwice, expectStory, putState, type WireClient, type Written, writeOverStream } from '../wire/story.ts';
 import { run } from './run.ts';
-import { GO_CLIENT, PYTHON, PYTHON_PATH, PYTHON_STORY } from './tools.ts';
+import { PYTHON, PYTHON_PATH, PYTHON_STORY } from './tools.ts';
 
 /**
  * Programs in other languages that write the sample story of test/wire/story.ts by themselves. Each ends with an error
@@ -19,9 +19,9 @@ const LANGUAGES = [
   {
     language: 'Python',
     tell: (args: string[]) =>
-      run(PYTHON, ['-B', PYTHON_STORY, ...args], { env: { PYTHONPATH: PYTHON_PATH, PYTHONUTF8: '1' } }),
+      run(PYTHON, [PYTHON_STORY, ...args], { env: { PYTHONPATH: PYTHON_PATH, PYTHONUTF8: '1' } }),
   },
-  { language: 'Go', tell: (args: string[]) => run(GO_CLIENT, args) },
+  { language: 'Go', tell: (args: string[]) => run(inject('goClient'), args) },
 ];
 
 let server: TestServer;

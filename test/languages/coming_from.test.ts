@@ -51,7 +51,7 @@ describe('docs/coming-from.md', () => {
     const snippet = programOf(readSnippets('docs/coming-from.md'), system, 'python');
     const code = `${OWN_CODE}\n${pointedAt(snippet, `${server.host}:${server.port}`)}`;
     const env = { PYTHONPATH: PYTHON_PATH, PYTHONUTF8: '1' };
-    return (await run(PYTHON, ['-B', '-'], { stdin: code, env })).trim().split('\n');
+    return (await run(PYTHON, ['-'], { stdin: code, env })).trim().split('\n');
   }
 
   it('its loop of FLE saves checkpoints, resumes and branches as it says', async () => {

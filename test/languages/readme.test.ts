@@ -18,7 +18,7 @@ function program(document: string, group: string): string {
 }
 
 function runPython(code: string): Promise<string> {
-  return run(PYTHON, ['-B', '-'], { stdin: code, env: { PYTHONPATH: PYTHON_PATH, PYTHONUTF8: '1' } });
+  return run(PYTHON, ['-'], { stdin: code, env: { PYTHONPATH: PYTHON_PATH, PYTHONUTF8: '1' } });
 }
 
 describe('docs/python-stubs.md', () => {

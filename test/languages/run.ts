@@ -18,6 +18,7 @@ export function run(program: string, args: readonly string[], options: RunOption
       const how = error.killed ? `did not end within ${minutes} minutes` : `failed (${error.code ?? error.message})`;
       reject(new Error(`${program} ${args.join(' ')} ${how}\n${stdout}${stderr}`));
     });
-    child.stdin?.end(stdin ?? '');
+    // A program may end before it reads its input.
+    child.stdin?.on('error', () => undefined).end(stdin ?? '');
   });
 }

@@ -45,7 +45,7 @@ describe('DuckDB, pandas and sqlite3', () => {
     }
     const program = path.join(ROOT, 'test/languages/python/tables.py');
     const env = { PYTHONPATH: path.join(ROOT, 'clients/python/src'), PYTHONUTF8: '1' };
-    const args = ['-B', program, folder, `${server.host}:${server.port}`, MAIN];
+    const args = [program, folder, `${server.host}:${server.port}`, MAIN];
     found = JSON.parse(await run(python, args, { env })) as Record<string, unknown>;
   }, 900_000);
   afterAll(async () => {

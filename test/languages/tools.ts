@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync } from 'node:fs';
-import { cp, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
+import { existsSync, statSync } from 'node:fs';
+import { cp, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
@@ -31,7 +31,6 @@ const PYTHON_PACKAGES = [
 
 const GO_BIN = path.join(SHARED_CACHE, `go-bin-${digestOf(GO_PROGRAMS)}`);
 export const GRPCURL = path.join(GO_BIN, 'grpcurl');
-export const GO_CLIENT = path.join(CACHE, 'go-client/client');
 export const PYTHON = venvPython('python', 'python3', PYTHON_PACKAGES);
 export const PYTHON_PATH = path.join(ROOT, 'gen/python');
 export const PYTHON_STORY = path.join(ROOT, 'test/languages/python/story.py');
@@ -43,8 +42,8 @@ export const PROTOC_BIN = path.join(CACHE, 'protoc-bin');
 /** The folder in which Cargo keeps compiled packages. */
 export const CARGO_TARGET = path.join(SHARED_CACHE, 'cargo-target');
 
-/** Installs missing tools. A tool that cannot be installed fails the run, which names it. */
-export async function installTools(): Promise<void> {
+/** Installs missing tools. A tool that cannot be installed fails the run, which names it. Returns the client in Go. */
+export async function installTools(): Promise<{ readonly goClient: string }> {
   await need('curl', ['--version'], 'install it with the package manager of the system');
   await need('go', ['version'], 'install Go 1.26 or later from https://go.dev/dl');
   const python = ['-c', 'import sys; assert sys.version_info >= (3, 10), sys.version'];
@@ -54,7 +53,7 @@ export async function installTools(): Promise<void> {
   await ensureVenv('python', 'python3', PYTHON_PACKAGES);
   await installProtoc();
   await installGoPrograms();
-  await buildGoClient();
+  return { goClient: await buildGoClient() };
 }
 
 async function need(program: string, args: string[], advice: string): Promise<void> {
@@ -128,16 +127,27 @@ function installGoPrograms(): Promise<void> {
   });
 }
 
-/**
- * Generates the stubs and builds the client, in a folder of the cache: only the sources of the Go client are committed.
- */
-async function buildGoClient(): Promise<void> {
-  const folder = path.dirname(GO_CLIENT);
-  await mkdir(folder, { recursive: true });
-  await cp(path.join(ROOT, 'test/languages/go'), folder, { recursive: true });
-  const env = { PATH: `${GO_BIN}${path.delimiter}${process.env.PATH}` };
-  const template = path.join(ROOT, 'test/languages/go/buf.gen.yaml');
-  await run(BUF, ['generate', '--template', template, '--output', folder], { cwd: ROOT, env });
-  // With -trimpath, Go's cache has what a checkout in another folder has compiled.
-  await run('go', ['build', '-mod=readonly', '-trimpath', '-o', GO_CLIENT, '.'], { cwd: folder, minutes: 10 });
+/** Returns the names and contents of files of the repository, without those that git ignores. Takes paths of git. */
+export async function contentsOf(...paths: string[]): Promise<string[]> {
+  const list = ['ls-files', '-z', '--cached', '--others', '--exclude-standard', '--deduplicate', '--', ...paths];
+  const names = (await run('git', list, { cwd: ROOT })).split('\0').filter((name) => name !== '');
+  // A link to a folder is none.
+  const files = names.filter((name) => statSync(path.join(ROOT, name), { throwIfNoEntry: false })?.isFile());
+  const contents = await Promise.all(files.map((name) => readFile(path.join(ROOT, name), 'base64')));
+  return files.flatMap((name, i) => [name, contents[i]!]);
+}
+
+/** Generates the stubs and builds the client, unless some checkout has built the same inputs. Returns the program. */
+async function buildGoClient(): Promise<string> {
+  const sources = await contentsOf('test/languages/go', 'proto', 'third_party', 'buf.yaml', 'package-lock.json');
+  const inputs = [await run('go', ['version']), ...GO_PROGRAMS, ...sources];
+  const folder = path.join(SHARED_CACHE, `go-client-${digestOf(inputs)}`);
+  await makeOnce(folder, async (made) => {
+    await cp(path.join(ROOT, 'test/languages/go'), made, { recursive: true });
+    const env = { PATH: `${GO_BIN}${path.delimiter}${process.env.PATH}` };
+    const template = path.join(ROOT, 'test/languages/go/buf.gen.yaml');
+    await run(BUF, ['generate', '--template', template, '--output', made], { cwd: ROOT, env });
+    await run('go', ['build', '-mod=readonly', '-trimpath', '-o', 'client', '.'], { cwd: made, minutes: 10 });
+  });
+  return path.join(folder, 'client');
 }
