@@ -15,7 +15,7 @@ const { globalSetup, sequence, ...each } = {
 export default defineConfig({
   test: {
     ...each,
-    globalSetup: ['test/support/memory-folder.ts', ...globalSetup],
+    globalSetup: ['test/support/memory-folder.ts', ...globalSetup, 'test/support/whole_run.ts'],
     sequence,
     projects: [
       {
