@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Step } from '../../src/domain/step.ts';
+import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { packed } from '../support/packed_steps.ts';
 import { makeStep, newState, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf } from './scene.ts';
@@ -181,11 +183,12 @@ describeStore('appending', (on) => {
     const scene = on.scene();
     const made = await scene.create();
     // An empty step takes about seven bytes of a message: two for its place in the frame, and its number.
-    const steps = Array.from({ length: 70_000 }, (_, i) => makeStep(BigInt(i)));
-    expect(await scene.append(made, steps)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 0 });
-    expect(await scene.append(made, steps)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 70_000 });
+    const steps = Array.from({ length: 70_000 }, (_, i) => packed(makeStep(BigInt(i))));
+    const append = (to: Trajectory) => scene.append(to, [], { steps });
+    expect(await append(made)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 0 });
+    expect(await append(made)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 70_000 });
     const child = await scene.branch(made, 69_998n);
-    expect(await scene.append(child, steps)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 69_999 });
+    expect(await append(child)).toMatchObject({ nextStepNumber: 70_000n, duplicates: 69_999 });
     await scene.delete(made, 'CASCADE');
   });
 

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
-import { describe, expect, it } from 'vitest';
+import { beforeAll, describe, expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
 import { TABLES } from '../../src/store/sql/tables.ts';
 import { ENGINES } from '../support/database.ts';
@@ -72,7 +72,7 @@ describeStore('archives', (on) => {
     const scene = new RunScene(on.store);
     const made = await scene.create();
     for (let i = 0; i < 12; i += 1) {
-      const [large, small] = [newState(randomBytes(230 * 1024).toString('hex')), newState(`small ${i % 2}`)];
+      const [large, small] = [newState(randomBytes(460 * 1024)), newState(`small ${i % 2}`)];
       const states = [stateRef(large, 'env'), smallRef(small, 'agent')];
       await scene.append(made, [makeStep(BigInt(i), { states })], { states: [large] });
     }
@@ -85,9 +85,15 @@ describeStore('archives', (on) => {
     });
   });
 
+  /** Exported by all tests below, and changed by none. */
+  let furnished: Awaited<ReturnType<typeof furnish>>;
+  beforeAll(async () => {
+    furnished = await furnish(on.store);
+  });
+
   describe.each(ENGINES)('into %s', (target) => {
     it('V6: a namespace that is exported and imported is exported again as it was', async () => {
-      const { scene } = await furnish(on.store);
+      const { scene } = furnished;
       const parts = await exported(on.store, scene.namespace);
       await onTarget(target, async (store) => {
         const progress = await imported(store, scene.namespace, parts);
@@ -102,7 +108,7 @@ describeStore('archives', (on) => {
     });
 
     it('V5: a branch brings its ancestors up to the branch points, which are hidden', async () => {
-      const { scene, root, leaf } = await furnish(on.store);
+      const { scene, root, leaf } = furnished;
       const parts = await exported(on.store, scene.namespace, { kind: 'trajectory', id: leaf });
       await onTarget(target, async (store) => {
         await imported(store, scene.namespace, parts);

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { NewValidation } from '../../src/store/contract/rollout.ts';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { wordStep } from '../support/steps.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
@@ -10,7 +11,7 @@ import { outsideSql } from './sql.ts';
 it.each(ENGINES)(
   'M3: the migration moves verdicts, metrics and environments of a rollout to its last attempt, on %s',
   async (engine) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const store = await openOn(database);
     const here = new RolloutScene(store);
     const { run, stage } = await here.place();

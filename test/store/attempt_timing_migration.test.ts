@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
 import { RolloutScene, tokenOf } from './rollout_scene.ts';
@@ -9,7 +10,7 @@ import { letPass } from './time_travel.ts';
 it.each(ENGINES)(
   'Q3: the migration gives rollouts the default delay and suspends the leases of paused runs, on %s',
   async (engine) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const store = await openOn(database);
     const here = new RolloutScene(store);
     const { run, stage } = await here.place();

@@ -3,8 +3,9 @@ import { LIMITS } from '../../src/domain/limits.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { Engine } from '../support/database.ts';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { wordStep } from '../support/steps.ts';
 import { makeDeepTree, turnsDuring } from './deep_tree.ts';
 import { undoMigrations } from './earlier_schema.ts';
@@ -165,7 +166,7 @@ describeStore('the depth of branches', (on) => {
 it.each(ENGINES)(
   'B1: the migration computes the depths of existing trees, including very deep ones, on %s',
   async (engine) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const depth = dose(1_200, 12_000);
     let store = await openOn(database);
     const { scene, deep, flat } = await makeTrees(engine, store, await outsideSql(database), depth);

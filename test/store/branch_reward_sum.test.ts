@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { wordStep } from '../support/steps.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { describeStore, openOn } from './on_store.ts';
@@ -102,7 +103,7 @@ describeStore('sums of own rewards', (on) => {
 });
 
 it.each(ENGINES)('M3: the migration computes the same sums of own rewards as appends do, on %s', async (engine) => {
-  await using database = await createDatabase(engine);
+  await using database = await createMigratedDatabase(engine);
   const store = await openOn(database);
   const scene = new Scene(store);
   const made: Trajectory[] = [];

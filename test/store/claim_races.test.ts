@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { TestDatabase } from '../support/database.ts';
+import { dose } from '../support/dose.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { wordStep } from '../support/steps.ts';
 import { openOn } from './on_store.ts';
@@ -37,7 +38,7 @@ describeClaims('concurrent claims', (scenes, on) => {
 
   it('F2: with random crashes, delays, retries and ends, every attempt is accounted for and has one end', async () => {
     const { scene, stage } = await fresh();
-    const ids = await scene.queue(stage, 24, { maxAttempts: 100 });
+    const ids = await scene.queue(stage, dose(14, 24), { maxAttempts: 100 });
     const completed = new Map<string, number>();
     const work = async (claim: Claim, count: number) => {
       await scene.start(claim).catch(refused);
@@ -227,7 +228,7 @@ describe('rollouts that another transaction locks, on postgres', () => {
     for (let group = 0n; group < 5n; group += 1n) {
       await scene.makeRollouts(
         stage,
-        Array.from({ length: 1000 }, (_, i) => ({ groupNumber: group, number: BigInt(i) })),
+        Array.from({ length: 300 }, (_, i) => ({ groupNumber: group, number: BigInt(i) })),
       );
     }
     await other.query('analyze rollouts');

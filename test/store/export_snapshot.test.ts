@@ -5,7 +5,7 @@ import { RolloutScene } from './rollout_scene.ts';
 import { expectVerified } from './verified.ts';
 
 /** More than one page of an export. */
-const ROLLOUTS = 250;
+const ROLLOUTS = 150;
 const BATCH = 50;
 
 interface Line {

@@ -210,7 +210,7 @@ describeStore('a deletion in several transactions', (on) => {
 
   it('W7, S2: appends that share states with a trajectory being deleted, and other appends, end before the delete', async () => {
     const scene = on.scene();
-    const large = await createLarge(scene, 10_000);
+    const large = await createLarge(scene, 3000);
     const [sharing, other] = [await scene.createWith(['a']), await scene.createWith(['a'])];
     const ended: string[] = [];
     const begun: Promise<unknown>[] = [];

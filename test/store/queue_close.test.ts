@@ -5,7 +5,7 @@ import type { Verb } from '../../src/domain/lifecycle.ts';
 import type { Stage } from '../../src/domain/run.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { createDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { describeStore, openOn } from './on_store.ts';
@@ -212,7 +212,7 @@ describeStore('closing a queue', (on) => {
 });
 
 it.each(ENGINES)('Q2: the migration closes the queues of terminal stages, on %s', async (engine) => {
-  await using database = await createDatabase(engine);
+  await using database = await createMigratedDatabase(engine);
   const store = await openOn(database);
   const scene = new RolloutScene(store);
   const { run, stage } = await scene.place();

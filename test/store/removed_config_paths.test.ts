@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
@@ -8,7 +9,7 @@ import { outsideSql } from './sql.ts';
 it.each(ENGINES)(
   'M4: the migration keeps the effective configs, and existing runs have no removed paths, on %s',
   async (engine) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const store = await openOn(database);
     const here = new RunScene(store);
     const { id } = await here.experiment({ defaultConfigJson: '{"lr":1}' });

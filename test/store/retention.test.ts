@@ -187,17 +187,17 @@ describeStore('retention', (on) => {
   ])('S14: stored bytes are within a tenth too if states that stay depend on removed ones (%s)', async (_, rules) => {
     const scene = on.scene();
     const made: Trajectory[] = [];
-    for (let seed = 0; seed < 3; seed += 1) {
-      const states = Array.from({ length: 24 }, (_, i) => stateOf(seed, 40 * 1024, [i, seed]));
+    for (let seed = 0; seed < 2; seed += 1) {
+      const states = Array.from({ length: 24 }, (_, i) => stateOf(seed, 20 * 1024, [i, seed]));
       const to = await scene.create();
       const steps = states.map((state, i) => makeStep(BigInt(i), { states: [stateRef(state)] }));
-      for (const [i, state] of states.entries()) await scene.append(to, [steps[i]!], { states: [state] });
+      for (let i = 0; i < 24; i += 4) await scene.append(to, steps.slice(i, i + 4), { states: states.slice(i, i + 4) });
       await scene.store.setTag(scene.namespace, to.id, 'best', 12n, -1n);
       await scene.store.mergeSteps([{ ref: to.ref, rest: true }]);
       made.push(to);
     }
     const chains = [...(await storedStates(on.sql, scene.namespace)).values()];
-    expect(chains.filter(({ base }) => base !== undefined).length, 'states are stored as changes').toBeGreaterThan(60);
+    expect(chains.filter(({ base }) => base !== undefined).length, 'states are stored as changes').toBeGreaterThan(40);
     const before = await stored(scene);
     const policy = { states: { ...STATES, ...rules } };
     const { size, asOf } = await read(scene, policy, false);

@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { createDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { wordStep } from '../support/steps.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
@@ -27,7 +28,7 @@ function boundsOf(first: number, sizes: readonly number[], rewards: readonly (nu
 it.each(ENGINES)(
   'RD4, W11: each stored segment and each trajectory has the bounds of its rewards, after appends, trims and the migration, on %s',
   async (engine) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const { scene, root, branch } = await written(database);
     const sql = await outsideSql(database);
     const stored = (of: Trajectory) => storedBounds(sql, of);

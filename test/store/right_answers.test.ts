@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep } from '../support/steps.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
@@ -10,7 +11,7 @@ import { outsideSql } from './sql.ts';
 it.each(ENGINES)(
   'M2, M3: the migration counts rollouts that had an attempt, and counts FAILED ones as no success, on %s',
   async (engine) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const store = await openOn(database);
     const here = new RolloutScene(store);
     const { run, stage } = await here.place();

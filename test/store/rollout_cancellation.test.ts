@@ -240,8 +240,8 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
 
   it('Q3: of rollouts claimed, released and completed meanwhile none stays open or is counted twice', async () => {
     const { scene, run, stage } = await fresh();
-    await scene.queue(stage, 300, { maxAttempts: 100 });
-    const claims = [...(await scene.claims({ count: 60 })), ...(await scene.claims({ count: 60 }))];
+    await scene.queue(stage, 220, { maxAttempts: 100 });
+    const claims = [...(await scene.claims({ count: 40 })), ...(await scene.claims({ count: 40 }))];
     const completed: Rollout[] = [];
     const work = claims.map(async (claim, i) => {
       await later(0);
@@ -265,9 +265,9 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     expect(await open(scene, { runId: run.id })).toEqual([]);
     const all = await scene.rollouts({ runId: run.id });
     const cancelled = all.filter(({ status }) => status === 'CANCELLED').length;
-    expect(cancelled + completed.length).toBe(300);
+    expect(cancelled + completed.length).toBe(220);
     expect(counts.at(-1)).toBe(cancelled);
     const [group] = await on.sql.rows(`select terminal_rollouts from groups where namespace = '${scene.namespace}'`);
-    expect(Number(group?.terminal_rollouts)).toBe(300);
+    expect(Number(group?.terminal_rollouts)).toBe(220);
   });
 });

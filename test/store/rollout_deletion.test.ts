@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { dose } from '../support/dose.ts';
 import { wordStep } from '../support/steps.ts';
 import { FURNISHED_TRAJECTORIES, furnishRollouts } from './furnish_rollouts.ts';
 import { describeStore, describeStoreOn } from './on_store.ts';
@@ -104,10 +105,10 @@ describeStore('deleting runs with rollouts', (on) => {
   });
 
   it('Q4, B4: claims that race with a deletion leave no rows', async () => {
-    for (let round = 0; round < 5; round += 1) {
+    for (let round = 0; round < dose(3, 5); round += 1) {
       const here = scene();
       const { run, stage } = await here.place();
-      await here.queue(stage, 60);
+      await here.queue(stage, 40);
       const claimers = Array.from({ length: 12 }, async (_, worker) => {
         const [place, refusal] =
           worker % 2 === 0 ? [{ runId: run.id }, 'RUN_NOT_FOUND'] : [{ stageId: stage.id }, 'STAGE_NOT_FOUND'];

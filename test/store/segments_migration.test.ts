@@ -7,6 +7,7 @@ import { Connection, openWriter } from '../../src/store/sqlite/connection.ts';
 import { Dialect } from '../../src/store/sqlite/dialect.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
@@ -16,7 +17,7 @@ import { countRows, outsideSql, sqlitePath } from './sql.ts';
 it.each(ENGINES)(
   'design 3: the migration to segments keeps every step, state, sum and digest, of any trajectory, on %s',
   async (engine) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const store = await openOn(database);
     const scene = new Scene(store);
     // Former steps have neither labels, nor tensors, nor prompts.

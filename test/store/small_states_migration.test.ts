@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { StateRef, Step } from '../../src/domain/step.ts';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { undoMigrations } from './earlier_schema.ts';
@@ -11,7 +12,7 @@ import { countRows, outsideSql } from './sql.ts';
 it.each(ENGINES)(
   'S1: the migration moves small states of steps into their steps, and keeps all others, on %s',
   async (engine) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const store = await openOn(database);
     const scene = new Scene(store);
     const [large, both, put, broken] = [

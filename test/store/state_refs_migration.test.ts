@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { undoMigrations } from './earlier_schema.ts';
@@ -8,7 +9,7 @@ import { putState, readWhole, Scene } from './scene.ts';
 import { outsideSql } from './sql.ts';
 
 it.each(ENGINES)('S2: the migration to row keys keeps every state and every reference, on %s', async (engine) => {
-  await using database = await createDatabase(engine);
+  await using database = await createMigratedDatabase(engine);
   const store = await openOn(database);
   const scene = new Scene(store);
   const states = Array.from({ length: 5 }, (_, i) => newState(`${i}`.repeat(5000 + i)));

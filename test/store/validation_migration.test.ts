@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { NewValidation } from '../../src/store/contract/rollout.ts';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
 import { NOTHING_SAID, RolloutScene } from './rollout_scene.ts';
@@ -15,7 +16,7 @@ function newValidation(name: string, success: boolean): NewValidation {
 it.each(ENGINES)(
   'M3, L5: the migration names validations by the types of their validators, and ends stay repeatable, on %s',
   async (engine) => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const store = await openOn(database);
     const here = new RolloutScene(store);
     const { stage } = await here.place();
