@@ -8,7 +8,8 @@ import { type NamedColumn, type Row, rowUpdate, type Table } from '../../src/sto
 import { TABLES } from '../../src/store/sql/tables.ts';
 import { isSet } from '../../src/store/sql/values.ts';
 import { openSqlite } from '../../src/store/sqlite/open.ts';
-import { createDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { logger } from './on_store.ts';
 import { sqlitePath } from './sql.ts';
 
@@ -72,7 +73,7 @@ describe.each(ENGINES)('rows written in bulk, on %s', (name) => {
   let database: TestDatabase;
   let engine: Engine;
   beforeAll(async () => {
-    database = await createDatabase(name);
+    database = await createMigratedDatabase(name);
     const fail = (error: unknown) => {
       throw error;
     };

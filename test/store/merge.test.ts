@@ -201,7 +201,8 @@ describeStore('merged rows of steps', (on) => {
     async (damage) => {
       const scene = on.scene();
       const made = await scene.create();
-      await appendSingly(scene, made, words(0, 300));
+      for (let at = 0; at < 256; at += 64) await scene.append(made, words(at, 64));
+      await appendSingly(scene, made, words(256, 44));
       await merge(scene.store, made, false);
       const of = `tree = ${made.ref.tree} and first_step_number = 0`;
       const [row] = await on.sql.rows(`select body from segments where ${of}`);

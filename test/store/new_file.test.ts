@@ -1,20 +1,29 @@
 import { existsSync } from 'node:fs';
+import { copyFile } from 'node:fs/promises';
 import { DatabaseSync } from 'node:sqlite';
-import { expect, it, onTestFinished } from 'vitest';
+import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
 import { openSqlite } from '../../src/store/sqlite/open.ts';
 import { migrateIntoNewFile } from '../../src/store/sqlite_file/new_file.ts';
 import { createDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
 import { undoMigrations } from './earlier_schema.ts';
 import { openOn } from './on_store.ts';
 import { putState, readWhole, Scene } from './scene.ts';
-import { type OutsideSql, outsideSql, sqlitePath } from './sql.ts';
+import { outsideSql, sqlitePath } from './sql.ts';
 import { faultsOf } from './verified.ts';
 
+/** A file of the version before segments, with states of all kinds. Each test has a copy of it. */
+let former: Awaited<ReturnType<typeof makeFormer>>;
+beforeAll(async () => {
+  former = await makeFormer();
+});
+afterAll(() => former.database.drop());
+
 it('V1, D5: damage of a file before segments is logged when it is migrated, and reads report it', async () => {
-  await using former = await makeFormer();
-  const { sql, path, scene, made, large, small } = former;
+  await using copy = await copyFormer();
+  const { sql, path, scene, made, large, small } = copy;
   await sql.rows(`update states set data = x'ff' where digest in (x'${large.digest}', x'${small.digest}')`);
   const warned: { check?: string; digest?: string }[] = [];
   const silent = () => undefined;
@@ -25,15 +34,15 @@ it('V1, D5: damage of a file before segments is logged when it is migrated, and 
     [large, small].map(({ digest }) => ['STATES', digest]).sort(),
   );
   expect(await faultsOf(store)).toHaveLength(2);
-  expect(await new Scene(store, scene.namespace).steps(made)).toEqual(former.before);
+  expect(await new Scene(store, scene.namespace).steps(made)).toEqual(copy.before);
   for (const { digest } of [large, small])
     await expect(store.readState(scene.namespace, digest, 0)).rejects.toMatchObject({ reason: 'STATE_CORRUPT' });
 });
 
 it('S1, S2: states that steps do not name keep their rows, and small ones that steps name do not', async () => {
-  await using former = await makeFormer();
-  const { sql, scene, large, named, put, small } = former;
-  const store = await openOn(former);
+  await using copy = await copyFormer();
+  const { sql, scene, large, named, put, small } = copy;
+  const store = await openOn(copy);
   onTestFinished(() => store.close());
   const digests = (await sql.rows('select hex(digest) as digest from states')).map(({ digest }) => `${digest}`);
   const expected = [large, named, put].map(({ digest }) => digest.toUpperCase());
@@ -49,8 +58,8 @@ it.each([
   ['the chunk of a state .* is not the same', `update state_chunks set data = x'00'`],
   ['trajectories has 0 rows instead of 1', 'delete from trajectories'],
 ])('D3: a new file that differs from the former one does not take its place: %s', async (message, change) => {
-  await using former = await makeFormer();
-  const { path, sql } = former;
+  await using copy = await copyFormer();
+  const { path, sql } = copy;
   const failed = (fault: unknown) => expect.unreachable(JSON.stringify(fault));
   const migrating = migrateIntoNewFile(
     path,
@@ -68,9 +77,23 @@ it.each([
   expect(await sql.rows('select count(*) as n from step_states')).toEqual([{ n: 2n }]);
 });
 
-/** Returns a file of the version before segments, with states of all kinds. */
-async function makeFormer() {
+async function copyFormer() {
   const database = await createDatabase('sqlite');
+  const path = sqlitePath(database);
+  await copyFile(sqlitePath(former.database), path);
+  const sql = await outsideSql(database);
+  return {
+    ...former,
+    ...{ engine: 'sqlite' as const, url: database.url, path, sql },
+    async [Symbol.asyncDispose]() {
+      await sql.close();
+      await database.drop();
+    },
+  };
+}
+
+async function makeFormer() {
+  const database = await createMigratedDatabase('sqlite');
   const store = await openOn(database);
   const scene = new Scene(store);
   const [large, small, named, put] = [
@@ -89,14 +112,8 @@ async function makeFormer() {
   });
   const before = await scene.steps(made);
   await store.close();
-  const sql: OutsideSql = await outsideSql(database);
+  const sql = await outsideSql(database);
   await undoMigrations(sql, '0018_segments');
-  return {
-    ...{ engine: 'sqlite' as const, url: database.url, path: sqlitePath(database) },
-    ...{ sql, scene, made, before, large, small, named, put },
-    async [Symbol.asyncDispose]() {
-      await sql.close();
-      await database.drop();
-    },
-  };
+  await sql.close();
+  return { database, scene, made, before, large, small, named, put };
 }

@@ -4,6 +4,7 @@ import { describe, expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
 import { APPLICATION_ID } from '../../src/store/sqlite/file_owner.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, newState, sha256, stateRef, wordStep } from '../support/steps.ts';
 import { openOn, refusedOpen } from './on_store.ts';
 import { readWhole, Scene } from './scene.ts';
@@ -19,7 +20,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
   });
 
   it('a second time changes nothing and keeps all data', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const first = await openOn(database);
     const before = new Scene(first);
     const state = newState('kept');
@@ -58,7 +59,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
   });
 
   it('runs a migration that was added later with a lower number than one that ran', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     await (await openOn(database)).close();
     const schema = await describeSchema(database);
     const sql = await outsideSql(database);
@@ -70,7 +71,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
   });
 
   it('B3: uses no row key again, not even that of the newest row, deleted before the restart', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const first = await openOn(database);
     const before = new Scene(first);
     const made = await before.create();
@@ -82,7 +83,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
   });
 
   it('refuses a schema of a newer version with an error that says so, and changes nothing', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     await (await openOn(database)).close();
     const sql = await outsideSql(database);
     const columns = Object.keys((await sql.rows('select * from kysely_migration'))[0] ?? {});
@@ -125,7 +126,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
   });
 
   it('a closed store refuses calls with an error and without hanging; a second close is safe', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const store = await openOn(database);
     const scene = new Scene(store);
     const made = await scene.createWith(['a']);
@@ -155,7 +156,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
   });
 
   it('close waits for running work: acked writes are stored, all others fail', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const store = await openOn(database);
     const scene = new Scene(store);
     const made = await Promise.all(Array.from({ length: 20 }, () => scene.create()));
@@ -174,7 +175,7 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
   });
 
   it('the description of a store names engine and location, without secrets', async () => {
-    await using database = await createDatabase(engine);
+    await using database = await createMigratedDatabase(engine);
     const store = await openOn(database);
     expect(store.description.startsWith(engine)).toBe(true);
     if (engine === 'sqlite') expect(store.description).toContain(sqlitePath(database));

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { expect } from 'vitest';
+import { describe, expect } from 'vitest';
 import { type Attempt, type Rollout, shownAttempt } from '../../src/domain/rollout.ts';
 import type { Run, Stage } from '../../src/domain/run.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
@@ -30,9 +30,9 @@ const CLAIMS_FROM = ['anywhere', 'a stage'] as const;
 
 /** The same tests twice, since the next rollout of a named stage is found differently. */
 export function describeClaims(noun: string, define: (scenes: () => RolloutScene, on: OnStore) => void): void {
-  for (const from of CLAIMS_FROM) {
-    describeStore(`${noun}, from ${from}`, (on) => define(() => new RolloutScene(on.store, undefined, from), on));
-  }
+  describeStore(noun, (on) => {
+    describe.each(CLAIMS_FROM)('from %s', (from) => define(() => new RolloutScene(on.store, undefined, from), on));
+  });
 }
 
 /**

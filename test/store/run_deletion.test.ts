@@ -333,12 +333,11 @@ describeStore('deleting runs and experiments', (on) => {
     const experiment = await here.experiment();
     const root = await here.makeRunWith([], { experiment: { id: experiment.id } });
     const trunk = await main(here, root);
-    for (let from = 0; from < 2000; from += 500)
-      await here.append(
-        trunk,
-        Array.from({ length: 500 }, (_, i) => wordStep(BigInt(from + i), 'x')),
-      );
-    const branch = (await here.branchOff(root, 1500n)).run;
+    await here.append(
+      trunk,
+      Array.from({ length: 1000 }, (_, i) => wordStep(BigInt(i), 'x')),
+    );
+    const branch = (await here.branchOff(root, 750n)).run;
     await here.appendWords(await main(here, branch), ['y', 'z']);
     for (let i = 0; i < 30; i += 1) {
       const stage = await here.stage(root, { number: BigInt(i), status: 'RUNNING' });
@@ -347,7 +346,7 @@ describeStore('deleting runs and experiments', (on) => {
     await here.store.logMetrics(
       here.namespace,
       branch.id,
-      Array.from({ length: 1000 }, (_, i) => ({
+      Array.from({ length: 500 }, (_, i) => ({
         name: `m${i % 3}`,
         metricStep: BigInt(i),
         value: i,
@@ -369,7 +368,7 @@ describeStore('deleting runs and experiments', (on) => {
         batches += 1;
       }
     }
-    expect(batches).toBeGreaterThan(25);
+    expect(batches).toBeGreaterThan(14);
     expect(await left(here)).toEqual([]);
   });
 
@@ -389,7 +388,12 @@ describeStore('deleting runs and experiments', (on) => {
   it('B4: a hundred trajectories, each a tree of its own, are purged in a few batches', async () => {
     const here = scene();
     const run = await here.makeRun();
-    for (let i = 0; i < 100; i += 1) await here.createWith(['a', 'b'], { runId: run.id });
+    const made = await Promise.all(Array.from({ length: 100 }, () => here.create({ runId: run.id })));
+    const steps = [wordStep(0n, 'a'), wordStep(1n, 'b')];
+    await here.store.append(
+      made.map((each) => here.batch(each, steps)),
+      'bounded',
+    );
     expect(await deleteRun(here, run)).toMatchObject({ trajectories: 100n });
     expect(await purgeAll(on.store, 200)).toBeLessThan(8);
     expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, steps: 0, runs: 0 });

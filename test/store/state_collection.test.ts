@@ -2,6 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Engine } from '../../src/store/sql/engine.ts';
 import { collectStates } from '../../src/store/sql/state/collection.ts';
+import { dose } from '../support/dose.ts';
 import { makeStep, newState, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { putState, readWhole } from './scene.ts';
@@ -202,7 +203,7 @@ describeStore('collecting states', (on) => {
   it('S2: an append that refers to a state during its collection either has it or is refused', async () => {
     const scene = on.scene();
     let kept = 0;
-    for (let round = 0; round < 40; round += 1) {
+    for (let round = 0; round < dose(20, 40); round += 1) {
       const state = newState(`round ${round}`);
       await putState(on.store, scene.namespace, state.data);
       const made = await scene.create();
@@ -230,7 +231,7 @@ describeStore('collecting states', (on) => {
     let holder = await scene.create();
     const step = makeStep(0n, { states: [stateRef(state)] });
     await scene.append(holder, [step], { states: [state] });
-    for (let round = 0; round < 30; round += 1) {
+    for (let round = 0; round < dose(15, 30); round += 1) {
       const next = await scene.create();
       await Promise.all([
         scene.delete(holder).then(() => on.store.collectStates(0, 1000)),

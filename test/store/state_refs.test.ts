@@ -2,6 +2,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { expect, it } from 'vitest';
 import type { NewState } from '../../src/domain/step.ts';
 import { addAggregates } from '../../src/store/sqlite/sum_of_squares.ts';
+import { dose } from '../support/dose.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
@@ -45,7 +46,7 @@ describeStore('references to states', (on) => {
 
   it('S2: of two deletions at once that delete the last references, one leaves the states unreferenced', async () => {
     const scene = on.scene();
-    for (let round = 0; round < 15; round += 1) {
+    for (let round = 0; round < dose(8, 15); round += 1) {
       const states = ['a', 'b', 'c'].map((name) => large(`${name} ${round}`));
       const made = await Promise.all([scene.create(), scene.create(), scene.create()]);
       for (const [i, each] of made.entries()) {

@@ -94,7 +94,11 @@ describeStore('trajectories selected by labels of steps, part and list of ids', 
 
   it('RD6: trajectories without labelled steps are passed over by an index, 256 at a time', async () => {
     const scene = on.scene();
-    for (let i = 0; i < 300; i += 1) await scene.createWith(['unlabelled']);
+    const made = await Promise.all(Array.from({ length: 300 }, () => scene.create()));
+    await scene.store.append(
+      made.map((each) => scene.batch(each, [labelled(0)])),
+      'bounded',
+    );
     await make(scene, 'labelled', [{ a: '1' }, { a: '2' }]);
     await on.sql.rows('analyze');
     const work = () => select(scene, { stepLabels: new Map([['a', '2']]) });

@@ -3,7 +3,8 @@ import { openPostgres } from '../../src/store/postgres/open.ts';
 import type { Engine } from '../../src/store/sql/engine.ts';
 import { type Transaction, write, writeAs, writeIn } from '../../src/store/sql/transaction.ts';
 import { openSqlite } from '../../src/store/sqlite/open.ts';
-import { createDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { logger } from './on_store.ts';
 import { sqlitePath } from './sql.ts';
 
@@ -11,7 +12,7 @@ describe.each(ENGINES)('a transaction, on %s', (name) => {
   let database: TestDatabase;
   let engine: Engine;
   beforeAll(async () => {
-    database = await createDatabase(name);
+    database = await createMigratedDatabase(name);
     engine =
       name === 'sqlite'
         ? await openSqlite(sqlitePath(database), () => {})
