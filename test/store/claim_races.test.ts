@@ -4,7 +4,6 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { TestDatabase } from '../support/database.ts';
-import { dose } from '../support/dose.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { wordStep } from '../support/steps.ts';
 import { openOn } from './on_store.ts';
@@ -38,7 +37,7 @@ describeClaims('concurrent claims', (scenes, on) => {
 
   it('F2: with random crashes, delays, retries and ends, every attempt is accounted for and has one end', async () => {
     const { scene, stage } = await fresh();
-    const ids = await scene.queue(stage, dose(14, 24), { maxAttempts: 100 });
+    const ids = await scene.queue(stage, 24, { maxAttempts: 100 });
     const completed = new Map<string, number>();
     const work = async (claim: Claim, count: number) => {
       await scene.start(claim).catch(refused);

@@ -2,7 +2,6 @@ import { expect, it } from 'vitest';
 import type { NewState, Step } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { dose } from '../support/dose.ts';
 import { decodedSteps } from '../support/encoded_steps.ts';
 import { makeStep, newState, smallRef, stateRef, wordStep } from '../support/steps.ts';
 import { archivedLines, exported } from './archived.ts';
@@ -12,8 +11,6 @@ import { refusalOf, type Scene } from './scene.ts';
 import { expectVerified } from './verified.ts';
 
 const KIB = 1024;
-/** Steps that are written while others merge them. */
-const COUNT = dose(24, 40);
 const NAMES = ['agent', 'env', 'later', 'whole'] as const;
 
 const large = (seed: number) => newState(`${seed} `.repeat(5 * KIB));
@@ -199,7 +196,7 @@ describeStore('attached states that merges write into their steps', (on) => {
       const { made } = await createWith(scene, 2);
       let isWriting = true;
       const writing = (async () => {
-        for (let i = 2; i < COUNT; i += 1) {
+        for (let i = 2; i < 40; i += 1) {
           await scene.append(made, [wordStep(BigInt(i), `${i}`)]);
           await attach(scene, made, i, 'later', i % 2 === 0 ? small(i) : large(i));
           if (i % 5 === 0) await attach(scene, made, i - 3, 'whole', small(i));
@@ -216,9 +213,9 @@ describeStore('attached states that merges write into their steps', (on) => {
       await Promise.all([writing, ...merging]);
       await merge(scene.store, made);
       const digests = (await scene.steps(made)).slice(2).map(({ step }) => step.states.map(({ digest }) => digest));
-      const expected = Array.from({ length: COUNT - 2 }, (_, i) => i + 2).map((i) => [
+      const expected = Array.from({ length: 38 }, (_, i) => i + 2).map((i) => [
         (i % 2 === 0 ? small(i) : large(i)).digest,
-        ...((i + 3) % 5 === 0 && i + 3 < COUNT ? [small(i + 3).digest] : []),
+        ...((i + 3) % 5 === 0 && i + 3 < 40 ? [small(i + 3).digest] : []),
       ]);
       expect(digests).toEqual(expected);
       expect(await attachedRows(made)).toEqual([]);

@@ -1,5 +1,4 @@
 import { expect, it } from 'vitest';
-import { dose } from '../support/dose.ts';
 import { wordStep } from '../support/steps.ts';
 import { FURNISHED_TRAJECTORIES, furnishRollouts } from './furnish_rollouts.ts';
 import { describeStore, describeStoreOn } from './on_store.ts';
@@ -105,7 +104,7 @@ describeStore('deleting runs with rollouts', (on) => {
   });
 
   it('Q4, B4: claims that race with a deletion leave no rows', async () => {
-    for (let round = 0; round < dose(3, 5); round += 1) {
+    for (let round = 0; round < 5; round += 1) {
       const here = scene();
       const { run, stage } = await here.place();
       await here.queue(stage, 40);

@@ -231,7 +231,7 @@ describeStore('collecting states', (on) => {
     let holder = await scene.create();
     const step = makeStep(0n, { states: [stateRef(state)] });
     await scene.append(holder, [step], { states: [state] });
-    for (let round = 0; round < dose(15, 30); round += 1) {
+    for (let round = 0; round < 30; round += 1) {
       const next = await scene.create();
       await Promise.all([
         scene.delete(holder).then(() => on.store.collectStates(0, 1000)),

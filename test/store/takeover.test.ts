@@ -1,7 +1,6 @@
 import { expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { dose } from '../support/dose.ts';
 import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { committed, readWhole, Scene, wordOf } from './scene.ts';
@@ -88,7 +87,7 @@ describeStore('writers that take over from each other', (on) => {
     await withStores(async ([one, two]) => {
       const scene = new Scene(one as Store);
       const instance = new Scene(two as Store, scene.namespace);
-      for (let round = 0; round < dose(12, 25); round += 1) {
+      for (let round = 0; round < 25; round += 1) {
         const made = await scene.create();
         const epoch = await scene.open(made, 'old');
         const open = { trajectoryId: made.id, uid: undefined, writerId: 'new', expectedNextStepNumber: undefined };
@@ -110,7 +109,7 @@ describeStore('writers that take over from each other', (on) => {
     await withStores(async (stores) => {
       const { namespace } = new Scene(on.store);
       const instances = stores.map((store) => new Scene(store, namespace));
-      for (let round = 0; round < dose(5, 10); round += 1) {
+      for (let round = 0; round < 10; round += 1) {
         const key = { rpc: 'CreateTrajectory', requestId: `${round}`, requestDigest: 'same' };
         const made = await Promise.all([...instances, ...instances].map((instance) => instance.create({}, key)));
         expect(new Set(made.map(({ id }) => id)).size).toBe(1);

@@ -248,11 +248,11 @@ describeStore('use of storage', (on) => {
     const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
     const made = await Promise.all(Array.from({ length: 6 }, () => scene.create()));
     const merging = [on.store, other].map(async (store) => {
-      for (let round = 0; round < dose(6, 12); round += 1)
+      for (let round = 0; round < 12; round += 1)
         await store.mergeSteps(made.map(({ ref }) => ({ ref, rest: round % 2 === 0 })));
     });
     const changing = made.map(async (each, i) => {
-      for (let n = 0n; n < dose(8n, 12n); n += 1n) {
+      for (let n = 0n; n < 12n; n += 1n) {
         const large = newState(`${i % 2}${n}`.repeat(3000));
         const states = [stateRef(large, 'env'), smallRef(newState(`${n}`), 'small')];
         await scene.append(each, [makeStep(n, { states })], { states: [large] });
