@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import { dose } from '../support/dose.ts';
 import { reportFigures } from './figures.ts';
+import { CONNECTIONS } from './postgres/connections.ts';
 import { cutConnections } from './postgres/cutting.ts';
 import { A1_MS, MACHINE_MS } from './postgres/outage.ts';
 import { seededRandom } from './random.ts';
@@ -29,7 +30,7 @@ it('A1, D1: connections to Postgres that are cut, many at once, or silent lose n
   expect(survived.failures).toEqual([]);
   expect(answers.filter(({ objection, ms }) => objection !== undefined || ms > A1_MS + MACHINE_MS)).toEqual([]);
   expect(survived.recoveryMs).toBeLessThanOrEqual(A1_MS + MACHINE_MS);
-  expect(survived.connectionsLeft).toBeLessThanOrEqual(10 + 1);
+  expect(survived.connectionsLeft).toBeLessThanOrEqual(CONNECTIONS);
   expect(survived.backendsEnded).toBeGreaterThan(0);
   expect(survived.connectionsCut).toBeGreaterThan(24);
   expect(survived.streamsCut).toBeGreaterThan(0);

@@ -29,7 +29,7 @@ describe('hostile bytes', () => {
   afterAll(() => server[Symbol.asyncDispose]());
 
   const numbers = dose(
-    { mutated: 8_000, broken: 280, floods: 100_000, bombs: 20, streams: 60 },
+    { mutated: 8_000, broken: 280, floods: 100_000, bombs: 20, streams: 48 },
     { mutated: 40_000, broken: 2_000, floods: 100_000, bombs: 50, streams: 80 },
   );
 

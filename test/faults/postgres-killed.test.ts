@@ -1,15 +1,13 @@
 import { expect, it } from 'vitest';
 import { dose } from '../support/dose.ts';
 import { reportFigures } from './figures.ts';
+import { CONNECTIONS } from './postgres/connections.ts';
 import { killPostgres, type Survived } from './postgres/killing.ts';
 import { A1_MS, MACHINE_MS } from './postgres/outage.ts';
 import { commitWithoutWaiting } from './postgres/sabotage.ts';
 import { seededRandom } from './random.ts';
 
 const random = seededRandom();
-
-/** The pool's default, and the connection that listens. */
-const CONNECTIONS = 10 + 1;
 
 it('D1, A1: acked steps survive kill -9 of Postgres, and the server answers UNAVAILABLE, never exits and recovers by itself', async () => {
   const survived = await killPostgres({ kills: dose(2, 10), writers: 8, random });

@@ -1,3 +1,4 @@
+import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
 import type { TestDatabase } from '../../support/database.ts';
 
@@ -13,8 +14,18 @@ export async function asOwner<T>(database: TestDatabase, work: (client: pg.Clien
   }
 }
 
-/** Connections of the service to this database. */
-export function connectionsOf(database: TestDatabase): Promise<number> {
+/** The pool's default, and the connection that listens. */
+export const CONNECTIONS = 10 + 1;
+
+/** Connections of the service to this database. Others that were just closed last a moment longer. */
+export async function connectionsLeft(database: TestDatabase): Promise<number> {
+  for (const deadline = performance.now() + 5_000; ; await delay(20)) {
+    const count = await connectionsOf(database);
+    if (count <= CONNECTIONS || performance.now() > deadline) return count;
+  }
+}
+
+function connectionsOf(database: TestDatabase): Promise<number> {
   return asOwner(database, async (client) => {
     const { rows } = await client.query<{ n: number }>(
       `select count(*)::int as n from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid() and backend_type = 'client backend'`,

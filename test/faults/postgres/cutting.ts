@@ -7,7 +7,7 @@ import { checkAcked, type Verdict } from '../acked/check.ts';
 import { startLoad } from '../acked/load.ts';
 import type { Random } from '../random.ts';
 import { spawnMergingServer } from '../spawn-merging.ts';
-import { asOwner, connectionsOf } from './connections.ts';
+import { asOwner, connectionsLeft } from './connections.ts';
 import { type Aftermath, aftermath } from './killing.ts';
 import { type Answer, askAll, untilServed } from './outage.ts';
 
@@ -58,7 +58,7 @@ export async function cutConnections({ cuts, silences, writers, random }: Cuttin
   }
   await load.everyone();
   const verdict = await checkAcked(client, database, await load.stop());
-  const connectionsLeft = await connectionsOf(database);
+  const left = await connectionsLeft(database);
   client.close();
   return {
     ...verdict,
@@ -69,7 +69,7 @@ export async function cutConnections({ cuts, silences, writers, random }: Cuttin
     failures: load.failures.map(({ message }) => message),
     answers,
     recoveryMs,
-    connectionsLeft,
+    connectionsLeft: left,
     ...(await aftermath(server)),
   };
 }

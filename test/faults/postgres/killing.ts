@@ -7,7 +7,7 @@ import { checkAcked, type Verdict } from '../acked/check.ts';
 import { startLoad } from '../acked/load.ts';
 import type { Random } from '../random.ts';
 import { spawnMergingServer } from '../spawn-merging.ts';
-import { connectionsOf } from './connections.ts';
+import { connectionsLeft } from './connections.ts';
 import { type Answer, askAll, untilServed } from './outage.ts';
 
 export interface Killing {
@@ -77,7 +77,7 @@ async function runKills(
   await load.everyone();
   const ledgers = await load.stop();
   const verdict = await checkAcked(client, database, ledgers);
-  const connectionsLeft = await connectionsOf(database);
+  const left = await connectionsLeft(database);
   client.close();
   return {
     ...verdict,
@@ -88,7 +88,7 @@ async function runKills(
     failures: load.failures.map(({ message }) => message),
     answers,
     recoveryMs,
-    connectionsLeft,
+    connectionsLeft: left,
     ...(await aftermath(server)),
   };
 }
