@@ -40,8 +40,8 @@ const SIDE_BY_SIDE = [
 /** Large doses of tests of `npm test`, and nothing else. */
 const LARGE_ONLY = ['step-pass', 'writer-model'].map((name) => `test/faults/${name}.test.ts`);
 
-/** Views of the page that `npm run test:page` shows in one theme only. */
-const IN_BOTH_THEMES = ['test/browser/page.test.ts', 'test/browser/reference.test.ts'];
+/** Tests of the page that `npm run test:page` runs in one theme only, or with fewer windows and cuts. */
+const LARGE_PAGE = ['test/browser/live.test.ts', 'test/browser/page.test.ts', 'test/browser/reference.test.ts'];
 
 /** The page in both browsers on both engines. `npm run test:page` has Chromium on SQLite. */
 const BROWSERS = 'test/browser-faults/**/*.test.ts';
@@ -83,8 +83,8 @@ export default defineConfig({
             {
               test: {
                 ...each,
-                name: 'both themes',
-                include: IN_BOTH_THEMES,
+                name: 'page',
+                include: LARGE_PAGE,
                 globalSetup: ['test/browser/global_setup.ts'],
                 isolate: false,
                 maxWorkers: 1,

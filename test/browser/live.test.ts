@@ -1,12 +1,14 @@
 /** Live updates: all windows of a browser share one stream, which survives lost connections. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { seededRandom } from '../faults/random.ts';
+import { dose } from '../support/dose.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import { cutAndCompare, Growing } from './growing.ts';
 import { openPageScene, type PageScene } from './page_scene.ts';
 import { type OpenPage, openPage, ROWS, show, waitForText } from './views.ts';
 
-const WINDOWS = 14;
+const WINDOWS = dose(8, 14);
+const CUTS = dose(5, 20);
 /** Connections that a browser opens to one server over HTTP/1.1. */
 const CONNECTIONS = 6;
 
@@ -80,11 +82,11 @@ describe('all windows of a browser', () => {
 describe('lost connections', () => {
   const random = seededRandom();
 
-  it(`at 20 random places leave the windows with what the tables hold (seed ${random.seed})`, async () => {
+  it(`at ${CUTS} random places leave the windows with what the tables hold (seed ${random.seed})`, async () => {
     const growing = await Growing.create(scene.client, 'cut');
     const tree = await open(`/trees/${growing.trajectoryId}`);
     const run = await open(`/runs/${growing.runId}`);
-    await cutAndCompare(growing, { tree: tree.page, run: run.page }, proxy, random, 20);
+    await cutAndCompare(growing, { tree: tree.page, run: run.page }, proxy, random, CUTS);
     await close(tree, run);
   });
 });

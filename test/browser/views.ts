@@ -1,8 +1,8 @@
 /** The page in a browser, for tests. */
-import { mkdir } from 'node:fs/promises';
+import { mkdir, readFile } from 'node:fs/promises';
+import { createRequire } from 'node:module';
 import path from 'node:path';
 import process from 'node:process';
-import axe from 'axe-core';
 import { type BrowserContext, type ConsoleMessage, type Page, Puppeteer } from 'puppeteer-core';
 import { expect } from 'vitest';
 import { dose } from '../support/dose.ts';
@@ -11,6 +11,9 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 
 /** Screenshots for people to look at. Git ignores the folder. */
 const SCREENSHOTS = path.join(ROOT, '.anabranch/screenshots');
+
+/** The minified script: each window that is checked parses it. */
+const AXE = createRequire(import.meta.url).resolve('axe-core/axe.min.js');
 
 /** The themes of this run: the other one takes as long, and only colours differ. */
 export const THEMES = dose<readonly Theme[]>(['light'], ['light', 'dark']);
@@ -172,7 +175,7 @@ export async function choose(page: Page, selector: string, label: string): Promi
 /** Returns what axe finds, as one line for each rule: in the whole page, or below some selectors. */
 export async function accessibilityFaults(page: Page, below: readonly string[] = ['html']): Promise<string[]> {
   await waitForWhole(page);
-  await page.evaluate(axe.source);
+  await page.evaluate(await readFile(AXE, 'utf8'));
   return page.evaluate(async (include) => {
     interface Result {
       readonly violations: readonly {
@@ -190,5 +193,6 @@ export async function accessibilityFaults(page: Page, below: readonly string[] =
 
 export async function takeScreenshot(page: Page, name: string): Promise<void> {
   await mkdir(SCREENSHOTS, { recursive: true });
-  await page.screenshot({ path: path.join(SCREENSHOTS, `${name}.png`) });
+  // The best compression takes as long as drawing.
+  await page.screenshot({ path: path.join(SCREENSHOTS, `${name}.png`), optimizeForSpeed: true });
 }
