@@ -8,7 +8,6 @@ export const LARGE_DOSES: readonly string[] = [
   'test/service/deep_lineage.test.ts',
   'test/service/model.test.ts',
   'test/store/branch_depth.test.ts',
-  'test/store/claim_start.test.ts',
   'test/store/deletion_races.test.ts',
   'test/store/metric.test.ts',
   'test/store/model.test.ts',
