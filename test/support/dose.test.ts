@@ -7,7 +7,8 @@ describe('the list of tests with a large dose in the fault suite', () => {
     const dosed = sources('test')
       .filter(
         ({ path }) =>
-          path.endsWith('.test.ts') && !/^test\/(faults|browser|browser-faults|python-faults|languages|package)\//.test(path),
+          path.endsWith('.test.ts') &&
+          !/^test\/(faults|browser|browser-faults|python-faults|languages|package)\//.test(path),
       )
       .filter(({ code }) => /\bdose\(/.test(code))
       .map(({ path }) => path);

@@ -6,6 +6,7 @@ import { type KillPlan, killServer } from '../kill-server.ts';
 import type { Fault } from './faulty-store.ts';
 
 const KILLS = dose(1, 2);
+const MOST_TRIES = 10;
 const FAULTY_SERVER = 'test/faults/controls/faulty-server.ts';
 
 /**
@@ -19,9 +20,13 @@ describe('the proof by kill -9 fails', () => {
   ];
 
   it.each(mistakes)('over %s', async (fault, rule) => {
-    const { violations, figures } = await runWith(fault);
-    const rules = violations.map((violation) => violation.rule);
-    await reportFigures(`control ${fault}`, { ...figures, violations: violations.length });
+    const rules: Rule[] = [];
+    // A kill may come at a moment at which the mistake does no harm.
+    for (let tries = 0; !rules.includes(rule) && tries < MOST_TRIES; tries += 1) {
+      const { violations, figures } = await runWith(fault);
+      rules.push(...violations.map((violation) => violation.rule));
+      await reportFigures(`control ${fault}`, { ...figures, violations: violations.length });
+    }
     expect(rules).toContain(rule);
   });
 
