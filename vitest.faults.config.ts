@@ -101,8 +101,7 @@ export default defineConfig({
           include: ['test/faults/**/*.test.ts', ...(DOSE === 'large' ? [BROWSERS] : [])],
           exclude: [...SIDE_BY_SIDE, ...LARGE_ONLY],
           isolate: false,
-          // With usual doses two at a time: half of the time they wait for time-outs.
-          maxWorkers: DOSE === 'large' ? 1 : 2,
+          fileParallelism: false,
           sequence: { groupOrder: 2 },
         },
       },
