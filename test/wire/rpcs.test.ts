@@ -45,7 +45,7 @@ import {
   TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
-import type { AnabranchError, Reason } from '../../src/domain/errors.ts';
+import { AnabranchError, type Reason } from '../../src/domain/errors.ts';
 import { connectErrorOf } from '../../src/rpc/errors.ts';
 import { NAMED } from '../../src/rpc/named_field.ts';
 import { ENGINES } from '../support/database.ts';
@@ -633,6 +633,7 @@ function invalidRequest(method: DescMethod, [request]: readonly Message[]): Conn
     sharedValidator().check(method.input, request!);
     return undefined;
   } catch (error) {
-    return connectErrorOf(error as AnabranchError, 'write');
+    if (error instanceof AnabranchError) return connectErrorOf(error, 'write');
+    throw error;
   }
 }
