@@ -24,8 +24,8 @@ export default defineConfig({
           name: 'shared process',
           // A worker process runs many files one after another, so it loads the modules of the project once.
           isolate: false,
-          // A process may use memory to save CPU time: its collector rarely copies what lives (the first), and does not
-          // search a heap of less than 600 MiB for garbage, whatever buffers a test allocates.
+          // Memory saves CPU time here. Young objects have 64 MiB, so the collector seldom copies those that live. Old
+          // ones have 600 MiB before it searches them, however many buffers a test allocates.
           execArgv: [
             '--max-semi-space-size=64',
             '--initial-old-space-size=600',

@@ -9,8 +9,8 @@ const DOSE = process.env.TEST_DOSE ?? 'large';
 /**
  * Tests that count what happened, or measure only their own process: other work on the machine only adds to what they
  * go through. They mostly wait for processes to start and for clients to reconnect, so three of them run at a time. All
- * others check times against a bound, so that nothing else may keep the machine busy: how long a server makes callers
- * wait while Postgres is away, or its other clients under attacks and beside readers that never read.
+ * others check times against a bound, so nothing else may keep the machine busy: how long callers wait while Postgres
+ * is away, or while other clients attack the server or never read.
  */
 const SIDE_BY_SIDE = [
   'archive',
