@@ -70,6 +70,8 @@ export const REASONS = [
   'ARCHIVE_INVALID',
   'IMPORT_CONFLICT',
   'IMPORT_SUPERSEDED',
+  'STORAGE_LOST',
+  'DATABASE_READ_ONLY',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

@@ -84,6 +84,8 @@ const CODES: Readonly<Record<Reason, Code>> = {
   ARCHIVE_INVALID: Code.InvalidArgument,
   IMPORT_CONFLICT: Code.AlreadyExists,
   IMPORT_SUPERSEDED: Code.Aborted,
+  STORAGE_LOST: Code.Unavailable,
+  DATABASE_READ_ONLY: Code.Unavailable,
 };
 
 /** How long a caller should wait before a retry. */
@@ -92,6 +94,8 @@ const RETRY_AFTER_MS: Readonly<Partial<Record<Reason, number>>> = {
   DATABASE_UNAVAILABLE: 1_000,
   SERVER_DRAINING: 200,
   TOO_MANY_CONNECTIONS: 1_000,
+  STORAGE_LOST: 1_000,
+  DATABASE_READ_ONLY: 5_000,
 };
 
 /** A read of a missing state is NOT_FOUND; a write that refers to one is FAILED_PRECONDITION. */

@@ -357,6 +357,18 @@ class ImportSuperseded(AnabranchError):
     """
 
 
+class StorageLost(AnabranchError):
+    """UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so
+    nothing can be stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+    """
+
+
+class DatabaseReadOnly(AnabranchError):
+    """UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing
+    was stored. Comes with RetryInfo.
+    """
+
+
 BY_REASON: dict[str, type[AnabranchError]] = {
     "INVALID_REQUEST": InvalidRequest,
     "INVALID_PAGE_TOKEN": InvalidPageToken,
@@ -424,4 +436,6 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "ARCHIVE_INVALID": ArchiveInvalid,
     "IMPORT_CONFLICT": ImportConflict,
     "IMPORT_SUPERSEDED": ImportSuperseded,
+    "STORAGE_LOST": StorageLost,
+    "DATABASE_READ_ONLY": DatabaseReadOnly,
 }

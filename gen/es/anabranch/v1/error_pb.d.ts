@@ -523,6 +523,22 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_IMPORT_SUPERSEDED = 73;
    */
   IMPORT_SUPERSEDED = 73,
+
+  /**
+   * UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can be
+   * stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+   *
+   * @generated from enum value: ERROR_REASON_STORAGE_LOST = 74;
+   */
+  STORAGE_LOST = 74,
+
+  /**
+   * UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.
+   * Comes with RetryInfo.
+   *
+   * @generated from enum value: ERROR_REASON_DATABASE_READ_ONLY = 75;
+   */
+  DATABASE_READ_ONLY = 75,
 }
 
 /**

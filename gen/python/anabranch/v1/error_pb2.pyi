@@ -227,6 +227,14 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """ABORTED. Another import of the same trajectory has begun, or the import was idle for a day. Metadata:
     `trajectory_id`.
     """
+    ERROR_REASON_STORAGE_LOST: _ErrorReason.ValueType  # 74
+    """UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can be
+    stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+    """
+    ERROR_REASON_DATABASE_READ_ONLY: _ErrorReason.ValueType  # 75
+    """UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.
+    Comes with RetryInfo.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed list of reasons why a call can fail.
@@ -440,5 +448,13 @@ ERROR_REASON_IMPORT_CONFLICT: ErrorReason.ValueType  # 72
 ERROR_REASON_IMPORT_SUPERSEDED: ErrorReason.ValueType  # 73
 """ABORTED. Another import of the same trajectory has begun, or the import was idle for a day. Metadata:
 `trajectory_id`.
+"""
+ERROR_REASON_STORAGE_LOST: ErrorReason.ValueType  # 74
+"""UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can be
+stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+"""
+ERROR_REASON_DATABASE_READ_ONLY: ErrorReason.ValueType  # 75
+"""UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.
+Comes with RetryInfo.
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason
