@@ -11,6 +11,12 @@ it('each decision has its own number of four digits', () => {
   expect(new Set(numbers).size).toBe(names.length);
 });
 
+it('there are at most 25, each of at most 250 words', () => {
+  expect(names.length).toBeLessThanOrEqual(25);
+  const words = (name: string) => readFileSync(resolve(folder, name), 'utf8').trim().split(/\s+/u).length;
+  expect(names.filter((name) => words(name) > 250)).toEqual([]);
+});
+
 it.each(names)('%s has context, decision and consequences, under its own number', (name) => {
   const headings = readFileSync(resolve(folder, name), 'utf8').match(/^#+ .+$/gmu) ?? [];
   expect(headings[0]).toMatch(new RegExp(`^# ${Number(name.slice(0, 4))}\\. \\S`, 'u'));

@@ -57,12 +57,10 @@ async function furnish(store: Store): Promise<{ scene: RunScene; root: string; l
   return { scene, root: root.id, leaf: leaf.id, run: run.id };
 }
 
-it('decision 48 says of each table what archives have of it', () => {
-  const decision = readFileSync(
-    new URL('../../docs/decisions/0048-archives-are-rows-with-ids.md', import.meta.url),
-    'utf8',
-  );
-  const rows = decision.split('\n').filter((line) => line.startsWith('| `'));
+it('archive.md says of each table what archives have of it', () => {
+  const document = readFileSync(new URL('../../docs/archive.md', import.meta.url), 'utf8');
+  const [, table] = document.split('## What happens to each table');
+  const rows = table!.split('\n').filter((line) => line.startsWith('| `'));
   const named = rows.flatMap((row) => [...row.split('|')[1]!.matchAll(/`(\w+)`/g)].map(([, table]) => table));
   expect(named.toSorted()).toEqual(Object.keys(TABLES).toSorted());
 });

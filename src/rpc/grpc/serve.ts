@@ -55,7 +55,7 @@ export function plainCall(request: HttpRequest, response: HttpResponse): PlainCa
 
 /**
  * Serves plain gRPC without Connect, which takes many times as long for a small call
- * (docs/decisions/0028-plain-grpc-goes-the-short-way.md). The handlers and their responses are the same.
+ * (docs/decisions/0014-plain-grpc-has-a-short-path.md). The handlers and their responses are the same.
  */
 export class PlainGrpc {
   readonly #logger: Logger;

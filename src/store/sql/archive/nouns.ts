@@ -39,7 +39,7 @@ const OF_ROLLOUT = ['rollout', 'namespace'] as const;
 const PLACE = ['tree', 'trajectory'] as const;
 
 /**
- * The tables whose rows are records. Decision 48 lists what happens to every other table. A test compares both with the
+ * The tables whose rows are records. docs/archive.md lists what happens to every other table. A test compares both with the
  * schema.
  */
 export const NOUNS = {
