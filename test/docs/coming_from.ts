@@ -14,7 +14,7 @@ export interface Field {
 }
 
 /**
- * For rows that no test title cites: the rules and guarantees that imply them, by their ids in docs/guarantees.md, or
+ * For rows that no test title cites: the rules and guarantees that imply them, by their ids, or
  * the test file that shows them.
  */
 export const ROWS_SHOWN_BY: Readonly<Record<string, readonly string[]>> = {

@@ -98,7 +98,7 @@ it.each(ENGINES)(
     client.close();
     await server.stop();
     expect(await verifiedLinesIn(database)).toEqual(lines);
-    await reportFigures(`imports that kill -9 ends, on ${engine}`, { kills, 'half imported trajectories': 0, lost: 0 });
+    reportFigures(`imports that kill -9 ends, on ${engine}`, { kills, 'half imported trajectories': 0, lost: 0 });
   },
 );
 
@@ -131,7 +131,7 @@ it.each(ENGINES)('V6, D4: a full disk ends an import on %s with an error, and th
     await requireIntact(client);
   }
   client.close();
-  await reportFigures(`imports on a full disk, on ${engine}`, {
+  reportFigures(`imports on a full disk, on ${engine}`, {
     'refused with an error': 1,
     'half imported': 0,
     lost: 0,
@@ -146,7 +146,7 @@ it('V5, D4: a full disk ends an export with an error, and leaves no file', async
   const out = await runCli(['export', path.join(disk.dir, 'copy.tar.zst'), '--address', server.url]);
   expect([out.code, out.stderr]).toEqual([1, expect.stringMatching(/cannot be created: .*no space/i)]);
   expect((await readdir(disk.dir)).filter((name) => /copy|part/.test(name))).toEqual([]);
-  await reportFigures('exports to a full disk', { 'refused with an error': 1, 'files left over': 0 });
+  reportFigures('exports to a full disk', { 'refused with an error': 1, 'files left over': 0 });
 });
 
 it.each(ENGINES)(
@@ -172,7 +172,7 @@ it.each(ENGINES)(
     await rm(path.join(disk.dir, 'hog'));
     expect((await runCli(['export', whole, '--address', server.url])).code).toBe(0);
     client.close();
-    await reportFigures(`exports with a full disk of temporary files, on ${engine}`, {
+    reportFigures(`exports with a full disk of temporary files, on ${engine}`, {
       'refused with an error': 1,
       'files left over': 0,
     });

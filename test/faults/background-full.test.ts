@@ -62,7 +62,7 @@ describe.each(ENGINES)('a full disk during work in the background, on %s', (engi
     await collect();
     await expectKept();
     await store.close();
-    await reportFigures(`a full disk in the background on ${engine}`, {
+    reportFigures(`a full disk in the background on ${engine}`, {
       'steps read back': before.flat().length,
       'states read back': kept.length,
       lost: 0,

@@ -59,7 +59,7 @@ it('V2, D4: a full disk ends a backup or a restore with an error, leaves nothing
   const restored = await runCli(['restore', file, '--database', `sqlite:${path.join(disk.dir, 'restored.db')}`]);
   expect([restored.code, restored.stderr]).toEqual([1, expect.stringMatching(/cannot be created: .*no space/i)]);
   expect((await readdir(disk.dir)).filter((name) => /copy|restored|part/.test(name))).toEqual([]);
-  await reportFigures('backups and restores on a full disk', {
+  reportFigures('backups and restores on a full disk', {
     'refused with an error': 3,
     'files left over': 0,
     lost: 0,
@@ -84,7 +84,7 @@ it('V9, D4: a full disk ends a table with an error, and leaves no file', async (
   expect((await readdir(disk.dir)).filter((name) => name.startsWith('steps'))).toEqual([]);
   await requireIntact(client);
   client.close();
-  await reportFigures('tables on a full disk', { 'refused with an error': 3, 'files left over': 0, lost: 0 });
+  reportFigures('tables on a full disk', { 'refused with an error': 3, 'files left over': 0, lost: 0 });
 });
 
 it('V2, D1: kill -9 during a backup leaves no copy for longer than to the next start, and loses nothing', async () => {
@@ -108,7 +108,7 @@ it('V2, D1: kill -9 during a backup leaves no copy for longer than to the next s
   expect((await again.trajectories.getTrajectory({ trajectoryId: ID })).trajectory?.nextStepNumber).toBe(
     BigInt(4 * BACKED_UP),
   );
-  await reportFigures('kill -9 during a backup', {
+  reportFigures('kill -9 during a backup', {
     kills: 1,
     'acked steps checked': 4 * BACKED_UP,
     'files left over': 0,

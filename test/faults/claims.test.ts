@@ -21,7 +21,7 @@ it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete many rollouts
     groupSize: 8,
     doneBetween: dose([8, 16], [60, 120]),
   });
-  await reportFigures('claims by 50 workers on two servers on Postgres', outcome.figures);
+  reportFigures('claims by 50 workers on two servers on Postgres', outcome.figures);
   expectKept(outcome);
 });
 
@@ -35,6 +35,6 @@ it('F2, Q1, Q2, Q3: 16 workers on one server on SQLite complete many rollouts ex
     groupSize: 8,
     doneBetween: dose([5, 12], [8, 20]),
   });
-  await reportFigures('claims by 16 workers on one server on SQLite', outcome.figures);
+  reportFigures('claims by 16 workers on one server on SQLite', outcome.figures);
   expectKept(outcome);
 });

@@ -10,7 +10,7 @@ it('A1, D1: connections to Postgres that are cut, many at once, or silent lose n
   const random = seededRandom();
   const survived = await cutConnections({ cuts: dose(12, 36), silences: 1, writers: 8, random });
   const { acked, stored, storedUnacked, lost, answers } = survived;
-  await reportFigures('connections cut', {
+  reportFigures('connections cut', {
     seed: random.seed,
     'acked steps checked': acked,
     'steps stored': stored,

@@ -20,7 +20,7 @@ const LOAD = dose({ writers: 2, window: 1 }, { writers: 4, window: 8 });
 describe.each(ENGINES)('a full disk, under %s', (engine) => {
   it('D4: only stored steps are acked, writers get STORAGE_FULL, reads succeed, and writes resume when there is room', async () => {
     const filled = await fillDisk(engine, LOAD);
-    await reportFigures(`disk full, ${engine}`, {
+    reportFigures(`disk full, ${engine}`, {
       'acked steps checked': filled.acked,
       lost: filled.lost,
       refusals: filled.refusals.length,
@@ -45,7 +45,7 @@ describe('a full disk, under the log of postgres', () => {
   it('D4, D1, A1: no acked step is lost, writers get a retryable error, and continue when Postgres does', async () => {
     const filled = await fillDiskOfLog(LOAD);
     const { acked, lost, refusals, resumedMs } = filled;
-    await reportFigures('disk full, log of postgres', {
+    reportFigures('disk full, log of postgres', {
       'acked steps checked': acked,
       lost,
       refusals: refusals.length,

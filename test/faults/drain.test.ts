@@ -47,7 +47,7 @@ describe.each(ENGINES)('SIGTERM under load on %s', (engine) => {
         const own = new Set([trunk, ...branches, ...history.branchings.map(({ branch }) => branch)]);
         return checkHistory(history, new Map([...stored].filter(([id]) => own.has(id))));
       });
-      await reportFigures(`SIGTERM under load on ${engine}`, {
+      reportFigures(`SIGTERM under load on ${engine}`, {
         seed: random.seed,
         drains: DRAINS,
         ...figuresOf(load.history, violations),

@@ -49,7 +49,7 @@ describe('hostile bytes', () => {
       await server.empty(10_000);
       const after = await server.memory();
       const glance = await server.glance();
-      await reportFigures(`hostile bytes, ${name}`, {
+      reportFigures(`hostile bytes, ${name}`, {
         seed: random.seed,
         inputs,
         'memory before (MiB)': Math.round(before.now),

@@ -50,7 +50,7 @@ describe.each(ENGINES)('kill -9 of the collection of states on %s', (engine) => 
     for (let i = 0; i < STATES; i += 1) await collectUnused(last);
     expect([...(await storedStates(sql, namespace)).keys()].sort()).toEqual(kept.map(({ digest }) => digest).sort());
     for (const { digest, data } of kept) expect(Buffer.compare(await readWhole(last, namespace, digest), data)).toBe(0);
-    await reportFigures(`kill -9 of the collection of states on ${engine}`, {
+    reportFigures(`kill -9 of the collection of states on ${engine}`, {
       kills: KILLS,
       states: kept.length,
       rewritten,

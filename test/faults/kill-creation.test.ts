@@ -132,7 +132,7 @@ describe.each(ENGINES)('kill -9 of the server during creations by open on %s', (
       for await (const { step } of readSteps(client, { trajectoryId })) stored.push(step.reward);
       expect(stored).toEqual(rewards);
     }
-    await reportFigures(`kill -9 during creations by open on ${engine}`, {
+    reportFigures(`kill -9 during creations by open on ${engine}`, {
       kills,
       trajectories: made.length,
       'creations sent again after their commit': replayed,

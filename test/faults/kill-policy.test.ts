@@ -77,7 +77,7 @@ describe.each(ENGINES)('kill -9 of a server that applies stored policies, on %s'
       const left = made.filter(({ isSealed }) => !isSealed);
       expect(await countRows(sql, namespace)).toMatchObject({ trajectories: left.length, state_refs: kept.length });
       for (const each of made) await expectKept(scene, each);
-      await reportFigures(`kill -9 of a server that applies stored policies, on ${engine}`, {
+      reportFigures(`kill -9 of a server that applies stored policies, on ${engine}`, {
         kills,
         'kills within an execution': interrupted,
         trajectories: made.length,

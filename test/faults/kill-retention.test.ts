@@ -63,7 +63,7 @@ describe.each(ENGINES)('kill -9 of retention on %s', (engine) => {
       state_refs: kept.length,
     });
     for (const each of made) await expectKept(scene, each);
-    await reportFigures(`kill -9 of retention on ${engine}`, {
+    reportFigures(`kill -9 of retention on ${engine}`, {
       kills: KILLS,
       trajectories: TRAJECTORIES,
       'kept states read back': kept.length,

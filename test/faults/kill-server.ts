@@ -140,5 +140,5 @@ export function figuresOf(history: History, violations: readonly Violation[]): F
 }
 
 export async function reportKills(plan: KillPlan, { figures }: KillOutcome): Promise<void> {
-  await reportFigures(`kill -9 of the server on ${plan.engine}`, figures);
+  reportFigures(`kill -9 of the server on ${plan.engine}`, figures);
 }

@@ -49,7 +49,7 @@ it('V3: no kill -9 while free space is returned damages the database, and the ne
   expect(check).toEqual({ integrity_check: 'ok' });
   client.close();
   await sql.close();
-  await reportFigures('kill -9 while free space is returned', {
+  reportFigures('kill -9 while free space is returned', {
     kills: KILLS,
     'pages returned before': returned,
     damaged: 0,

@@ -90,7 +90,7 @@ describe.each(ENGINES)('memory, on %s', (engine) => {
       }
     }
     await rm(folder, { recursive: true });
-    await reportFigures(
+    reportFigures(
       `MiB in use usually and at most, with ${FEW} and ${MANY} MiB of data, on ${engine}`,
       Object.fromEntries([...grown].map(([task, sizes]) => [task, sizes.map(shown).join(' and ')])),
     );

@@ -56,7 +56,7 @@ async function expectMigrated(database: TestDatabase, { namespace, made, before 
   const after = await expectUnchanged(new Scene(store, namespace), made, before);
   await expectVerified(store);
   await store.close();
-  await reportFigures(`a full disk during the migration on ${database.engine}`, {
+  reportFigures(`a full disk during the migration on ${database.engine}`, {
     'steps read back': after.flatMap(({ steps }) => steps).length,
     lost: 0,
   });

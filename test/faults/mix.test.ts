@@ -60,7 +60,7 @@ describe.each(ENGINES)(
         await readAll(mix);
         await requireIntact(client);
         const deleted = mix.nodes.filter(({ deletion }) => deletion === 'answered').length;
-        await reportFigures(`mix of all writes on ${engine}`, {
+        reportFigures(`mix of all writes on ${engine}`, {
           seed: random.seed,
           kills: KILLS,
           trajectories: mix.nodes.length,

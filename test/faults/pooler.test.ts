@@ -93,7 +93,7 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
       'connections to Postgres': POOL_SIZE,
       'jobs done and checked': jobs.flat().length + 2,
     };
-    await reportFigures('two servers behind pgbouncer', figures);
+    reportFigures('two servers behind pgbouncer', figures);
   });
 
   it('keeps the settings of a server from other users of its connections', async () => {

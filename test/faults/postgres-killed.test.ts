@@ -11,7 +11,7 @@ const random = seededRandom();
 
 it('D1, A1: acked steps survive kill -9 of Postgres, and the server answers UNAVAILABLE, never exits and recovers by itself', async () => {
   const survived = await killPostgres({ kills: dose(2, 10), writers: 8, random });
-  await report('postgres killed', survived);
+  report('postgres killed', survived);
   expect(survived.serverLived).toBe(true);
   expect(survived.serverFaults).toEqual([]);
   expect(survived.lost).toBe(0);
@@ -32,14 +32,14 @@ it('negative control of D1: the same proof detects commits that do not wait for 
   // Postgres writes such commits seldom, so that a kill loses some.
   const settings = { wal_writer_delay: '10s' };
   const survived = await killPostgres({ kills: 1, writers: 8, random, settings, sabotage: commitWithoutWaiting });
-  await report('postgres killed, control without synchronous_commit', survived);
+  report('postgres killed, control without synchronous_commit', survived);
   expect(survived.lost).toBeGreaterThan(0);
   expect(survived.failures).not.toEqual([]);
 });
 
-function report(proof: string, survived: Survived): Promise<void> {
+function report(proof: string, survived: Survived): void {
   const { kills, acked, stored, lost, inFlight, storedUnacked, cuts, answers, recoveryMs } = survived;
-  return reportFigures(proof, {
+  reportFigures(proof, {
     seed: random.seed,
     kills,
     'acked steps checked': acked,

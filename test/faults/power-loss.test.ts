@@ -29,7 +29,7 @@ afterAll(async () => {
 describe('power loss', () => {
   it.each(ENGINES)('D1: on %s no commit is acked before a sync of the disk', async (engine) => {
     const traced = engine === 'sqlite' ? await traceSqlite(DOSE) : await tracePostgres(trace, postgres.url, DOSE);
-    await report(`power loss, ${engine}`, traced);
+    report(`power loss, ${engine}`, traced);
     expect(traced.lockstep.commits).toBe(DOSE.steps);
     expect(traced.lockstep.syncs).toBeGreaterThanOrEqual(DOSE.steps);
     const shared = engine === 'postgres' ? LANES : 1;
@@ -40,7 +40,7 @@ describe('power loss', () => {
 
   it('negative control of D1: the count detects commits that do not wait for the disk', async () => {
     const traced = await tracePostgres(trace, postgres.url, { ...DOSE, sabotage: commitWithoutWaiting });
-    await report('power loss, control without synchronous_commit', traced);
+    report('power loss, control without synchronous_commit', traced);
     expect(traced.lockstep.syncs).toBeLessThan(DOSE.steps);
   });
 });
@@ -77,8 +77,8 @@ describe('a Postgres whose settings would lose commits', () => {
   });
 });
 
-function report(proof: string, { lockstep, together, mergedRows }: Traced): Promise<void> {
-  return reportFigures(proof, {
+function report(proof: string, { lockstep, together, mergedRows }: Traced): void {
+  reportFigures(proof, {
     'acked one by one': lockstep.acked,
     'commits of these': lockstep.commits,
     'syncs of these': lockstep.syncs,

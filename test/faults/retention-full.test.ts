@@ -65,7 +65,7 @@ describe.each(ENGINES)('a full disk during retention, on %s', (engine) => {
       expect(Buffer.compare(await readWhole(store, namespace, digest), data)).toBe(0);
     for (const each of made) await expectKept(scene, each);
     await expectVerified(store);
-    await reportFigures(`disk full during retention, ${engine}`, {
+    reportFigures(`disk full during retention, ${engine}`, {
       'parts removed before': removed,
       'parts removed with room': left,
       'kept states read back': kept.length,

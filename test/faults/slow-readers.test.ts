@@ -61,7 +61,7 @@ describe.each(ENGINES)('readers that never read, on %s', (engine) => {
     client.close();
     await server.empty(5_000);
 
-    await reportFigures(`slow readers, ${engine}`, {
+    reportFigures(`slow readers, ${engine}`, {
       followers: FOLLOWERS,
       'readers of a range': READERS.ranges,
       'memory before (MiB)': Math.round(before.now),
@@ -84,7 +84,7 @@ describe.each(ENGINES)('readers that never read, on %s', (engine) => {
     await until(server, ({ handlers, followers: count }) => handlers >= COUNT && count >= FOLLOWERS);
     readers.vanish();
     await server.empty(5_000);
-    await reportFigures(`vanished readers, ${engine}`, {
+    reportFigures(`vanished readers, ${engine}`, {
       followers: FOLLOWERS,
       'readers of a range': READERS.ranges,
       'left after 5 s': 0,
