@@ -327,7 +327,7 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
       { code: 0, stdout: expect.stringMatching(/\neval 2 +.* completed\n {2}group 0/) },
       { code: 0, stdout: expect.stringMatching(/\nattempts\n {2}1 failed .* worker-1/) },
     ]);
-    // The picture of README.md, by the command that README.md names.
+    // The picture of docs/tables.md, by the command that it names.
     const tree = commands[0]?.slice(1) ?? [];
     const value = ['--value', 'observation:/2', '--label', 'pole angle'];
     const drawn = await runCli(['picture', ...tree, ...value]);

@@ -64,8 +64,8 @@ describe('README.md', () => {
     }
   });
 
-  it('shows runs and rollouts in TypeScript', () => {
-    const names = readSnippets().map((each) => each.name);
+  it('leads to runs and rollouts in TypeScript', () => {
+    const names = readSnippets('docs/training.md').map((each) => each.name);
     expect(names).toEqual(expect.arrayContaining(['runs-ts', 'rollouts-ts']));
   });
 

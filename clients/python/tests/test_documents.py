@@ -32,7 +32,7 @@ def test_every_cited_test_exists() -> None:
 
 
 def test_the_readme_shows_the_first_lines_of_programs() -> None:
-    blocks = blocks_of("README.md")
+    blocks = blocks_of("README.md") + blocks_of("docs/training.md")
     programs = [path.read_text() for path in (ROOT / "examples/python").glob("*.py")]
     assert len(blocks) == 4
     for block in blocks:
