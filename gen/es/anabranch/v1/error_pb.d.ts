@@ -525,8 +525,8 @@ export enum ErrorReason {
   IMPORT_SUPERSEDED = 73,
 
   /**
-   * UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can be
-   * stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+   * UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can
+   * be stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
    *
    * @generated from enum value: ERROR_REASON_STORAGE_LOST = 74;
    */

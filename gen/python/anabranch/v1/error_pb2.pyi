@@ -228,8 +228,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     `trajectory_id`.
     """
     ERROR_REASON_STORAGE_LOST: _ErrorReason.ValueType  # 74
-    """UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can be
-    stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+    """UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can
+    be stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
     """
     ERROR_REASON_DATABASE_READ_ONLY: _ErrorReason.ValueType  # 75
     """UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.
@@ -450,8 +450,8 @@ ERROR_REASON_IMPORT_SUPERSEDED: ErrorReason.ValueType  # 73
 `trajectory_id`.
 """
 ERROR_REASON_STORAGE_LOST: ErrorReason.ValueType  # 74
-"""UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can be
-stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+"""UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can
+be stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
 """
 ERROR_REASON_DATABASE_READ_ONLY: ErrorReason.ValueType  # 75
 """UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.

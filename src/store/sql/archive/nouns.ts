@@ -39,8 +39,8 @@ const OF_ROLLOUT = ['rollout', 'namespace'] as const;
 const PLACE = ['tree', 'trajectory'] as const;
 
 /**
- * The tables whose rows are records. docs/archive.md lists what happens to every other table. A test compares both with the
- * schema.
+ * The tables whose rows are records. docs/archive.md lists what happens to every other table. A test compares both
+ * with the schema.
  */
 export const NOUNS = {
   task: noun(TASKS, OWN),
