@@ -204,8 +204,7 @@ async function conclude(
     'Look around:',
     `  ${command} tree ${result.main.trajectoryId} ${flags}`,
     `  ${command} tail ${fallen}@200 ${flags}`,
-    `  ${command} rollouts ${runId} ${flags}`,
-    `  ${command} rollout ${killedRolloutId} ${flags}`,
+    `  ${command} run ${runId} --rollouts ${flags}`,
     'In a browser:',
     options.database === undefined
       ? `  ${client.url}/trees/${result.main.trajectoryId}`

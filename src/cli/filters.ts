@@ -1,8 +1,7 @@
 /** Parses values of flags that filter lists. An invalid value fails with one line that says what was expected. */
-import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { CliError } from './context.ts';
-import { kindName, statusName } from './status.ts';
+import { statusName } from './status.ts';
 
 const STATUSES = new Map(
   [
@@ -52,36 +51,4 @@ export function parseBound(flag: string): (text: string) => number {
     if (!Number.isNaN(value)) return value;
     throw new CliError(`${flag} is "${text}": expected a number.`, { exitCode: 2 });
   };
-}
-
-export function parseYesNo(flag: string): (text: string) => boolean {
-  return (text) => {
-    if (text === 'yes' || text === 'no') return text === 'yes';
-    throw new CliError(`${flag} is "${text}": expected yes or no.`, { exitCode: 2 });
-  };
-}
-
-export interface StageKey {
-  readonly kind: StageKind;
-  readonly number: bigint;
-}
-
-const KINDS = [StageKind.TRAIN_STEP, StageKind.EVAL, StageKind.BASELINE];
-const LARGEST_NUMBER = 2n ** 63n - 1n;
-
-/** Parses a stage: `train step 2` as other commands show it, or `train-step-2`, `eval:1`, … */
-export function parseStage(text: string): StageKey {
-  const words = text
-    .toLowerCase()
-    .replace(/[-_:/\s]+/g, ' ')
-    .trim();
-  const [, name, digits = ''] = /^(.*\S) (\d+)$/.exec(words) ?? [];
-  const kind = KINDS.find((each) => kindName(each) === name);
-  if (kind !== undefined && BigInt(digits) <= LARGEST_NUMBER) return { kind, number: BigInt(digits) };
-  throw new CliError(
-    `--stage is "${text}": expected a kind and a number, such as train-step-2, eval-1 or baseline-0.`,
-    {
-      exitCode: 2,
-    },
-  );
 }

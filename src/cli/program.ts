@@ -3,10 +3,8 @@ import { ConfigError } from '../config/values.ts';
 import { StartError } from '../start_error.ts';
 import { packageVersion } from '../version.ts';
 import { backupCommand } from './backup.ts';
-import { compareBranchesCommand } from './compare_branches.ts';
 import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
-import { diffCommand } from './diff.ts';
 import { exportCommand } from './export.ts';
 import { importCommand } from './import.ts';
 import { importFleCommand } from './import_fle.ts';
@@ -17,16 +15,12 @@ import { pictureCommand } from './picture.ts';
 import { resetCommand } from './reset.ts';
 import { restoreCommand } from './restore.ts';
 import { retentionCommand } from './retention.ts';
-import { rolloutCommand } from './rollout.ts';
-import { rolloutsCommand } from './rollouts.ts';
 import { runCommand } from './run.ts';
 import { runsCommand } from './runs.ts';
 import { searchCommand } from './search.ts';
-import { seriesCommand } from './series.ts';
 import { serveCommand } from './serve.ts';
 import { statsCommand } from './stats.ts';
 import { stepsCommand } from './steps.ts';
-import { storageUsageCommand } from './storage_usage.ts';
 import { tableCommand } from './table.ts';
 import { tailCommand } from './tail.ts';
 import { treeCommand } from './tree.ts';
@@ -47,8 +41,6 @@ function program(cli: CliContext): Command {
     .addCommand(demoWorkerCommand(cli), { hidden: true })
     .addCommand(runsCommand(cli))
     .addCommand(runCommand(cli))
-    .addCommand(rolloutsCommand(cli))
-    .addCommand(rolloutCommand(cli))
     .addCommand(watchCommand(cli))
     .addCommand(treeCommand(cli))
     .addCommand(pictureCommand(cli))
@@ -56,12 +48,8 @@ function program(cli: CliContext): Command {
     .addCommand(stepsCommand(cli))
     .addCommand(tailCommand(cli))
     .addCommand(searchCommand(cli))
-    .addCommand(seriesCommand(cli))
-    .addCommand(diffCommand(cli))
-    .addCommand(compareBranchesCommand(cli))
     .addCommand(tableCommand(cli))
     .addCommand(retentionCommand(cli))
-    .addCommand(storageUsageCommand(cli))
     .addCommand(statsCommand(cli))
     .addCommand(verifyCommand(cli))
     .addCommand(backupCommand(cli))

@@ -12,7 +12,7 @@ export interface RolloutParts {
   readonly groups: readonly Group[];
   /** Whether every group of the stage is in `groups`. */
   readonly allGroups: boolean;
-  /** Rollouts by group number, then by number. */
+  /** Rollouts by group number, then by number. Empty: groups are listed without their rollouts. */
   readonly rollouts: readonly Rollout[];
 }
 
@@ -20,8 +20,6 @@ export interface RolloutsTableOptions {
   /** Maximum width of a line. */
   readonly columns: number;
   readonly paint: Paint;
-  /** What is shown beside a rollout's number: its id, or its task and worker. */
-  readonly beside: 'ids' | 'tasks';
 }
 
 const INDENT = '  ';
@@ -32,7 +30,7 @@ const NOTE_LEAST_COLUMNS = 10;
 /** Returns the lines, without line ends. The first line is a heading. */
 export function rolloutsTable(parts: readonly RolloutParts[], options: RolloutsTableOptions): string[] {
   const { columns, paint } = options;
-  const rows = parts.flatMap((part) => [stageRow(part), ...groupRows(part, options)]);
+  const rows = parts.flatMap((part) => [stageRow(part), ...groupRows(part)]);
   const heading = row('', { tries: 'try', turns: 'turns', reward: 'reward', success: 'ok', status: 'status' });
   const widest = (of: (cells: Row) => string) =>
     [heading, ...rows].reduce((width, cells) => Math.max(width, widthOf(of(cells))), 0);
@@ -112,10 +110,14 @@ function totalsOf(statistics: readonly GroupStatistics[]): Pick<Row, 'reward' | 
   };
 }
 
-function groupRows({ groups, rollouts }: RolloutParts, options: RolloutsTableOptions): Row[] {
+function groupRows({ groups, rollouts, allGroups }: RolloutParts): Row[] {
+  if (rollouts.length === 0) {
+    const more = allGroups ? [] : [row(`${INDENT}… more groups`, {})];
+    return [...groups.map((group) => groupRow(group.number, group, [])), ...more];
+  }
   return [...Map.groupBy(rollouts, ({ groupNumber }) => groupNumber)].flatMap(([number, own]) => {
     const group = groups.find((each) => each.number === number);
-    return [groupRow(number, group, own), ...own.map((rollout) => rolloutRow(rollout, options))];
+    return [groupRow(number, group, own), ...own.map(rolloutRow)];
   });
 }
 
@@ -162,12 +164,11 @@ export function verdictText(success: boolean | undefined): string {
   return success === undefined ? '' : success ? 'yes' : 'no';
 }
 
-function rolloutRow(rollout: Rollout, { beside }: RolloutsTableOptions): Row {
-  const { id, number, taskId, workerId, attempt, turns, reward, success, phase, statusMessage } = rollout;
+function rolloutRow(rollout: Rollout): Row {
+  const { id, number, attempt, turns, reward, success, phase, statusMessage } = rollout;
   const status = statusName(rollout.status);
-  const worked = [taskId, workerId].filter((part) => part !== '').join(' by ');
   const notes = [status, phase, statusMessage].filter((part) => part !== '').join(', ');
-  return row(printable(`${INDENT}${INDENT}${number} ${beside === 'ids' ? id : worked}`), {
+  return row(printable(`${INDENT}${INDENT}${number} ${id}`), {
     tries: attempt > 1 ? String(attempt) : '',
     turns: attempt === 0 ? '' : String(turns),
     reward: reward === undefined ? '' : shortNumber(reward),

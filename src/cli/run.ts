@@ -1,5 +1,6 @@
 import { type DescMessage, type MessageShape, toJson } from '@bufbuild/protobuf';
 import { Command } from 'commander';
+import { GroupSchema, RolloutSchema } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { MetricSeriesSchema, ProgressSchema, RunSchema, StageSchema } from '../../gen/es/anabranch/v1/run_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
@@ -8,6 +9,7 @@ import type { CliContext } from './context.ts';
 import { type RunParts, runPage } from './run_page.ts';
 import { readRunTree, readSeries } from './run_parts.ts';
 import { addExperimentOption, findRun } from './run_reference.ts';
+import { readRunRollouts, readStageGroups } from './run_rollouts.ts';
 import {
   addServerOptions,
   DEFAULT_ADDRESS,
@@ -25,6 +27,8 @@ interface RunFlags extends ServerFlags {
   readonly experiment?: string;
   readonly metric?: readonly string[];
   readonly stages: string;
+  readonly rollouts?: true;
+  readonly limit: string;
   readonly json?: true;
 }
 
@@ -33,15 +37,18 @@ Examples:
   anabranch run main                        the run of that name
   anabranch run main -e cartpole            of that name in the experiment cartpole
   anabranch run ID --metric train/loss      only this metric
+  anabranch run main --rollouts             with a line for each rollout
   anabranch run main --json | jq .run.configJson`;
 
 export function runCommand(cli: CliContext): Command {
   const command = new Command('run')
-    .description('Show one run: its progress, config, stages, metrics, and the tree of its branches.')
+    .description('Show one run: its progress, config, stages, groups, metrics, and the tree of its branches.')
     .argument('<RUN>', 'name or id of the run');
   addExperimentOption(command)
     .option('--metric <KEY>', 'only this metric; can be repeated', (key, all: string[]) => [...all, key], [])
     .option('--stages <N>', 'show at most this many stages, the newest ones', '10')
+    .option('--rollouts', 'list the rollouts of each group')
+    .option('-n, --limit <N>', 'list at most this many rollouts', '1000')
     .option('--json', 'print everything as JSON');
   return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
     .addHelpText('after', EXAMPLES)
@@ -50,9 +57,12 @@ export function runCommand(cli: CliContext): Command {
 
 async function showRun(cli: CliContext, argument: string, flags: RunFlags): Promise<void> {
   const stages = Number(parseWhole('--stages', flags.stages, 0n, MOST_STAGES));
+  const limit = parseWhole('--limit', flags.limit, 1n, MOST_ROLLOUTS);
   await withServerOnExisting(cli, flags, async ({ client }) => {
     const { experiment } = flags;
-    const parts = await readParts(client, await findRun(cli, client, { argument, experiment }), flags.metric ?? []);
+    const run = await findRun(cli, client, { argument, experiment });
+    const wanted = { keys: flags.metric ?? [], stages, rollouts: flags.rollouts ? limit : undefined };
+    const parts = await readParts(client, run, wanted);
     const options = { columns: columnsOf(cli), paint: paintFor(cli.stdout, cli.env), stages };
     const text = flags.json ? JSON.stringify(partsJson(parts)) : runPage(parts, options).join('\n');
     await write(cli.stdout, `${text}\n`);
@@ -62,8 +72,19 @@ async function showRun(cli: CliContext, argument: string, flags: RunFlags): Prom
 
 /** Number of the newest stages that are read, for the list of stages and for metrics by stage. */
 const MOST_STAGES = 1000n;
+const MOST_ROLLOUTS = 100_000n;
 
-async function readParts(client: AnabranchClient, run: RunParts['run'], keys: readonly string[]): Promise<RunParts> {
+interface Wanted {
+  /** Keys of metrics. Empty: all. */
+  readonly keys: readonly string[];
+  /** Number of the newest stages whose groups are listed. */
+  readonly stages: number;
+  /** Number of rollouts to list. Undefined: groups only. */
+  readonly rollouts: bigint | undefined;
+}
+
+async function readParts(client: AnabranchClient, run: RunParts['run'], wanted: Wanted): Promise<RunParts> {
+  const { keys } = wanted;
   const runId = run.id;
   const listing = { runId, descending: true, pageSize: Number(MOST_STAGES), view: View.BASIC };
   const [{ progress }, { stages, nextPageToken }, tree] = await Promise.all([
@@ -73,16 +94,25 @@ async function readParts(client: AnabranchClient, run: RunParts['run'], keys: re
   ]);
   const watched = stages.find(({ status }) => !isTerminal(status)) ?? stages[0];
   const series = await readSeries(client, { runId, keys, stageId: watched?.id });
-  return { run, progress, stages: stages.reverse(), earlierStages: nextPageToken !== '', series, tree, keys };
+  stages.reverse();
+  const listed =
+    wanted.rollouts === undefined
+      ? { parts: await readStageGroups(client, stages.slice(-wanted.stages || stages.length)), more: false }
+      : await readRunRollouts(client, runId, wanted.rollouts);
+  const { parts: rollouts, more: moreRollouts } = listed;
+  return { run, progress, stages, earlierStages: nextPageToken !== '', series, rollouts, moreRollouts, tree, keys };
 }
 
-function partsJson({ run, progress, stages, series, tree }: RunParts): object {
+function partsJson({ run, progress, stages, series, rollouts, moreRollouts, tree }: RunParts): object {
   const all = <D extends DescMessage>(schema: D, messages: readonly MessageShape<D>[]) =>
     messages.map((message) => toJson(schema, message, JSON_FORM));
   return {
     run: toJson(RunSchema, run, JSON_FORM),
     progress: progress === undefined ? null : toJson(ProgressSchema, progress, JSON_FORM),
     stages: all(StageSchema, stages),
+    groups: rollouts.flatMap(({ groups }) => all(GroupSchema, groups)),
+    rollouts: rollouts.flatMap((part) => all(RolloutSchema, part.rollouts)),
+    moreRollouts,
     metrics: all(MetricSeriesSchema, series),
     tree: all(RunSchema, tree),
   };

@@ -16,6 +16,7 @@ import {
   timeText,
   tookText,
 } from './progress_text.ts';
+import { type RolloutParts, rolloutsTable } from './rollouts_table.ts';
 import { stageLines } from './stage_lines.ts';
 import { colourOf, runStatus } from './status.ts';
 import { drawTree } from './tree_drawing.ts';
@@ -31,6 +32,10 @@ export interface RunParts {
   /** Whether the run has older stages. */
   readonly earlierStages: boolean;
   readonly series: readonly MetricSeries[];
+  /** Stages with their groups, and with their rollouts if these are listed. */
+  readonly rollouts: readonly RolloutParts[];
+  /** Whether the run has rollouts that are not listed, although rollouts are. */
+  readonly moreRollouts: boolean;
   /** All runs of the run's tree, including itself. */
   readonly tree: readonly Run[];
   /** Shows only these metrics. Empty: all. */
@@ -54,6 +59,7 @@ export function runPage(parts: RunParts, options: PageOptions): string[] {
   const sections: readonly (readonly [string, readonly string[]])[] = [
     ['config', configLines(run, columns - 2)],
     ['stages', stageLines(parts, { ...options, columns: columns - 2 })],
+    ['groups', rolloutLines(parts, { ...options, columns: columns - 2 })],
     ['metrics', seriesLines(parts, { ...options, columns: columns - 2 })],
   ];
   const branches =
@@ -66,6 +72,12 @@ export function runPage(parts: RunParts, options: PageOptions): string[] {
     ),
     ...(branches.length === 0 ? [] : ['', ...branches]),
   ];
+}
+
+function rolloutLines({ rollouts, moreRollouts }: RunParts, options: PageOptions): string[] {
+  if (rollouts.length === 0) return [];
+  const more = moreRollouts ? ['… more rollouts; --limit N lists more'] : [];
+  return [...rolloutsTable(rollouts, options), ...more];
 }
 
 /** Name on the left, status on the right. */

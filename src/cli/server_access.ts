@@ -145,7 +145,7 @@ const LISTED_BY: Readonly<Record<string, string>> = {
   RUN_NOT_FOUND: 'runs',
   EXPERIMENT_NOT_FOUND: 'runs',
   STAGE_NOT_FOUND: 'run RUN',
-  ROLLOUT_NOT_FOUND: 'rollouts RUN',
+  ROLLOUT_NOT_FOUND: 'run RUN --rollouts',
 };
 
 /** Returns a CliError with one line that says what to do. Returns other errors unchanged. */

@@ -240,6 +240,8 @@ describe('drawings of runs', () => {
           stages,
           earlierStages: true,
           series: metrics,
+          rollouts: [],
+          moreRollouts: false,
           tree: [run, runOf({ id: run.parentId, name: run.phase })],
           keys: [],
         };

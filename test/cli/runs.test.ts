@@ -12,6 +12,7 @@ let peer: ScriptedPeer;
 beforeAll(async () => {
   peer = await startPeer({
     runs: sampleRuns(),
+    rollouts: { listGroups: () => ({}) },
     trajectories: {
       getTree() {
         throw refusal(Code.NotFound, 'TRAJECTORY_NOT_FOUND');

@@ -7,7 +7,7 @@ import { runCli } from './run_cli.ts';
 
 const ID = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6b';
 
-describe('anabranch usage', () => {
+describe('anabranch stats of a part', () => {
   let server: TestServer;
   let client: AnabranchClient;
   let at: string[];
@@ -31,7 +31,7 @@ describe('anabranch usage', () => {
   it('S12: shows what a run, a trajectory and the namespace take', async () => {
     const texts = new Set<string>();
     for (const scope of [['--run', 'measured'], ['--trajectory', ID], ['--namespace']]) {
-      const { code, stdout, stderr } = await runCli(['usage', ...scope, ...at]);
+      const { code, stdout, stderr } = await runCli(['stats', ...scope, ...at]);
       expect([code, stderr]).toEqual([0, '']);
       texts.add(stdout);
     }
@@ -40,25 +40,20 @@ describe('anabranch usage', () => {
   });
 
   it('S12: --json prints the result, and a terminal shows the progress', async () => {
-    const { stdout } = await runCli(['usage', '--run', 'measured', '--json', ...at]);
+    const { stdout } = await runCli(['stats', '--run', 'measured', '--json', ...at]);
     const { steps, states } = fromJsonString(StorageUsageSchema, stdout);
     expect(states!.logicalBytes).toBe(3n * 5000n + 3n + 6n);
     expect(states).toMatchObject({ sharedBytes: 0n, uniqueBytes: states!.storedBytes });
     expect(steps!.storedBytes).toBeGreaterThan(0n);
-    const terminal = await runCli(['usage', '--run', 'measured', ...at], { terminal: true });
+    const terminal = await runCli(['stats', '--run', 'measured', ...at], { terminal: true });
     expect(terminal.stdout).toContain('steps');
     expect(terminal.stdout).toContain('of 3');
   });
 
-  it('needs exactly one of --run, --trajectory and --namespace', async () => {
-    const none = await runCli(['usage', ...at]);
-    expect([none.code, none.stderr]).toEqual([
-      2,
-      expect.stringContaining('--run RUN, --trajectory ID and --namespace'),
-    ]);
-    const two = await runCli(['usage', '--run', 'measured', '--namespace', ...at]);
+  it('takes at most one of --run, --trajectory and --namespace', async () => {
+    const two = await runCli(['stats', '--run', 'measured', '--namespace', ...at]);
     expect([two.code, two.stderr]).toEqual([2, expect.stringContaining('cannot be used with')]);
-    const unknown = await runCli(['usage', '--run', 'unknown', ...at]);
+    const unknown = await runCli(['stats', '--run', 'unknown', ...at]);
     expect([unknown.code, unknown.stderr]).toEqual([1, expect.stringContaining('No run has the name')]);
   });
 });

@@ -17,27 +17,17 @@ async function closedPort(): Promise<number> {
 }
 
 describe('the command line', () => {
-  it.each([
-    'import-fle',
-    'demo',
-    'runs',
-    'run',
-    'rollouts',
-    'rollout',
-    'watch',
-    'tree',
-    'search',
-    'tail',
-    'diff',
-    'usage',
-  ])('%s --help shows its flags and examples', async (command) => {
-    const { code, stdout, stderr } = await runCli([command, '--help']);
-    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
-    expect(stdout).toContain(`Usage: anabranch ${command}`);
-    for (const part of ['--address <HOST:PORT>', '--database <URL>', '--json', '\nExamples:\n']) {
-      expect(stdout).toContain(part);
-    }
-  });
+  it.each(['import-fle', 'demo', 'runs', 'run', 'watch', 'tree', 'search', 'tail'])(
+    '%s --help shows its flags and examples',
+    async (command) => {
+      const { code, stdout, stderr } = await runCli([command, '--help']);
+      expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+      expect(stdout).toContain(`Usage: anabranch ${command}`);
+      for (const part of ['--address <HOST:PORT>', '--database <URL>', '--json', '\nExamples:\n']) {
+        expect(stdout).toContain(part);
+      }
+    },
+  );
 
   it('lists its commands, except the internal processes of the demo', async () => {
     const { stdout } = await runCli(['--help']);
@@ -48,19 +38,13 @@ describe('the command line', () => {
       'demo',
       'runs',
       'run',
-      'rollouts',
-      'rollout',
       'watch',
       'tree',
       'picture',
       'page',
       'search',
-      'series',
       'tail',
-      'diff',
-      'compare-branches',
       'retention',
-      'usage',
     ])
       expect(stdout).toContain(`\n  ${command} `);
     expect(stdout).not.toContain('demo-');
@@ -72,6 +56,7 @@ describe('the command line', () => {
     [['run'], "missing required argument 'RUN'"],
     [['watch'], "missing required argument 'RUN'"],
     [['run', ''], 'RUN is "": expected the id or the name of a run.'],
+    [['run', 'x', '--limit', '0'], '--limit is "0": expected a whole number, 1 to 100000.'],
     [['run', 'x', '--stages', '1001'], '--stages is "1001": expected a whole number, 0 to 1000.'],
     [['runs', '--limit', '0'], '--limit is "0": expected a whole number, 1 to 100000.'],
     [
@@ -79,22 +64,6 @@ describe('the command line', () => {
       '--status is "runing": expected one or more of pending, initializing, running, paused,',
     ],
     [['runs', '--label', 'model'], '--label is "model": expected KEY=VALUE, such as model=pid.'],
-    [['rollouts'], "missing required argument 'RUN'"],
-    [['rollouts', 'x', '--limit', '0'], '--limit is "0": expected a whole number, 1 to 100000.'],
-    [['rollouts', 'x', '--stage', 'train'], '--stage is "train": expected a kind and a number, such as train-step-2,'],
-    [['rollouts', 'x', '--stage', 'tune 3'], '--stage is "tune 3": expected a kind and a number'],
-    [['rollouts', 'x', '--stage', 'eval-9223372036854775808'], 'expected a kind and a number'],
-    [['rollouts', 'x', '--success', 'maybe'], '--success is "maybe": expected yes or no.'],
-    [['rollouts', 'x', '--min-reward', 'much'], '--min-reward is "much": expected a number.'],
-    [['rollouts', 'x', '--max-reward', 'NaN'], '--max-reward is "NaN": expected a number.'],
-    [['rollout'], "missing required argument 'ROLLOUT'"],
-    [['rollout', 'x'], 'ROLLOUT is "x": expected the id of a rollout; `rollouts RUN` lists ids.'],
-    [['rollout', MAIN_LINE, '--turns', '10001'], '--turns is "10001": expected a whole number, 0 to 10000.'],
-    [['rollout', MAIN_LINE, '--attempt', '0'], '--attempt is "0": expected a whole number, 1 to 2147483647.'],
-    [['diff', MAIN_LINE], "missing required argument 'B'"],
-    [['diff', 'x', `${MAIN_LINE}@1`], 'A is "x": expected a digest (64 lower-case hex characters), or a trajectory'],
-    [['diff', `${MAIN_LINE}@1`, MAIN_LINE], `B is "${MAIN_LINE}": expected a digest`],
-    [['diff', `${MAIN_LINE}@1/`, `${MAIN_LINE}@1`], 'expected a step number or a tag after @'],
     [['search'], "missing required argument 'TEXT'"],
     [['search', ''], 'TEXT has 0 bytes: expected 1 to 256.'],
     [['search', 'é'.repeat(129)], 'TEXT has 258 bytes: expected 1 to 256.'],
@@ -126,27 +95,18 @@ describe('the command line', () => {
     expect(stderr.trim().split('\n')).toHaveLength(1);
   });
 
-  it.each([
-    ['tree'],
-    ['tail', MAIN_LINE],
-    ['search', 'x'],
-    ['series', MAIN_LINE],
-    ['compare-branches', MAIN_LINE, 'lr', '1', '2'],
-    ['demo'],
-    ['runs'],
-    ['run', 'x'],
-    ['watch', MAIN_LINE],
-    ['rollouts', 'x'],
-    ['rollout', MAIN_LINE],
-  ])('%s without a server prints how to start one', async (...args) => {
-    const address = `127.0.0.1:${await closedPort()}`;
-    const { code, stderr } = await runCli([...args, '--address', address]);
-    expect(code).toBe(1);
-    expect(stderr).toBe(
-      `No server answers at ${address} (--address). Start one with \`npm run -s anabranch -- serve\`, ` +
-        'or open a database without a server: --database sqlite:.anabranch/data.db\n',
-    );
-  });
+  it.each([['tree'], ['tail', MAIN_LINE], ['search', 'x'], ['demo'], ['runs'], ['run', 'x'], ['watch', MAIN_LINE]])(
+    '%s without a server prints how to start one',
+    async (...args) => {
+      const address = `127.0.0.1:${await closedPort()}`;
+      const { code, stderr } = await runCli([...args, '--address', address]);
+      expect(code).toBe(1);
+      expect(stderr).toBe(
+        `No server answers at ${address} (--address). Start one with \`npm run -s anabranch -- serve\`, ` +
+          'or open a database without a server: --database sqlite:.anabranch/data.db\n',
+      );
+    },
+  );
 
   it('reports that another program listens at the address', async () => {
     const other = http.createServer((_, response) => void response.writeHead(404).end()).listen(0, '127.0.0.1');
@@ -175,8 +135,6 @@ describe('the command line with a server', () => {
     [['tree', 'main line'], 'No run has the name "main line"', 'runs` lists the runs.'],
     [['run', treeId(404)], treeId(404), 'runs` lists what exists.'],
     [['watch', 'x', '-e', 'nowhere'], 'nowhere', 'runs` lists what exists.'],
-    [['rollouts', treeId(404)], treeId(404), 'runs` lists what exists.'],
-    [['rollout', treeId(404)], treeId(404), 'rollouts RUN` lists what exists.'],
     [['runs', '-e', 'nowhere'], 'nowhere', 'runs` lists what exists.'],
     [['runs', '--page', 'x'], 'page_token', '(INVALID_PAGE_TOKEN)'],
     [['tail', `${MAIN_LINE}@nope`], 'nope', '(TAG_NOT_FOUND)'],

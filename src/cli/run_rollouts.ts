@@ -1,0 +1,71 @@
+/** Reads the groups of a run, and its rollouts. */
+import type { Group, Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
+import type { Stage } from '../../gen/es/anabranch/v1/run_pb.js';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { AnabranchClient } from '../client/index.ts';
+import type { RolloutParts } from './rollouts_table.ts';
+import { FIRST_ANSWER } from './server_access.ts';
+
+const PAGE_SIZE = 1000n;
+/** Number of groups of a stage that are listed if their rollouts are not. */
+const MOST_GROUPS = 50;
+
+/** Returns the stages that have groups, each with its first groups. */
+export async function readStageGroups(client: AnabranchClient, stages: readonly Stage[]): Promise<RolloutParts[]> {
+  const parts = await Promise.all(
+    stages.map(async (stage) => {
+      const listing = { stageId: stage.id, pageSize: MOST_GROUPS };
+      const { groups, nextPageToken } = await client.rollouts.listGroups(listing, FIRST_ANSWER);
+      return { stage, groups, allGroups: nextPageToken === '', rollouts: [] };
+    }),
+  );
+  return parts.filter(({ groups }) => groups.length > 0);
+}
+
+/** Returns the first rollouts of a run, by stage and group, and whether there are more. */
+export async function readRunRollouts(
+  client: AnabranchClient,
+  runId: string,
+  limit: bigint,
+): Promise<{ parts: RolloutParts[]; more: boolean }> {
+  const rollouts: Rollout[] = [];
+  let pageToken = '';
+  do {
+    const left = limit - BigInt(rollouts.length);
+    const pageSize = Number(left < PAGE_SIZE ? left : PAGE_SIZE);
+    const page = await client.rollouts.listRollouts({ runId, pageSize, pageToken }, FIRST_ANSWER);
+    rollouts.push(...page.rollouts);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== '' && BigInt(rollouts.length) < limit);
+  return { parts: await readStages(client, rollouts), more: pageToken !== '' };
+}
+
+/** Reads the stages of the listed rollouts with their groups: all groups, or those of the listed rollouts. */
+async function readStages(client: AnabranchClient, rollouts: readonly Rollout[]): Promise<RolloutParts[]> {
+  const parts: RolloutParts[] = [];
+  for (const [stageId, own] of Map.groupBy(rollouts, (rollout) => rollout.stageId)) {
+    const lastNumber = own.reduce((last, { groupNumber }) => (groupNumber > last ? groupNumber : last), 0n);
+    const [{ stage }, groups] = await Promise.all([
+      client.runs.getStage({ stageId, view: View.BASIC }, FIRST_ANSWER),
+      readGroups(client, stageId, lastNumber),
+    ]);
+    if (stage === undefined) throw new Error('the response of the server has no stage');
+    parts.push({ stage, ...groups, rollouts: own });
+  }
+  return parts;
+}
+
+async function readGroups(
+  client: AnabranchClient,
+  stageId: string,
+  lastNumber: bigint,
+): Promise<{ groups: Group[]; allGroups: boolean }> {
+  const groups: Group[] = [];
+  let pageToken = '';
+  do {
+    const page = await client.rollouts.listGroups({ stageId, pageSize: Number(PAGE_SIZE), pageToken }, FIRST_ANSWER);
+    groups.push(...page.groups);
+    pageToken = page.nextPageToken;
+  } while (pageToken !== '' && (groups.at(-1)?.number ?? 0n) < lastNumber);
+  return { groups, allGroups: pageToken === '' };
+}
