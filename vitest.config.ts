@@ -1,6 +1,6 @@
 import { availableParallelism } from 'node:os';
 import process from 'node:process';
-import { defineConfig } from 'vitest/config';
+import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import { MEASURES_MEMORY } from './test/support/measures-memory.ts';
 import { shared } from './test/support/vitest-shared.ts';
 
@@ -11,42 +11,65 @@ const { globalSetup, sequence, ...each } = {
   maxWorkers: Math.max(2, Math.min(availableParallelism() + 2, Math.floor(process.availableMemory() / 2 ** 30))),
 };
 
-/** `npm test`: everything that needs nothing but Node and npm. */
-export default defineConfig({
-  test: {
-    ...each,
-    globalSetup: ['test/support/memory-folder.ts', ...globalSetup, 'test/support/whole_run.ts'],
-    sequence,
-    projects: [
-      {
-        test: {
-          ...each,
-          name: 'shared process',
-          // A worker process runs many files one after another, so it loads the modules of the project once.
-          isolate: false,
-          // Memory saves CPU time here. Young objects have 64 MiB, so the collector seldom copies those that live. Old
-          // ones have 600 MiB before it searches them, however many buffers a test allocates.
-          execArgv: [
-            '--max-semi-space-size=64',
-            '--initial-old-space-size=600',
-            '--external-memory-accounted-in-global-limit',
-            '--external-memory-max-growing-factor=4',
-            '--no-memory-reducer',
-          ],
-          include: ['test/**/*.test.ts'],
-          exclude: [
-            'test/languages/**',
-            'test/faults/**',
-            'test/package/**',
-            'test/browser/**',
-            'test/browser-faults/**',
-            'test/conformance/**',
-            'test/python-faults/**',
-            ...MEASURES_MEMORY,
-          ],
-        },
+/** Folders of other commands. */
+const ELSEWHERE = ['languages', 'faults', 'package', 'browser', 'browser-faults', 'conformance', 'python-faults'].map(
+  (folder) => `test/${folder}/**`,
+);
+const STORE = 'test/store/**';
+
+/** The engines of the tests: ENGINES, in test/support/database.ts. */
+const ON_SQLITE = { TEST_ENGINES: 'sqlite' };
+const ON_BOTH = { TEST_ENGINES: 'sqlite,postgres' };
+
+/** The projects of these files: most share processes, and some measure the memory of their own. */
+function projects(
+  name: string,
+  include: string,
+  exclude: readonly string[],
+  env: Readonly<Record<string, string>>,
+): TestProjectInlineConfiguration[] {
+  const measuring = MEASURES_MEMORY.filter((file) => file.startsWith('test/store/') === (include === STORE));
+  return [
+    {
+      test: {
+        ...each,
+        name,
+        env,
+        include: [`${include}/*.test.ts`],
+        exclude: [...exclude, ...MEASURES_MEMORY],
+        // A worker process runs many files one after another, so it loads the modules of the project once.
+        isolate: false,
+        // Memory saves CPU time here. Young objects have 64 MiB, so the collector seldom copies those that live. Old
+        // ones have 600 MiB before it searches them, however many buffers a test allocates.
+        execArgv: [
+          '--max-semi-space-size=64',
+          '--initial-old-space-size=600',
+          '--external-memory-accounted-in-global-limit',
+          '--external-memory-max-growing-factor=4',
+          '--no-memory-reducer',
+        ],
       },
-      { test: { ...each, name: 'own process', include: [...MEASURES_MEMORY] } },
-    ],
-  },
-});
+    },
+    { test: { ...each, name: `memory of ${name}`, env, include: measuring } },
+  ];
+}
+
+const setups = ['test/support/memory-folder.ts', ...globalSetup, 'test/support/whole_run.ts'];
+const everythingElse = ['everything else', 'test/**', [STORE, ...ELSEWHERE]] as const;
+
+/** `npm test`: all tests that need nothing but Node and npm, `test/store` on both engines, everything else on SQLite. */
+const usual = {
+  globalSetup: [...setups, 'test/support/told_engines.ts'],
+  projects: [...projects('the store', STORE, [], ON_BOTH), ...projects(...everythingElse, ON_SQLITE)],
+};
+
+/** `npm run test:postgres`: the tests that `npm test` leaves out, which are those of everything else on Postgres. */
+const onPostgres = {
+  globalSetup: setups,
+  testNamePattern: /on postgres/i,
+  projects: projects(...everythingElse, ON_BOTH),
+};
+
+export default defineConfig(({ mode }) => ({
+  test: { ...each, sequence, ...(mode === 'postgres' ? onPostgres : usual) },
+}));

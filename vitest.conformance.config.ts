@@ -5,7 +5,7 @@ import { shared } from './test/support/vitest-shared.ts';
 
 /**
  * What could depend on the version of Postgres although each of its statements is accepted: plans, migrations, locks,
- * cancellation, values, triggers, and COPY. Chosen if STATEMENTS_EXPECTED names the statements of a run of all tests:
+ * cancellation, values, triggers, and COPY. Chosen if STATEMENTS_EXPECTED names the statements of runs of all tests:
  * `test/conformance` then proves that this Postgres prepares and plans each of them that the chosen files do not send.
  */
 const CHOSEN = [

@@ -9,7 +9,7 @@ import { openOn } from '../store/on_store.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { sqlitePath } from '../store/sql.ts';
 import { expectVerified } from '../store/verified.ts';
-import { createDatabase } from '../support/database.ts';
+import { createDatabase, ON_POSTGRES } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { runCli } from './run_cli.ts';
@@ -102,25 +102,27 @@ describe('anabranch migrate-data', () => {
     expect(existsSync(sqlitePath(target))).toBe(false);
   });
 
-  it('V7: all namespaces are copied, or those that are named, and an unknown one is refused', async () => {
-    await using source = await createMigratedDatabase('sqlite');
-    await using some = await createDatabase('postgres');
-    const store = await openOn(source);
-    for (const namespace of ['ann', 'bob', 'eve']) await new RunScene(store, namespace).createWith(['a', 'b']);
-    await new RunScene(store, 'zoe').experiment();
-    await store.close();
-    const copy = async (...flags: string[]) => {
-      const out = await runCli(['migrate-data', '--from', source.url, '--to', some.url, '--json', ...flags]);
-      return { ...out, counts: out.code === 0 ? JSON.parse(out.stdout) : undefined };
-    };
-    const none = await copy('--namespace', 'ann', 'nobody');
-    expect([none.code, none.stderr]).toEqual([1, expect.stringContaining('--namespace is "nobody"')]);
-    expect((await copy('--namespace', 'bob')).counts).toMatchObject({ namespaces: '1', trajectories: '1' });
-    expect((await copy()).counts).toMatchObject({ namespaces: '4', trajectories: '3', identical: '3' });
-    const there = await openOn(some);
-    expect(await there.listNamespaces()).toEqual(['ann', 'bob', 'eve', 'zoe']);
-    await expectVerified(there);
-    await there.close();
+  describe.runIf(ON_POSTGRES)('to a database on Postgres', () => {
+    it('V7: all namespaces are copied, or those that are named, and an unknown one is refused', async () => {
+      await using source = await createMigratedDatabase('sqlite');
+      await using some = await createDatabase('postgres');
+      const store = await openOn(source);
+      for (const namespace of ['ann', 'bob', 'eve']) await new RunScene(store, namespace).createWith(['a', 'b']);
+      await new RunScene(store, 'zoe').experiment();
+      await store.close();
+      const copy = async (...flags: string[]) => {
+        const out = await runCli(['migrate-data', '--from', source.url, '--to', some.url, '--json', ...flags]);
+        return { ...out, counts: out.code === 0 ? JSON.parse(out.stdout) : undefined };
+      };
+      const none = await copy('--namespace', 'ann', 'nobody');
+      expect([none.code, none.stderr]).toEqual([1, expect.stringContaining('--namespace is "nobody"')]);
+      expect((await copy('--namespace', 'bob')).counts).toMatchObject({ namespaces: '1', trajectories: '1' });
+      expect((await copy()).counts).toMatchObject({ namespaces: '4', trajectories: '3', identical: '3' });
+      const there = await openOn(some);
+      expect(await there.listNamespaces()).toEqual(['ann', 'bob', 'eve', 'zoe']);
+      await expectVerified(there);
+      await there.close();
+    });
   });
 
   it('V7: progress counts the steps that are copied, and again those that are compared', async () => {

@@ -87,7 +87,7 @@ describe('anabranch backup and restore', () => {
     }
   });
 
-  it('says what to do on Postgres', async () => {
+  it('says what to do with a database of Postgres', async () => {
     const { code, stderr } = await runCli(['restore', backup, '--database', 'postgres://localhost/data']);
     expect([code, stderr]).toEqual([2, expect.stringContaining('pg_restore')]);
   });

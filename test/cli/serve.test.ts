@@ -235,17 +235,18 @@ describe('flags that repeat', () => {
 });
 
 describe('the process', () => {
-  it.each([
-    ['SIGTERM', 'postgres'],
-    ['SIGINT', 'sqlite'],
-  ] as const)('A2: exits on %s after an orderly shutdown, with code 0 (on %s)', async (signal, engine) => {
-    await using database = await createMigratedDatabase(engine);
-    await using server = await spawnServer({ database: database.url });
-    expect(await (await fetch(`${server.url}/healthz`)).text()).toBe('ok');
-    server.signal(signal);
-    expect(await server.exited).toEqual({ code: 0, signal: null });
-    expect(server.output()).toContain('stopped');
-  });
+  const signals = { sqlite: 'SIGINT', postgres: 'SIGTERM' } as const;
+  it.each(ENGINES.map((engine) => [signals[engine], engine] as const))(
+    'A2: exits on %s after an orderly shutdown, with code 0 (on %s)',
+    async (signal, engine) => {
+      await using database = await createMigratedDatabase(engine);
+      await using server = await spawnServer({ database: database.url });
+      expect(await (await fetch(`${server.url}/healthz`)).text()).toBe('ok');
+      server.signal(signal);
+      expect(await server.exited).toEqual({ code: 0, signal: null });
+      expect(server.output()).toContain('stopped');
+    },
+  );
 
   it('exits at once on a second signal', async () => {
     await using database = await createMigratedDatabase('sqlite');

@@ -6,7 +6,7 @@ import type { TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { readStatements } from '../support/sent_statements.ts';
 
-/** The statements that the tests of an earlier run have sent, and those that the other files of this run have sent. */
+/** The statements that the tests of earlier runs have sent, and those that the other files of this run have sent. */
 const { STATEMENTS_EXPECTED = '', STATEMENTS_SENT = '' } = process.env;
 
 /** A statement with lists of one length. Tests of migrations send random lengths. */
@@ -55,7 +55,7 @@ describe('statements of the store, on postgres', () => {
     }
   }
 
-  it('that any test of `npm test` sends are sent by a test on this one, or else prepared and planned by it', async () => {
+  it('that any test of the runs before sends are sent by a test on this one, or else prepared and planned by it', async () => {
     const sentHere = new Set([...readStatements(STATEMENTS_SENT)].map(shapeOf));
     const expected = new Map([...readStatements(STATEMENTS_EXPECTED)].map((text) => [shapeOf(text), text]));
     const elsewhere = [...expected].filter(([shape]) => !sentHere.has(shape)).map(([, text]) => text);

@@ -14,7 +14,7 @@ import { act, isOver } from '../../src/demo/episode.ts';
 import { MAIN_GAINS, NOISE, VARIANTS } from '../../src/demo/variant.ts';
 import { runCli } from '../cli/run_cli.ts';
 import { verifiedLinesIn } from '../store/archived.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { createDatabase, ON_POSTGRES, type TestDatabase } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
 /** An event of `demo --json`; 64-bit numbers are strings. */
@@ -63,7 +63,7 @@ function gainsOf(variant: string): Gains {
   return VARIANTS.find(({ name }) => name === variant)?.gains ?? MAIN_GAINS;
 }
 
-describe('anabranch demo, on a server on Postgres', { timeout: 240_000 }, () => {
+describe.runIf(ON_POSTGRES)('anabranch demo, on a server on Postgres', { timeout: 240_000 }, () => {
   let server: TestServer;
   let client: AnabranchClient;
   let told: Event[];
@@ -235,6 +235,27 @@ describe('anabranch demo, on a server on Postgres', { timeout: 240_000 }, () => 
       ]);
     });
   });
+
+  it('V7, F-19: the database of the demo moves to SQLite and back, and is the same', async () => {
+    const first = server.database;
+    await using second = await createDatabase('sqlite');
+    await using third = await createDatabase('postgres');
+    const before = await verifiedLinesIn(first);
+    expect(before.filter((line) => line.includes('"record":"trajectory_end"')).length).toBeGreaterThan(3);
+    for (const [from, to] of [
+      [first, second],
+      [second, third],
+    ] as const) {
+      // The warning is about the password in the URL of Postgres.
+      const { code, stdout, stderr } = await runCli(['migrate-data', '--from', from.url, '--to', to.url]);
+      expect([code, stderr]).toEqual([0, expect.stringMatching(/^(anabranch: --\w+ holds a password.*\n)?$/)]);
+      const [, copied, identical] =
+        /Copied \d+ namespaces?: (\d+) trajectories .*\. (\d+) trajectories are equal/.exec(stdout) ?? [];
+      expect(Number(copied)).toBeGreaterThan(3);
+      expect(identical).toBe(copied);
+      expect(await verifiedLinesIn(to)).toEqual(before);
+    }
+  });
 });
 
 describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
@@ -355,27 +376,6 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     const { rollouts } = await client.rollouts.listRollouts({ runId: runs[0]?.run?.id ?? '', pageSize: 100 });
     expect(rollouts.map(({ status }) => status)).toEqual(Array.from({ length: 20 }, () => Status.COMPLETED));
     client.close();
-  });
-
-  it('V7, F-19: the database of the demo moves to Postgres and back, and is the same', async () => {
-    await using second = await createDatabase('postgres');
-    await using third = await createDatabase('sqlite');
-    const first = { engine: 'sqlite' as const, url: `sqlite:${scratch}` };
-    const before = await verifiedLinesIn(first);
-    expect(before.filter((line) => line.includes('"record":"trajectory_end"')).length).toBeGreaterThan(3);
-    for (const [from, to] of [
-      [first, second],
-      [second, third],
-    ] as const) {
-      // The warning is about the password in the URL of Postgres.
-      const { code, stdout, stderr } = await runCli(['migrate-data', '--from', from.url, '--to', to.url]);
-      expect([code, stderr]).toEqual([0, expect.stringMatching(/^(anabranch: --\w+ holds a password.*\n)?$/)]);
-      const [, copied, identical] =
-        /Copied \d+ namespaces?: (\d+) trajectories .*\. (\d+) trajectories are equal/.exec(stdout) ?? [];
-      expect(Number(copied)).toBeGreaterThan(3);
-      expect(identical).toBe(copied);
-      expect(await verifiedLinesIn(to)).toEqual(before);
-    }
   });
 
   /** A database that stays as it is. */

@@ -17,7 +17,7 @@ import { reportFigures } from './figures.ts';
 /** Writers beside the one that fills the disk. Whatever they have stored is read back. */
 const LOAD = dose({ writers: 2, window: 1 }, { writers: 4, window: 8 });
 
-describe.each(ENGINES)('a full disk, under %s', (engine) => {
+describe.each(ENGINES)('a full disk, on %s', (engine) => {
   it('D4: only stored steps are acked, writers get STORAGE_FULL, reads succeed, and writes resume when there is room', async () => {
     const filled = await fillDisk(engine, LOAD);
     reportFigures(`disk full, ${engine}`, {

@@ -10,7 +10,7 @@ import { pathsOf, programsOf } from './read_back.ts';
 
 const IDS = TREES.map(({ id }) => id);
 
-describe.each(ENGINES)('importFle into %s', (engine) => {
+describe.each(ENGINES)('importFle, on %s', (engine) => {
   let server: TestServer;
   let client: AnabranchClient;
   let database: FleDatabase;

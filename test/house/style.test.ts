@@ -66,6 +66,15 @@ describe('the style of the sources', () => {
     expect(offenders(src, /\bconsole\./).filter((path) => !programs.test(path))).toEqual([]);
   });
 
+  it('name the engine in titles of tests that have one, by which npm run test:postgres finds them', () => {
+    const tests = sources('test').filter(({ path }) => path.endsWith('.test.ts') && !path.startsWith('test/store/'));
+    const titles = tests.flatMap(({ code }) =>
+      [...code.matchAll(/(?:\(ENGINES\)|\(ON_POSTGRES\))[^'"`]*(['"`])(.*?)\1/gs)].map(([, , title = '']) => title),
+    );
+    expect(titles.length).toBeGreaterThan(50);
+    expect(titles.filter((title) => !/\bon (%s|postgres\b)/i.test(title))).toEqual([]);
+  });
+
   it('skip no test, and run none exclusively', () => {
     const tests = sources('test').filter(({ path }) => path !== 'test/house/style.test.ts');
     expect(offenders(tests, /\b(it|test|describe)(\.\w+)*\.(skip|only|todo|fails)\b/)).toEqual([]);

@@ -5,9 +5,18 @@ import path from 'node:path';
 import process from 'node:process';
 import pg from 'pg';
 
-/** Both engines, for `describe.each(ENGINES)`: a test of one engine must hold on the other. */
-export const ENGINES = ['sqlite', 'postgres'] as const;
-export type Engine = (typeof ENGINES)[number];
+export type Engine = 'sqlite' | 'postgres';
+
+const { TEST_ENGINES = 'sqlite,postgres' } = process.env;
+
+/**
+ * The engines of this test, for `describe.each(ENGINES)`: a test of one engine must hold on the other. They are both
+ * unless the configuration of vitest chooses. Titles say `on %s`, by which a run on Postgres finds its tests.
+ */
+export const ENGINES = TEST_ENGINES.split(',') as readonly Engine[];
+
+/** For tests that need Postgres, whose titles say `on postgres`: `it.runIf(ON_POSTGRES)`. */
+export const ON_POSTGRES = ENGINES.includes('postgres');
 
 export interface TestDatabase {
   readonly engine: Engine;
@@ -27,6 +36,7 @@ export async function createDatabase(engine: Engine): Promise<TestDatabase> {
 
 /** The Postgres server of this test run: TEST_DATABASE_URL, or the one that the run's global setup started. */
 export function postgresUrl(): string {
+  if (!ON_POSTGRES) throw new Error('This run has Postgres for test/store only: see ENGINES and ON_POSTGRES');
   const url = process.env.TEST_DATABASE_URL;
   if (url === undefined || url === '') {
     throw new Error('TEST_DATABASE_URL is not set: tests on Postgres run under vitest, whose global setup starts one');

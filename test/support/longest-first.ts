@@ -49,13 +49,17 @@ const LONG = [
 ];
 
 /**
- * Runs long files first, so that none of them runs alone at the end; the others in their usual order. On a clean
- * checkout vitest knows no durations.
+ * Runs the long files of each project first, so that none of them runs alone at the end; the others in their usual
+ * order. On a clean checkout vitest knows no durations. Files of a project follow each other, because a process that
+ * they share ends where a file of another project is next.
  */
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);
-    return sorted.sort((a, b) => groupOf(a) - groupOf(b) || this.#rank(a) - this.#rank(b));
+    return sorted.sort(
+      (a, b) =>
+        groupOf(a) - groupOf(b) || a.project.name.localeCompare(b.project.name) || this.#rank(a) - this.#rank(b),
+    );
   }
 
   #rank({ moduleId }: TestSpecification): number {

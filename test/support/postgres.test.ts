@@ -5,9 +5,10 @@ import path from 'node:path';
 import process from 'node:process';
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
+import { ON_POSTGRES } from './database.ts';
 import { startPostgres } from './postgres.ts';
 
-describe('startPostgres', () => {
+describe.runIf(ON_POSTGRES)('startPostgres, for tests on Postgres', () => {
   it('keeps committed data through killAll and restart, on the same address, with fsync on; stopping twice is safe, and removes its folder', async () => {
     await using server = await startPostgres({ port: 'free' });
     const first = await connect(server.url);

@@ -8,6 +8,7 @@ import { openStore } from '../../src/store/open.ts';
 import { logger } from '../store/on_store.ts';
 import { sqlitePath } from '../store/sql.ts';
 import { expectVerified } from '../store/verified.ts';
+import { ON_POSTGRES } from '../support/database.ts';
 import { sha256 } from '../support/steps.ts';
 import { startTestServer } from '../support/test-server.ts';
 
@@ -73,7 +74,7 @@ it('V2: the copy on the server is removed when the caller leaves, and when the n
   await next.stop();
 });
 
-it('V2: on Postgres the call is refused, and names what to use', async () => {
+it.runIf(ON_POSTGRES)('V2: on Postgres the call is refused, and names what to use', async () => {
   await using server = await startTestServer({ engine: 'postgres' });
   const client = connectClient({ address: server.url });
   const error = await download(client).catch((refusal: unknown) => refusal);

@@ -16,6 +16,7 @@ import {
   AppendStepsRequestSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import { ON_POSTGRES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { envelope, http2Session, inEnvelope, RawCall, until } from './raw.ts';
 
@@ -191,37 +192,40 @@ describe('MS1: a slot ends when its message has reached the handler', () => {
 describe('MS1: a message of thousands of steps is large in memory', () => {
   const steps = Array.from({ length: 6_000 }, (_, i) => ({ stepNumber: BigInt(i), reward: 0.5, terminated: true }));
 
-  it.each([GRPC, GRPC_WEB])('$name: on a stream it keeps its slot until its steps are stored', async (way) => {
-    await using postgres = await startTestServer({ engine: 'postgres' });
-    const writer = connectClient({ address: postgres.url });
-    const { trajectory } = await writer.trajectories.createTrajectory({});
-    const wire = await http2Session(postgres.url);
-    const appending = new RawCall(wire, APPEND_STEPS, { 'content-type': way.contentType });
-    const open = { trajectoryId: trajectory!.id, writerId: 'w' };
-    appending.stream.write(envelope(AppendStepsRequestSchema, { open }));
-    await appending.messages(1);
-    const holder = new pg.Client(postgres.database.url);
-    await holder.connect();
-    await using _ = { [Symbol.asyncDispose]: () => holder.end() };
-    await holder.query('begin');
-    await holder.query('select 1 from anabranch.trajectories where id = $1 for update', [trajectory!.id]);
-    appending.stream.end(envelope(AppendStepsRequestSchema, { steps }));
-    for (let waiting = 0; waiting === 0; ) {
-      await holder.query('select pg_stat_clear_snapshot()');
-      const found = await holder.query(
-        `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-      );
-      waiting = found.rows.length;
-    }
-    expect(postgres.counts().slots).toBe(1);
-    await holder.query('commit');
-    expect((await appending.outcome).http).toBe(200);
-    const { trajectory: stored } = await writer.trajectories.getTrajectory({ trajectoryId: trajectory!.id });
-    expect(stored!.nextStepNumber).toBe(6_000n);
-    expect(postgres.counts().slots).toBe(0);
-    wire.destroy();
-    writer.close();
-  });
+  it.runIf(ON_POSTGRES).each([GRPC, GRPC_WEB])(
+    '$name: on a stream on Postgres it keeps its slot until its steps are stored',
+    async (way) => {
+      await using postgres = await startTestServer({ engine: 'postgres' });
+      const writer = connectClient({ address: postgres.url });
+      const { trajectory } = await writer.trajectories.createTrajectory({});
+      const wire = await http2Session(postgres.url);
+      const appending = new RawCall(wire, APPEND_STEPS, { 'content-type': way.contentType });
+      const open = { trajectoryId: trajectory!.id, writerId: 'w' };
+      appending.stream.write(envelope(AppendStepsRequestSchema, { open }));
+      await appending.messages(1);
+      const holder = new pg.Client(postgres.database.url);
+      await holder.connect();
+      await using _ = { [Symbol.asyncDispose]: () => holder.end() };
+      await holder.query('begin');
+      await holder.query('select 1 from anabranch.trajectories where id = $1 for update', [trajectory!.id]);
+      appending.stream.end(envelope(AppendStepsRequestSchema, { steps }));
+      for (let waiting = 0; waiting === 0; ) {
+        await holder.query('select pg_stat_clear_snapshot()');
+        const found = await holder.query(
+          `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+        );
+        waiting = found.rows.length;
+      }
+      expect(postgres.counts().slots).toBe(1);
+      await holder.query('commit');
+      expect((await appending.outcome).http).toBe(200);
+      const { trajectory: stored } = await writer.trajectories.getTrajectory({ trajectoryId: trajectory!.id });
+      expect(stored!.nextStepNumber).toBe(6_000n);
+      expect(postgres.counts().slots).toBe(0);
+      wire.destroy();
+      writer.close();
+    },
+  );
 
   it.each([CONNECT, GRPC, GRPC_WEB])(
     '$name: a caller that does not read its answer delays no large message',

@@ -6,7 +6,7 @@ import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, connectClient, openWriter, readSteps, reasonOf } from '../../src/client/index.ts';
 import { runCli } from '../cli/run_cli.ts';
 import { outsideSql, sqlitePath } from '../store/sql.ts';
-import { createDatabase, type TestDatabase } from '../support/database.ts';
+import { createDatabase, ON_POSTGRES, type TestDatabase } from '../support/database.ts';
 import { fill } from '../support/filled.ts';
 import { requireIntact } from '../support/intact.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
@@ -132,7 +132,7 @@ it('V3: a file of an older version is rewritten while no server uses it, and can
   again.close();
 });
 
-it('V3: on Postgres the call is refused', async () => {
+it.runIf(ON_POSTGRES)('V3: on Postgres the call is refused', async () => {
   await using server = await startTestServer({ engine: 'postgres' });
   const client = connectClient({ address: server.url });
   expect(reasonOf(await vacuum(client).catch((error: unknown) => error))).toBe('SQLITE_ONLY');

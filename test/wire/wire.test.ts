@@ -6,6 +6,7 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { BadRequestSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 
+import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { AppendCall } from './append-call.ts';
 import { noise, PUT_STATE, sha256 } from './samples.ts';
@@ -26,10 +27,8 @@ import { connect, GRPC_JS, WIRES, type Wire } from './wires.ts';
 const BEYOND_DOUBLE = 2n ** 53n + 1n;
 const NOBODY = '00000000-0000-4000-8000-000000000000';
 
-describe.each([
-  { engine: 'sqlite' as const, wires: WIRES },
-  { engine: 'postgres' as const, wires: [GRPC_JS] },
-])('the wire, on $engine', ({ engine, wires }) => {
+describe.each(ENGINES)('the wire, on %s', (engine) => {
+  const wires = engine === 'sqlite' ? WIRES : [GRPC_JS];
   let server: TestServer;
   const clients = new Map<Wire, WireClient>();
   const written = new Map<string, Written>();
