@@ -12,9 +12,16 @@ const { globalSetup, sequence, ...each } = {
 };
 
 /** Folders of other commands. */
-const ELSEWHERE = ['languages', 'faults', 'package', 'browser', 'browser-faults', 'conformance', 'python-faults'].map(
-  (folder) => `test/${folder}/**`,
-);
+const ELSEWHERE = [
+  'languages',
+  'faults',
+  'waiting',
+  'package',
+  'browser',
+  'browser-faults',
+  'conformance',
+  'python-faults',
+].map((folder) => `test/${folder}/**`);
 const STORE = 'test/store/**';
 
 /** The engines of the tests: ENGINES, in test/support/database.ts. */

@@ -37,6 +37,9 @@ const SIDE_BY_SIDE = [
   'two-servers',
 ].map((name) => `test/faults/${name}.test.ts`);
 
+/** Tests that mostly wait, for the ends of deadlines, drains and silences. */
+const WAITING = 'test/waiting/**/*.test.ts';
+
 /** Large doses of tests of `npm test`, and nothing else. */
 const LARGE_ONLY = ['step-pass', 'writer-model'].map((name) => `test/faults/${name}.test.ts`);
 
@@ -51,7 +54,7 @@ const PYTHON = ['test/python-faults/**/*.test.ts'];
 
 const { globalSetup, ...each } = { ...shared, testTimeout: 300_000, env: { TEST_DOSE: DOSE } };
 
-/** `npm run test:faults`: kills, cuts and full disks, and large doses of tests of `npm test`. */
+/** `npm run test:faults`: kills, cuts, full disks and long waits, and large doses of tests of `npm test`. */
 export default defineConfig({
   test: {
     ...each,
@@ -61,7 +64,7 @@ export default defineConfig({
         test: {
           ...each,
           name: 'side by side',
-          include: [...SIDE_BY_SIDE, ...(DOSE === 'large' ? LARGE_ONLY : [])],
+          include: [...SIDE_BY_SIDE, WAITING, ...(DOSE === 'large' ? LARGE_ONLY : [])],
           // A worker process runs many files one after another, so it loads the modules of the project once.
           isolate: false,
           maxWorkers: 3,

@@ -2,26 +2,15 @@ import path from 'node:path';
 import type { TestSpecification } from 'vitest/node';
 import { BaseSequencer } from 'vitest/node';
 
-/**
- * Files that take longest, and files that wait for timers: beside the former, these leave them their cores. The list
- * affects only the duration of a run.
- */
+/** Files that take longest. The list affects only the duration of a run. */
 const LONG = [
   'test/wire/rpcs.test.ts',
   'test/demo/demo.test.ts',
-  'test/store/silence.test.ts',
   'test/store/held_rows.test.ts',
-  'test/store/database_down.test.ts',
   'test/cli/archive.test.ts',
   'test/store/import.test.ts',
   'test/store/state_pieces.test.ts',
-  'test/wire/drain.test.ts',
   'test/wire/watch_run.test.ts',
-  'test/wire/broken_streams.test.ts',
-  'test/wire/slow_reader.test.ts',
-  'test/wire/half_sent.test.ts',
-  'test/wire/deadline.test.ts',
-  'test/wire/greedy_reader.test.ts',
   'test/wire/large_states.test.ts',
   'test/wire/hostile.test.ts',
   'test/stream/watch.test.ts',

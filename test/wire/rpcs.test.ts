@@ -100,7 +100,7 @@ const OF_EVERY_CALL = ['INVALID_REQUEST'];
 /** Errors that no single request can cause, and the tests that prove them. */
 const PROVEN_ELSEWHERE: Readonly<Record<string, string>> = {
   STORAGE_FULL: 'test/faults/disk-full.test.ts',
-  SERVER_DRAINING: 'test/wire/drain.test.ts',
+  SERVER_DRAINING: 'test/waiting/drain.test.ts',
   SQLITE_ONLY: 'test/wire/backup.test.ts',
   VACUUM_UNAVAILABLE: 'test/wire/vacuum.test.ts',
   IMPORT_CONFLICT: 'test/store/import.test.ts',

@@ -10,7 +10,7 @@ import {
 import { connectClient } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
-import { envelope, http2Session, openEnvelopes, RawCall, rawCall, until } from './raw.ts';
+import { envelope, http2Session, openEnvelopes, RawCall, rawCall, until } from '../wire/raw.ts';
 
 const SERVICE = '/anabranch.v1.TrajectoryService';
 const APPEND = `${SERVICE}/AppendSteps`;

@@ -1,12 +1,12 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
 import { Committer } from '../../src/stream/append/committer.ts';
+import { logger, openOn } from '../store/on_store.ts';
+import { refusalOf, Scene } from '../store/scene.ts';
 import { createPostgresDatabase, type TestDatabase } from '../support/database.ts';
 import { type PostgresServer, startPostgres } from '../support/postgres.ts';
 import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
-import { logger, openOn } from './on_store.ts';
-import { refusalOf, Scene } from './scene.ts';
 
 /**
  * SQLite has no server that could become unreachable. The proxy stands for the network between the service and

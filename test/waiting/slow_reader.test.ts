@@ -26,7 +26,7 @@ import { createApp } from '../../src/stream/app.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { NO_DATABASE } from '../support/no_database.ts';
-import { envelope, http2Session, openEnvelopes, RawCall, rawCall, until } from './raw.ts';
+import { envelope, http2Session, openEnvelopes, RawCall, rawCall, until } from '../wire/raw.ts';
 
 const TRAJECTORIES = '/anabranch.v1.TrajectoryService';
 const STATES = '/anabranch.v1.StateService';

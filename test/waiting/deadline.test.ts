@@ -9,7 +9,7 @@ import {
 import { type OutsideSql, outsideSql } from '../store/sql.ts';
 import { ENGINES, type Engine } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
-import { envelope, http2Session, RawCall, rawCall, until } from './raw.ts';
+import { envelope, http2Session, RawCall, rawCall, until } from '../wire/raw.ts';
 
 const TRAJECTORIES = '/anabranch.v1.TrajectoryService';
 const DEADLINE_EXCEEDED = 4;

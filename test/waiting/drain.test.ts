@@ -10,8 +10,8 @@ import { Health, HealthCheckResponse_ServingStatus as Serving } from '../../gen/
 import { ServerReflection } from '../../gen/es/grpc/reflection/v1/reflection_pb.js';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
-import { AppendCall } from './append-call.ts';
-import { http2Session, RawCall, until } from './raw.ts';
+import { AppendCall } from '../wire/append-call.ts';
+import { http2Session, RawCall, until } from '../wire/raw.ts';
 
 /** Each client has a connection of its own, like clients in other processes. */
 function connect(server: TestServer) {

@@ -6,7 +6,7 @@ import { StepOrder, TrajectoryService } from '../../gen/es/anabranch/v1/trajecto
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
-import { AppendCall } from './append-call.ts';
+import { AppendCall } from '../wire/append-call.ts';
 
 const STEPS = 4_000;
 const FRAME = 500;

@@ -17,8 +17,8 @@ import { Health, HealthCheckResponse_ServingStatus as Serving } from '../../gen/
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { PortLimits } from '../../src/listen/port.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
-import { envelope, http2Session, inEnvelope, openEnvelopes, RawCall, rawCall, until } from './raw.ts';
-import { connect, WIRES } from './wires.ts';
+import { envelope, http2Session, inEnvelope, openEnvelopes, RawCall, rawCall, until } from '../wire/raw.ts';
+import { connect, WIRES } from '../wire/wires.ts';
 
 const SERVICE = '/anabranch.v1.TrajectoryService';
 const CREATE = `${SERVICE}/CreateTrajectory`;
