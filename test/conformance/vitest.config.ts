@@ -1,7 +1,7 @@
 import process from 'node:process';
 import { defineConfig } from 'vitest/config';
-import { MEASURES_MEMORY } from './test/support/measures-memory.ts';
-import { shared } from './test/support/vitest-shared.ts';
+import { MEASURES_MEMORY } from '../support/measures-memory.ts';
+import { shared } from '../support/vitest-shared.ts';
 
 /**
  * What could depend on the version of Postgres although each of its statements is accepted: plans, migrations, locks,

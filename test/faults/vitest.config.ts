@@ -1,7 +1,7 @@
 import process from 'node:process';
 import { defineConfig } from 'vitest/config';
-import { LARGE_DOSES } from './test/support/dose.ts';
-import { shared } from './test/support/vitest-shared.ts';
+import { LARGE_DOSES } from '../support/dose.ts';
+import { shared } from '../support/vitest-shared.ts';
 
 /** TEST_DOSE=usual makes the suite a third as long: fewer kills, cuts and frames, and nothing that `npm test` has. */
 const DOSE = process.env.TEST_DOSE ?? 'large';

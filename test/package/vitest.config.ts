@@ -1,5 +1,5 @@
 import { defineConfig } from 'vitest/config';
-import { shared } from './test/support/vitest-shared.ts';
+import { shared } from '../support/vitest-shared.ts';
 
 /** `npm run test:package`: the packed package, installed by npm of Node 20, on Node 20 and in Chromium. */
 export default defineConfig({

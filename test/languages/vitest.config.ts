@@ -1,5 +1,5 @@
 import { defineConfig } from 'vitest/config';
-import { shared } from './test/support/vitest-shared.ts';
+import { shared } from '../support/vitest-shared.ts';
 
 /** `npm run test:languages`: clients in other languages, whose tools are installed first. */
 export default defineConfig({

@@ -1,6 +1,6 @@
 import process from 'node:process';
 import { defineConfig } from 'vitest/config';
-import { shared } from './test/support/vitest-shared.ts';
+import { shared } from '../support/vitest-shared.ts';
 
 /** `npm run test:page`: the page in Chromium. */
 export default defineConfig({
