@@ -1,5 +1,5 @@
 import type { Instant } from './instant.ts';
-import type { Outcome, Status } from './lifecycle.ts';
+import type { Status } from './lifecycle.ts';
 import type { TimeSpan } from './run.ts';
 
 /**
@@ -209,7 +209,7 @@ export interface Validation {
 
 export interface ValidationOverride {
   readonly ordinal: bigint;
-  /** The judged attempt. 0: an older version recorded the override before the first attempt. */
+  /** The judged attempt. */
   readonly attempt: number;
   /** Undefined: withdraws earlier overrides. */
   readonly success: boolean | undefined;
@@ -312,15 +312,6 @@ const LONGEST_RETRY_DELAY_MS = 5 * 60_000;
  */
 export function retryDelayAfter(countedAttempts: number, retryDelayMs: number): number {
   return Math.min(retryDelayMs * 2 ** (countedAttempts - 1), LONGEST_RETRY_DELAY_MS);
-}
-
-/** Returns the outcome that a repeated terminal verb is compared with (L5): message and result. */
-export function rolloutOutcome(message: string, result: RolloutResult | undefined): Outcome {
-  if (result === undefined) return { message, resultJson: '' };
-  const { reward, taskCompleted, agentReportedSuccess, success, errors, summaryJson } = result;
-  const number = reward === undefined ? null : `${Object.is(reward, -0) ? '-0' : reward}`;
-  const parts = [number, taskCompleted ?? null, agentReportedSuccess ?? null, success ?? null, errors, summaryJson];
-  return { message, resultJson: JSON.stringify(parts) };
 }
 
 /** Computes statistics in two passes for precision: first the mean, then the squares around it. */

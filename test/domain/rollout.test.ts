@@ -6,12 +6,10 @@ import {
   type GroupStatistics,
   groupStatus,
   ROLLOUT_VERBS,
-  type RolloutResult,
   type RolloutVerb,
   requeued,
   retryDelayAfter,
   rewardStatistics,
-  rolloutOutcome,
   rolloutSuccess,
   validationPassed,
   verdict,
@@ -269,31 +267,6 @@ describe('the delay before the next attempt', () => {
   });
 });
 
-describe('the comparison of repeated terminal verbs', () => {
-  const flag = fc.option(fc.boolean(), { nil: undefined });
-  const result: fc.Arbitrary<RolloutResult> = fc.record({
-    reward: fc.option(fc.oneof(fc.double(), fc.constantFrom(0, -0, Number.NaN, Number.POSITIVE_INFINITY)), {
-      nil: undefined,
-    }),
-    taskCompleted: flag,
-    agentReportedSuccess: flag,
-    success: flag,
-    errors: fc.array(fc.string(), { maxLength: 3 }),
-    summaryJson: fc.oneof(fc.constant(''), fc.json()),
-  });
-
-  it('L5: an equal result is the same outcome; any different field makes another, including unset and false, 0 and −0', () => {
-    fc.assert(
-      fc.property(fc.option(result, { nil: undefined }), fc.option(result, { nil: undefined }), (a, b) => {
-        const [first, second] = [rolloutOutcome('said', a), rolloutOutcome('said', b)];
-        expect(first.resultJson === second.resultJson).toBe(sameResult(a, b));
-        expect(rolloutOutcome('said', a && structuredClone(a))).toEqual(first);
-      }),
-    );
-    expect(rolloutOutcome('one', undefined)).not.toEqual(rolloutOutcome('other', undefined));
-  });
-});
-
 /** The resulting status, or the reason of the refusal. */
 function reasonOf<T>(decide: () => T): T | { reason: string } {
   try {
@@ -302,17 +275,4 @@ function reasonOf<T>(decide: () => T): T | { reason: string } {
     if (!(error instanceof AnabranchError)) throw error;
     return { reason: error.reason };
   }
-}
-
-function sameResult(a: RolloutResult | undefined, b: RolloutResult | undefined): boolean {
-  if (a === undefined || b === undefined) return a === b;
-  return (
-    Object.is(a.reward, b.reward) &&
-    a.taskCompleted === b.taskCompleted &&
-    a.agentReportedSuccess === b.agentReportedSuccess &&
-    a.success === b.success &&
-    a.errors.length === b.errors.length &&
-    a.errors.every((error, i) => error === b.errors[i]) &&
-    a.summaryJson === b.summaryJson
-  );
 }

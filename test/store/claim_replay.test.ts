@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { versionedDigest } from '../../src/domain/request_digest.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import { sha256 } from '../support/steps.ts';
 import { claimed, describeClaims, RolloutScene, tokenOf } from './rollout_scene.ts';
@@ -28,14 +27,6 @@ describeClaims('repeated claims', (scenes, on) => {
     expect(again.map(({ rollout }) => rollout.status)).toEqual(['INITIALIZING', 'RUNNING', 'INITIALIZING']);
     expect(again[1]?.rollout).toEqual(await scene.rollout(first[1]!.rollout.id));
     expect((await scene.rollouts({ stageId: stage.id }, { statuses: ['PENDING'] })).length).toBe(2);
-  });
-
-  it('ID1: a claim is replayed without comparison if its key has another version of the digest rules', async () => {
-    const { scene, stage } = await fresh();
-    await scene.queue(stage, 2);
-    const { key } = keyed('k');
-    const first = await scene.claims({ key });
-    expect(await scene.claims({ key: { ...key, requestDigest: versionedDigest(key.requestDigest) } })).toEqual(first);
   });
 
   it('Q2: a replayed claim returns only attempts that are still live', async () => {

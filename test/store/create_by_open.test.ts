@@ -1,7 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { OpenRequest } from '../../src/domain/append.ts';
-import { versionedDigest } from '../../src/domain/request_digest.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { TrajectoryCreation } from '../../src/store/contract/trajectory.ts';
@@ -12,7 +11,7 @@ import { statementsOfWarm } from './statement_count.ts';
 
 /** What a request of CreateTrajectory with this content is converted to. Equal content has an equal digest. */
 function creation(fields: GivenTrajectory & { readonly id: string }, requestId: string = randomUUID()) {
-  const digest = versionedDigest(sha256(JSON.stringify([fields.id, fields.name, fields.taskId, fields.runId])));
+  const digest = sha256(JSON.stringify([fields.id, fields.name, fields.taskId, fields.runId]));
   return {
     making: newTrajectory({ ...fields, uid: randomUUID(), createDigest: digest }),
     key: { rpc: 'CreateTrajectory', requestId, requestDigest: digest },
@@ -20,7 +19,7 @@ function creation(fields: GivenTrajectory & { readonly id: string }, requestId: 
 }
 
 function branching(id: string, sourceId: string, stepNumber: bigint): TrajectoryCreation {
-  const digest = versionedDigest(sha256(JSON.stringify([id, sourceId, `${stepNumber}`])));
+  const digest = sha256(JSON.stringify([id, sourceId, `${stepNumber}`]));
   const { name, labels, metadataJson, uid } = newTrajectory({ id });
   return {
     making: { id, uid, name, labels, metadataJson, sourceId, at: { stepNumber }, createDigest: digest },
@@ -107,16 +106,16 @@ describeStore('opening a trajectory with create', (on) => {
     expect(await reasonOf(open(scene, creation({ id: unknown.id })))).toBe('TRAJECTORY_EXISTS');
   });
 
-  it('W1, ID1: a trajectory of an earlier creation call is matched by its digest, and without one by its request id', async () => {
+  it('W1, ID1: a trajectory of another creation call is matched by its digest, and without one by its request id', async () => {
     const scene = on.scene();
     const first = creation({ id: randomUUID(), name: 'n' });
     const made = await scene.store.createTrajectory(scene.caller, first.making, first.key);
     expect((await open(scene, creation({ id: made.id, name: 'n' }))).trajectory.uid).toBe(made.uid);
 
-    const former = creation({ id: randomUUID(), name: 'n' });
-    const old = await scene.store.createTrajectory(scene.caller, { ...former.making, createDigest: '' }, former.key);
-    expect(await reasonOf(open(scene, creation({ id: old.id, name: 'n' })))).toBe('TRAJECTORY_EXISTS');
-    expect((await open(scene, former)).trajectory.uid).toBe(old.uid);
+    const other = creation({ id: randomUUID(), name: 'n' });
+    const bare = await scene.store.createTrajectory(scene.caller, { ...other.making, createDigest: '' }, other.key);
+    expect(await reasonOf(open(scene, creation({ id: bare.id, name: 'n' })))).toBe('TRAJECTORY_EXISTS');
+    expect((await open(scene, other)).trajectory.uid).toBe(bare.uid);
   });
 
   it('W1, ID1: the request id is stored: the creation call returns the trajectory, and no other request can use it', async () => {

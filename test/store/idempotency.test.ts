@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { versionedDigest } from '../../src/domain/request_digest.ts';
 import { makeStep, newState, sha256, stateRef } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf } from './scene.ts';
@@ -45,13 +44,6 @@ describeStore('idempotency keys', (on) => {
     const error = await refusalOf(scene.create({ id }, { ...used, requestDigest: sha256('two') }));
     expect(error).toMatchObject({ reason: 'REQUEST_ID_REUSED', metadata: { request_id: used.requestId } });
     expect(await scene.isThere(id)).toBe(false);
-  });
-
-  it('ID1: a request is accepted without comparison if its key has another version of the digest rules', async () => {
-    const scene = on.scene();
-    const used = key({ request: 'one' });
-    const made = await scene.create({}, used);
-    expect(await scene.create({}, { ...used, requestDigest: versionedDigest(sha256('one')) })).toEqual(made);
   });
 
   it('ID1: keys are scoped by namespace and RPC, and are case-sensitive', async () => {

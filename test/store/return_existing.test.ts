@@ -1,12 +1,11 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { versionedDigest } from '../../src/domain/request_digest.ts';
 import type { NewExperiment } from '../../src/store/contract/experiment.ts';
 import { sha256, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { refusalOf } from './scene.ts';
 
-const digestOf = (content: string) => versionedDigest(sha256(content));
+const digestOf = (content: string) => sha256(content);
 
 function experiment(name: string, fields: Partial<NewExperiment> = {}): NewExperiment {
   return {

@@ -197,17 +197,6 @@ describeStore('verbs of rollouts', (on) => {
     }
   });
 
-  it('L5: an attempt that ended before digests were stored is compared by message and result', async () => {
-    const { scene, stage } = await fresh();
-    await scene.queue(stage, 1);
-    const claim = await scene.claimOne();
-    const result = { ...NO_RESULT, reward: 1 };
-    const done = await scene.complete(claim, { result });
-    await on.sql.rows(`update attempts set end_digest = '' where rollout = ${done.key}`);
-    expect(await scene.complete(claim, { result })).toEqual(done);
-    expect((await refusalOf(scene.complete(claim))).reason).toBe('RESULT_CONFLICT');
-  });
-
   it('L3: start sets time, message and phase, and the attempt is RUNNING', async () => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);

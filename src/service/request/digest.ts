@@ -1,7 +1,6 @@
 import type { DescField, DescMethod, MessageShape } from '@bufbuild/protobuf';
 import { type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
 import type { Caller } from '../../domain/caller.ts';
-import { versionedDigest } from '../../domain/request_digest.ts';
 import { stateDigest } from '../../domain/state_digest.ts';
 import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
 
@@ -19,7 +18,7 @@ export function idempotencyKeyOf<M extends DescMethod>(
   const { requestId } = request;
   if (requestId === '') return undefined;
   const fields = setFields(reflect(method.input, request), 'as sent', ['request_id']);
-  return { rpc: method.name, requestId, requestDigest: versionedDigest(digestOf(fields)) };
+  return { rpc: method.name, requestId, requestDigest: digestOf(fields) };
 }
 
 /**
@@ -28,7 +27,7 @@ export function idempotencyKeyOf<M extends DescMethod>(
  */
 export function createDigestOf<M extends DescMethod>(method: M, request: MessageShape<M['input']>): string {
   const fields = setFields(reflect(method.input, request), 'as sent', ['request_id', 'if_exists']);
-  return versionedDigest(digestOf([method.name, ...fields]));
+  return digestOf([method.name, ...fields]);
 }
 
 /**

@@ -1,7 +1,6 @@
 import type { Selectable } from 'kysely';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, type Reason } from '../../domain/errors.ts';
-import { isOtherRequest } from '../../domain/request_digest.ts';
 import type { IdempotencyKey } from '../contract/idempotency.ts';
 import type { Engine } from './engine.ts';
 import type { Tables } from './tables.ts';
@@ -104,7 +103,7 @@ export async function madeBy<T>(
   noun: Noun<T>,
 ): Promise<T | undefined> {
   if (request === undefined) return undefined;
-  if (isOtherRequest(request.request_digest, key.requestDigest)) throw requestIdReused(key.requestId);
+  if (request.request_digest !== key.requestDigest) throw requestIdReused(key.requestId);
   const made = await noun.find(scope, { tree: request.tree, key: request.resource });
   if (made === undefined) throw madeAndDeleted(noun.name, request.resource_id, key.requestId);
   return made;

@@ -1,6 +1,5 @@
 import { sql } from 'kysely';
 import { AnabranchError } from '../../../domain/errors.ts';
-import { isOtherRequest } from '../../../domain/request_digest.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../../contract/rollout.ts';
 import { readAttemptValues } from '../attempt/rows.ts';
 import { type Engine, Later, type QueuedRow, type Wanted } from '../engine.ts';
@@ -132,7 +131,7 @@ class Claiming {
       const before = name === undefined ? undefined : (kept.get(name) ?? this.#requests[first.get(name) ?? -1]?.key);
       if (name === undefined || key === undefined) continue;
       if (before === undefined) first.set(name, index);
-      else if (isOtherRequest(before.requestDigest, key.requestDigest)) {
+      else if (before.requestDigest !== key.requestDigest) {
         this.#outcomes.set(index, { kind: 'refused', error: requestIdReused(key.requestId) });
       } else if ('claims' in before) {
         const claims = await readClaims(this.#tx.in(caller.namespace), before.claims);

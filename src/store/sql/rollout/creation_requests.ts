@@ -1,4 +1,3 @@
-import { isOtherRequest } from '../../../domain/request_digest.ts';
 import type { IdempotencyKey } from '../../contract/idempotency.ts';
 import { requestIdReused } from '../requests.ts';
 import { REQUESTS } from '../tables/changes.ts';
@@ -30,7 +29,7 @@ export async function findCreation(
     .where('request_id', '=', key.requestId)
     .executeTakeFirst();
   if (row === undefined) return undefined;
-  if (isOtherRequest(row.request_digest, key.requestDigest)) throw requestIdReused(key.requestId);
+  if (row.request_digest !== key.requestDigest) throw requestIdReused(key.requestId);
   const stored = JSON.parse(row.claims ?? '[]') as StoredRollout[];
   return stored.map(([rollout, attempt, existed]) => ({ key: BigInt(rollout), attempt: BigInt(attempt), existed }));
 }

@@ -2,7 +2,7 @@ import type { Caller } from '../../../domain/caller.ts';
 import { endDigest } from '../../../domain/end_digest.ts';
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Outcome, SealStatus } from '../../../domain/lifecycle.ts';
-import { type Rollout, type RolloutVerb, rolloutOutcome } from '../../../domain/rollout.ts';
+import type { Rollout, RolloutVerb } from '../../../domain/rollout.ts';
 import { decideRolloutMove } from '../../../domain/rollout_moves.ts';
 import type { RolloutEnd } from '../../contract/rollout.ts';
 import {
@@ -29,7 +29,7 @@ import { messageOfEnd } from '../status/status_changes.ts';
 import { type CallerTransaction, type Transaction, writeAs } from '../transaction.ts';
 import { bindFlag, bindReal } from '../values.ts';
 import { entityOf, recordMove } from './moves.ts';
-import { bindResult, readResult } from './results.ts';
+import { bindResult } from './results.ts';
 import { readFlag, readWritten } from './rows.ts';
 import { applySuccess } from './sibling_policy.ts';
 import { holdingOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
@@ -64,21 +64,14 @@ interface DigestedEnd extends RolloutEnd {
   readonly digest: string;
 }
 
-/**
- * L5: returns the stored and the requested outcome, to compare a repeated end. Attempts that ended before digests were
- * stored are compared by message and result.
- */
+/** L5: returns the stored and the requested outcome, to compare a repeated end. */
 async function outcomesOf(
   tx: Transaction,
   row: LockedRollout,
   attempt: AttemptRow | undefined,
-  { status, details: requested, result, digest }: DigestedEnd,
+  { status, details: requested, digest }: DigestedEnd,
 ): Promise<{ readonly stored: Outcome; readonly requested: Outcome }> {
   const message = await messageOfEnd(tx, entityOf(row), row);
-  if (status !== 'CANCELLED' && attempt !== undefined && attempt.end_digest === '') {
-    const before = readResult(attempt.result, attempt.summary_json);
-    return { stored: rolloutOutcome(message, before), requested: rolloutOutcome(requested.message, result) };
-  }
   const resultJson = status === 'CANCELLED' ? '' : (attempt?.end_digest ?? '');
   return { stored: { message, resultJson }, requested: { message: requested.message, resultJson: digest } };
 }

@@ -1,5 +1,4 @@
 import { AnabranchError, trajectoryNotFound } from '../../../domain/errors.ts';
-import { isOtherRequest } from '../../../domain/request_digest.ts';
 import type { Trajectory, TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { NewBranch, NewTrajectory, TrajectoryCreation } from '../../contract/trajectory.ts';
 import { byId } from '../by_id.ts';
@@ -47,7 +46,7 @@ async function findSame(
   const row = await byId(tx, 'trajectories', id).select(['tree', 'key', 'hidden', 'create_digest']).executeTakeFirst();
   if (row === undefined) return undefined;
   if (isSet(row.hidden)) throw trajectoryExists(id);
-  if (row.create_digest === '' || isOtherRequest(row.create_digest, createDigest)) throw createMismatch(id);
+  if (row.create_digest === '' || row.create_digest !== createDigest) throw createMismatch(id);
   return row;
 }
 
@@ -108,11 +107,10 @@ export async function createMissing(
   ]);
   if (row !== undefined && isSet(row.hidden)) throw trajectoryNotFound(making.id);
   if (row !== undefined && row.create_digest !== '') {
-    if (isOtherRequest(row.create_digest, making.createDigest ?? '')) throw madeByAnother(making.id);
+    if (row.create_digest !== (making.createDigest ?? '')) throw madeByAnother(making.id);
     return undefined;
   }
-  // A row without a digest is of an earlier version, or of another call. A missing row may have been created since it
-  // was looked up.
+  // Another call made a row without a digest. A missing row may have been created since it was looked up.
   const made = await madeBy(tx, key, request, MADE_TRAJECTORIES);
   if (made?.id === making.id) return undefined;
   if (row !== undefined) throw madeByAnother(making.id);
