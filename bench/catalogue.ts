@@ -14,7 +14,6 @@ import { listBest } from './benches/list_best.ts';
 import { lockstep } from './benches/lockstep.ts';
 import { merge, mergeBacklog } from './benches/merge.ts';
 import { metricsIngest, metricsRead } from './benches/metrics.ts';
-import { migration } from './benches/migration.ts';
 import { pageIngest, pageMemory, pageViews } from './benches/page.ts';
 import { peers } from './benches/peers.ts';
 import { pythonClient } from './benches/python.ts';
@@ -70,7 +69,6 @@ export const BENCHES: readonly Bench[] = [
   ...storage,
   ...storageSteps,
   growth,
-  migration,
   peers,
   pageViews,
   pageIngest,

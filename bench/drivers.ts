@@ -11,7 +11,7 @@ export interface Driver {
   readonly engine: Engine;
   /** Inserts rows of several tables in one commit. */
   insert(tables: readonly RowTable[], rows: RowSet): Promise<void>;
-  /** Inserts one row of `former_steps` in its own commit. */
+  /** Inserts one row of `plain_steps` in its own commit. */
   insertOne(row: readonly unknown[]): Promise<void>;
   /** Reads all rows of a trajectory's steps and of their states, in order. Returns the number of steps. */
   select(tree: number): Promise<number>;
@@ -33,9 +33,9 @@ function openSqlite(path: string): Driver {
     return `insert into ${table} (${names.join(', ')}) values (${names.map(() => '?').join(', ')})`;
   };
   const inserts = {
-    former_states: database.prepare(text('former_states')),
-    former_steps: database.prepare(text('former_steps')),
-    former_step_states: database.prepare(text('former_step_states')),
+    plain_states: database.prepare(text('plain_states')),
+    plain_steps: database.prepare(text('plain_steps')),
+    plain_step_states: database.prepare(text('plain_step_states')),
   };
   const selects = SELECTS.map((select) => {
     const statement = database.prepare(select('?'));
@@ -50,7 +50,7 @@ function openSqlite(path: string): Driver {
       database.exec('commit');
     },
     async insertOne(row) {
-      inserts.former_steps.run(...(row as SQLInputValue[]));
+      inserts.plain_steps.run(...(row as SQLInputValue[]));
     },
     async select(tree) {
       const [steps] = selects.map((statement) => statement.all(tree));
@@ -68,7 +68,7 @@ async function openPostgres(url: string): Promise<Driver> {
     new Promise<void>((resolve, reject) => {
       client.query(new CopyQuery(text, rows, (error) => (error ? reject(error) : resolve())));
     });
-  const insertOne = `insert into former_steps (${namesOf('former_steps').join(', ')}) values (${namesOf('former_steps')
+  const insertOne = `insert into plain_steps (${namesOf('plain_steps').join(', ')}) values (${namesOf('plain_steps')
     .map((_, i) => `$${i + 1}`)
     .join(', ')})`;
   return {
@@ -101,15 +101,15 @@ const SELECTS = [
   (
     tree: string,
   ) => `select trajectory, step_number, reward, terminated, truncated, writer_epoch, reward_sum, commit_time, start_time,
-    end_time, metrics, actions, observations, info_json, metadata_json from former_steps where tree = ${tree} order by trajectory, step_number`,
+    end_time, metrics, actions, observations, info_json, metadata_json from plain_steps where tree = ${tree} order by trajectory, step_number`,
   (tree: string) =>
-    `select step_number, name, digest, media_type, size from former_step_states where tree = ${tree} order by trajectory, step_number`,
+    `select step_number, name, digest, media_type, size from plain_step_states where tree = ${tree} order by trajectory, step_number`,
 ];
 
 const PRIMARY_KEYS: Readonly<Record<RowTable, string>> = {
-  former_states: 'namespace, digest',
-  former_steps: 'tree, trajectory, step_number',
-  former_step_states: 'tree, trajectory, step_number, name',
+  plain_states: 'namespace, digest',
+  plain_steps: 'tree, trajectory, step_number',
+  plain_step_states: 'tree, trajectory, step_number, name',
 };
 
 const NULLABLE: ReadonlySet<string> = new Set(['reward', 'start_time', 'end_time']);

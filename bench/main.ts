@@ -26,7 +26,7 @@ const command = new Command('bench')
   .description(
     'Measure the speed of the service, and compare it. These are figures, not tests: the bench fails only if it cannot measure.',
   )
-  .argument('[name...]', 'benches or results to measure (default: all but growth, migration, peers, python and page)')
+  .argument('[name...]', 'benches or results to measure (default: all but growth, peers, python and page)')
   .option('--list', 'list all benches')
   .option('--json', 'print one line of JSON per result instead of a table')
   .option('--rounds <n>', 'rounds in which value and ceiling alternate', positive, 5)

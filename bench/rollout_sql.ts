@@ -86,8 +86,8 @@ function fillGroups(d: Dialect, count: number, as: 'queued' | 'done'): string {
   const stage = as === 'queued' ? '0' : `i * ${STAGES} / ${groups}`;
   const [terminal, turns] = as === 'queued' ? [0, 0] : [SIBLINGS, SIBLINGS * 5];
   return `${d.numbers(groups)} insert into groups (key, namespace, id, run, stage, number, batch, on_success, labels, metrics, metadata_json,
-      rollouts, terminal_rollouts, terminal_turns, timed_turns, turn_seconds, create_time, update_time, revision, mark)
-    select 1000000 + i, 'default', ${d.uuid}, ${RUN}, s.key, i, null, 'CONTINUE', '{}', '{}', '', ${SIBLINGS}, ${terminal}, ${turns}, ${turns}, ${turns} * 1.5,
+      rollouts, terminal_rollouts, tried_rollouts, terminal_turns, timed_turns, turn_seconds, create_time, update_time, revision, mark)
+    select 1000000 + i, 'default', ${d.uuid}, ${RUN}, s.key, i, null, 'CONTINUE', '{}', '{}', '', ${SIBLINGS}, ${terminal}, ${terminal}, ${turns}, ${turns}, ${turns} * 1.5,
       ${d.ago('60')}, ${d.ago('60')}, 1, 1 from n join stages s on s.number = ${stage}`;
 }
 

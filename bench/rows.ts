@@ -3,10 +3,10 @@ import type { Engine } from './bench.ts';
 import { type Payload, type RowPayload, rowPayload, variantsOf, writeNonce } from './payload.ts';
 
 /**
- * The tables that a driver fills, and creates: a row for each step, each state and each reference, as the service had
- * them before it stored segments.
+ * The tables that a driver fills, and creates, in a layout without segments: a row for each step, each state and each
+ * reference.
  */
-export const ROW_TABLES = ['former_states', 'former_steps', 'former_step_states'] as const;
+export const ROW_TABLES = ['plain_states', 'plain_steps', 'plain_step_states'] as const;
 
 export type RowTable = (typeof ROW_TABLES)[number];
 
@@ -15,7 +15,7 @@ export type RowSet = Partial<Record<RowTable, unknown[][]>>;
 
 /** Columns with their Postgres types. */
 export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string, type: PostgresType])[]>> = {
-  former_states: [
+  plain_states: [
     ['namespace', 'text'],
     ['digest', 'bytea'],
     ['size', 'int8'],
@@ -25,7 +25,7 @@ export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string
     ['version', 'int8'],
     ['renew_time', 'timestamptz'],
   ],
-  former_steps: [
+  plain_steps: [
     ['tree', 'int8'],
     ['trajectory', 'int8'],
     ['step_number', 'int8'],
@@ -46,7 +46,7 @@ export const COLUMNS: Readonly<Record<RowTable, readonly (readonly [name: string
     ['info_json', 'text'],
     ['metadata_json', 'text'],
   ],
-  former_step_states: [
+  plain_step_states: [
     ['tree', 'int8'],
     ['trajectory', 'int8'],
     ['step_number', 'int8'],
@@ -81,7 +81,7 @@ export class RowMaker {
     const [key, number] = [BigInt(tree), BigInt(stepNumber)];
     const texts = [JSON.stringify(metrics), JSON.stringify(actions), JSON.stringify(observations), '', ''];
     const digest = scatteredDigest(tree, stepNumber);
-    rows.former_steps?.push([
+    rows.plain_steps?.push([
       key,
       key,
       number,
@@ -110,8 +110,8 @@ export class RowMaker {
     if (bytes === undefined) return;
     const [key, number] = [BigInt(tree), BigInt(stepNumber)];
     const size = BigInt(bytes.length);
-    rows.former_states?.push(['default', digest, size, 'raw', bytes, this.#yes, 0n, NOW]);
-    rows.former_step_states?.push([key, key, number, 'env', 'default', digest, 'application/json', size]);
+    rows.plain_states?.push(['default', digest, size, 'raw', bytes, this.#yes, 0n, NOW]);
+    rows.plain_step_states?.push([key, key, number, 'env', 'default', digest, 'application/json', size]);
   }
 
   #state(tree: number, stepNumber: number): Buffer | undefined {

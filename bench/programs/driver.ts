@@ -34,7 +34,7 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
   let made = 0;
   const nextRows = (count: number): RowSet => {
     // As with concurrent streams: a commit has steps of several trajectories.
-    const sets: RowSet = { former_steps: [], former_step_states: [], former_states: [] };
+    const sets: RowSet = { plain_steps: [], plain_step_states: [], plain_states: [] };
     for (let i = 0; i < count; i += 1, made += 1)
       maker.add(sets, settings.firstTree + (made % TREES), Math.floor(made / TREES));
     return sets;
@@ -46,18 +46,18 @@ await program(async (settings: DriverSettings): Promise<DriverFigures> => {
       return STEPS_PER_COMMIT;
     },
     'insert-one': async () => {
-      await driver.insertOne(nextRows(1).former_steps?.[0] ?? []);
+      await driver.insertOne(nextRows(1).plain_steps?.[0] ?? []);
       return 1;
     },
     'insert-states': async () => {
-      await driver.insert(['former_states'], nextRows(1));
+      await driver.insert(['plain_states'], nextRows(1));
       return 1;
     },
     select: () => driver.select(settings.firstTree),
   };
   if (settings.task === 'select' && (await driver.select(settings.firstTree)) === 0) {
     for (let made = 0; made < (settings.steps ?? 0); made += STEPS_PER_COMMIT) {
-      const sets: RowSet = { former_steps: [], former_step_states: [], former_states: [] };
+      const sets: RowSet = { plain_steps: [], plain_step_states: [], plain_states: [] };
       for (let i = made; i < made + STEPS_PER_COMMIT; i += 1) maker.add(sets, settings.firstTree, i);
       await driver.insert(ROW_TABLES, sets);
     }

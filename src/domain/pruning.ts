@@ -1,7 +1,15 @@
 import type { Digest } from './ids.ts';
 import { type Instant, instantFromParts, instantToParts } from './instant.ts';
 import { LIMITS } from './limits.ts';
-import { type Content, contentStates, isAttached, isKept, type StateRef, type Step } from './step.ts';
+import {
+  type AttachedState,
+  type Content,
+  contentStates,
+  isAttached,
+  isKept,
+  type StateRef,
+  type Step,
+} from './step.ts';
 import { compareText } from './text_order.ts';
 
 /** S13: what retention removes from an own step of a trajectory. */
@@ -101,13 +109,10 @@ export function withAttached<State extends StateRef>(states: readonly State[], a
 }
 
 /**
- * Whether a merge writes an attached state into its step, which has these states. Not if its time is not known, because
- * the state would then count as sent, and not if it replaces a pruned state that was sent, because that one has to
- * stay.
+ * Whether a merge writes an attached state into its step, which has these states. Not if it replaces a pruned state
+ * that was sent, because that one has to stay.
  */
-export function canFold(states: readonly StateRef[], attached: StateRef): boolean {
-  const { name, attachTime } = attached;
-  if (attachTime === undefined) return false;
+export function canFold(states: readonly StateRef[], { name, attachTime }: AttachedState): boolean {
   const { seconds } = instantToParts(attachTime);
   if (seconds < LEAST_SECOND || seconds > LAST_SECOND) return false;
   return states.every((state) => state.name !== name || isAttached(state));

@@ -78,7 +78,7 @@ export interface StateRef {
   readonly data?: Uint8Array | undefined;
   /** S13: when retention removed the state from its step, in whole seconds. Unset: the state is stored. */
   readonly prunedTime?: Instant | undefined;
-  /** W10: when the state was attached or restored. Unset: it came with the step, or the time is not known. */
+  /** W10: when the state was attached or restored. Unset: it came with the step. */
   readonly attachTime?: Instant | undefined;
 }
 
@@ -87,9 +87,14 @@ export function isKept({ prunedTime }: { readonly prunedTime?: Instant | undefin
   return prunedTime === undefined;
 }
 
+/** A state that was attached to a stored step (W10). */
+export interface AttachedState extends StateRef {
+  readonly attachTime: Instant;
+}
+
 /** W10: whether a state of a stored step was attached to it. */
-export function isAttached({ attachTime }: { readonly attachTime?: Instant | undefined }): boolean {
-  return attachTime !== undefined;
+export function isAttached(state: StateRef): state is AttachedState {
+  return state.attachTime !== undefined;
 }
 
 /** The content of one step. Empty `infoJson` and `metadataJson` mean absent. */

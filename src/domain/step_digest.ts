@@ -19,10 +19,9 @@ import { compareText } from './text_order.ts';
  *   `anabranch.v1.Tensor`.
  * - The first fields of an action have no tags and are never left out. Each later one has the tag 64 + its number.
  *
- * Apart from the order of keys, the form must not change: migration 18 compares it with the digests of former rows
- * (`former_steps.ts`), whose maps are sorted by UTF-16 code units. Golden vectors test it.
+ * Clients compute it too, so the form must not change. Golden vectors test it.
  */
-export function stepDigest(step: Step, keyOrder: KeyOrder = compareText): Digest {
+export function stepDigest(step: Step): Digest {
   const out = new CanonicalWriter();
   out.tag(1).int(step.stepNumber);
   if (step.actions.length > 0) {
@@ -38,7 +37,7 @@ export function stepDigest(step: Step, keyOrder: KeyOrder = compareText): Digest
   if (step.truncated) out.tag(6);
   if (step.infoJson !== '') out.tag(7).text(step.infoJson);
   if (step.metadataJson !== '') out.tag(8).text(step.metadataJson);
-  if (step.metrics.size > 0) writeMetrics(out, step.metrics, keyOrder);
+  if (step.metrics.size > 0) writeMetrics(out, step.metrics);
   writeTime(out, 10, step.startTime);
   writeTime(out, 11, step.endTime);
   const states = step.states.filter((state) => !isAttached(state));
@@ -46,12 +45,9 @@ export function stepDigest(step: Step, keyOrder: KeyOrder = compareText): Digest
     out.tag(12).count(states.length);
     for (const { name, digest, mediaType } of states) out.text(name).text(digest).text(mediaType);
   }
-  if (step.labels.size > 0) writeLabels(out, step.labels, keyOrder);
+  if (step.labels.size > 0) writeLabels(out, step.labels);
   return out.digest();
 }
-
-/** Compares two different keys of a map. */
-type KeyOrder = (a: string, b: string) => number;
 
 /**
  * Later fields of an action have tags, so that they do not change the form of actions without them. Such a tag differs
@@ -106,14 +102,14 @@ function writeContent(out: CanonicalWriter, content: Content | undefined): void 
   }
 }
 
-function writeMetrics(out: CanonicalWriter, metrics: ReadonlyMap<string, number>, keyOrder: KeyOrder): void {
+function writeMetrics(out: CanonicalWriter, metrics: ReadonlyMap<string, number>): void {
   out.tag(9).count(metrics.size);
-  for (const key of [...metrics.keys()].sort(keyOrder)) out.text(key).double(metrics.get(key) as number);
+  for (const key of [...metrics.keys()].sort(compareText)) out.text(key).double(metrics.get(key) as number);
 }
 
-function writeLabels(out: CanonicalWriter, labels: ReadonlyMap<string, string>, keyOrder: KeyOrder): void {
+function writeLabels(out: CanonicalWriter, labels: ReadonlyMap<string, string>): void {
   out.tag(16).count(labels.size);
-  for (const key of [...labels.keys()].sort(keyOrder)) out.text(key).text(labels.get(key) as string);
+  for (const key of [...labels.keys()].sort(compareText)) out.text(key).text(labels.get(key) as string);
 }
 
 function writeTime(out: CanonicalWriter, tag: number, time: Instant | undefined): void {

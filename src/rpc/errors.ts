@@ -80,7 +80,6 @@ const CODES: Readonly<Record<Reason, Code>> = {
   STATE_PRUNED: Code.FailedPrecondition,
   RETENTION_POLICY_NOT_FOUND: Code.NotFound,
   SQLITE_ONLY: Code.FailedPrecondition,
-  VACUUM_UNAVAILABLE: Code.FailedPrecondition,
   ARCHIVE_INVALID: Code.InvalidArgument,
   IMPORT_CONFLICT: Code.AlreadyExists,
   IMPORT_SUPERSEDED: Code.Aborted,

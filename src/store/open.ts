@@ -1,10 +1,8 @@
-import type { StorageFault } from '../domain/verification.ts';
 import type { Store } from './contract/store.ts';
 import type { ConversionProgress } from './migrations/migration.ts';
 import { openPostgres } from './postgres/open.ts';
 import { sqlStore } from './sql/store.ts';
 import { openSqlite } from './sqlite/open.ts';
-import { migrateIntoNewFile } from './sqlite_file/new_file.ts';
 
 export type Database =
   | { readonly engine: 'sqlite'; readonly path: string }
@@ -30,21 +28,7 @@ export async function openStore(database: Database, { logger, stateCacheBytes }:
   const migrating = { onProgress: reporter(logger) };
   if (database.engine === 'postgres')
     return sqlStore(await openPostgres(database, logger, onFault, migrating), stateCacheBytes);
-  const open = async (path: string) => sqlStore(await openSqlite(path, onFault, migrating), stateCacheBytes);
-  const onDamage = (fault: StorageFault) => logger.warn({ ...fault }, 'the former database has damage');
-  await migrateIntoNewFile(database.path, async (path) => verified(await open(path)), onDamage);
-  return open(database.path);
-}
-
-/** Returns all faults, and closes the store. */
-async function verified(store: Store): Promise<readonly StorageFault[]> {
-  try {
-    const faults: StorageFault[] = [];
-    for await (const progress of store.verify()) faults.push(...progress.faults);
-    return faults;
-  } finally {
-    await store.close();
-  }
+  return sqlStore(await openSqlite(database.path, onFault, migrating), stateCacheBytes);
 }
 
 /** Time between two lines of the log. */

@@ -1,4 +1,3 @@
-import { AnabranchError } from '../domain/errors.ts';
 import { Chore, type Stopped } from './chore.ts';
 import type { Logger } from './logger.ts';
 
@@ -6,7 +5,7 @@ import type { Logger } from './logger.ts';
 export interface ShrinkableFile {
   /** Bytes of the file, and those of them that are free for new rows. */
   size(): Promise<{ readonly bytes: bigint; readonly freeBytes: bigint }>;
-  /** V3: returns free space in short transactions, except about `keepBytes`. Errors: VACUUM_UNAVAILABLE. */
+  /** V3: returns free space in short transactions, except about `keepBytes`. */
   vacuum(signal: AbortSignal, keepBytes: number): AsyncIterable<{ readonly freedBytes: bigint }>;
 }
 
@@ -26,16 +25,9 @@ export function startReturningSpace(
   freeSpaceMs: number,
   isMerging: () => boolean,
 ): { readonly stop: () => Promise<void> } {
-  const chore = new Chore('return of free space', logger, async (stopped) => {
-    try {
-      return { freedBytes: await returnSpace(file, isMerging(), stopped) };
-    } catch (error) {
-      if (!(error instanceof AnabranchError) || error.reason !== 'VACUUM_UNAVAILABLE') throw error;
-      clearInterval(timer);
-      logger.info({ reason: error.message }, 'the file keeps the space of deleted rows');
-      return { freedBytes: 0n };
-    }
-  });
+  const chore = new Chore('return of free space', logger, async (stopped) => ({
+    freedBytes: await returnSpace(file, isMerging(), stopped),
+  }));
   const timer = freeSpaceMs > 0 ? setInterval(() => chore.run(), freeSpaceMs).unref() : undefined;
   return {
     async stop() {

@@ -9,7 +9,7 @@ import { readStatements } from '../support/sent_statements.ts';
 /** The statements that the tests of earlier runs have sent, and those that the other files of this run have sent. */
 const { STATEMENTS_EXPECTED = '', STATEMENTS_SENT = '' } = process.env;
 
-/** A statement with lists of one length. Tests of migrations send random lengths. */
+/** A statement with lists of one length. */
 function shapeOf(text: string): string {
   return text
     .replaceAll(/\$\d+/g, '$')

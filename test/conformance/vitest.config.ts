@@ -9,8 +9,6 @@ import { shared } from '../support/vitest-shared.ts';
  * `test/conformance` then proves that this Postgres prepares and plans each of them that the chosen files do not send.
  */
 const CHOSEN = [
-  'attempt_migration',
-  'attempt_timing_migration',
   'bulk_rows',
   'checkpoint',
   'claim_races',
@@ -22,13 +20,9 @@ const CHOSEN = [
   'open',
   'open_postgres',
   'rollout_plans',
-  'segments_migration',
-  'small_states_migration',
   'state_refs',
-  'state_refs_migration',
   'trajectory_selection',
   'usage',
-  'validation_migration',
   'values',
   'visibility',
 ].map((name) => `test/store/${name}.test.ts`);

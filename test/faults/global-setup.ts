@@ -17,7 +17,7 @@ const PROGRAMS = [
     'controls/faulty-server',
     'memory/measure',
     'merging-server',
-    'open-store',
+    'migrating-server',
     'retaining-server',
     'watched/child',
   ].map((name) => `test/faults/${name}.ts`),

@@ -25,7 +25,9 @@ it.each([
   ['stage', /model_uri|modelUri/, /^(?!.*summar).*(stage|\/runs?[._]|_runs\.)/],
   ['task', /app_name|appName/, /./],
 ] as const)('a text field of a %s takes few lines: %s', (_, field, files) => {
-  const lines = mentions(field).filter((line) => files.test(line.slice(0, line.indexOf(':'))));
+  // The baseline has the columns of all tables in one file.
+  const all = [...new Set(mentions(field))];
+  const lines = all.filter((line) => files.test(line.slice(0, line.indexOf(':'))));
   expect(lines.length, lines.join('\n')).toBeGreaterThan(5);
   expect(lines.length, lines.join('\n')).toBeLessThanOrEqual(MOST_MENTIONS);
 });

@@ -1,22 +1,16 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import type { Store } from '../../src/store/contract/store.ts';
-import type { Engine } from '../support/database.ts';
-import { ENGINES } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
-import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { wordStep } from '../support/steps.ts';
 import { makeDeepTree, turnsDuring } from './deep_tree.ts';
-import { undoMigrations } from './earlier_schema.ts';
-import { describeStore, openOn } from './on_store.ts';
+import { describeStore } from './on_store.ts';
 import { newRollout, RolloutScene } from './rollout_scene.ts';
-import { refusalOf, Scene } from './scene.ts';
-import { type OutsideSql, outsideSql } from './sql.ts';
+import { refusalOf } from './scene.ts';
 import { statementsOf } from './statement_count.ts';
 
 const DEEPEST = LIMITS.branchDepth;
-/** Branches in a very long chain. The large dose exceeds the limit, as chains that are older than the limit may. */
+/** Branches in a very long chain. The large dose exceeds the limit. */
 const DEPTH = dose(3_400, 12_000);
 
 describeStore('the depth of branches', (on) => {
@@ -162,44 +156,3 @@ describeStore('the depth of branches', (on) => {
     });
   });
 });
-
-it.each(ENGINES)(
-  'B1: the migration computes the depths of existing trees, including very deep ones, on %s',
-  async (engine) => {
-    await using database = await createMigratedDatabase(engine);
-    const depth = dose(1_200, 12_000);
-    let store = await openOn(database);
-    const { scene, deep, flat } = await makeTrees(engine, store, await outsideSql(database), depth);
-    await store.close();
-    const sql = await outsideSql(database);
-    await undoMigrations(sql, '0006_branch_depth');
-    store = await openOn(database);
-    const wrong = await sql.rows(`select count(*) as n from trajectories
-    where tree = ${deep.ref.tree} and depth <> case when parent is null then 0 else branch_point + 1 end`);
-    expect(Number(wrong[0]?.n)).toBe(0);
-    const [last] = await sql.rows(`select max(depth) as depth from trajectories where tree = ${deep.ref.tree}`);
-    expect(Number(last?.depth)).toBe(depth);
-    const others = await sql.rows(`select depth from trajectories where tree = ${flat.ref.tree} order by key`);
-    expect(others.map((row) => Number(row.depth))).toEqual([0, 1, 2, 1]);
-    const deeper = await new Scene(store, scene.namespace).branch({ id: deep.leafId }, 1_100n);
-    const [below] = await sql.rows(`select depth from trajectories where id = '${deeper.id}'`);
-    expect(Number(below?.depth)).toBe(1_101);
-    await sql.close();
-    await store.close();
-  },
-);
-
-/** A chain of that depth, and beside it a tree with nested branches. */
-async function makeTrees(engine: Engine, store: Store, sql: OutsideSql, depth: number) {
-  const scene = new Scene(store);
-  const deep = await scene.createWith(['a']);
-  const { idOf } = await makeDeepTree(engine, sql, deep, depth);
-  const flat = await scene.createWith(['a', 'b']);
-  const child = await scene.branch(flat, 1n);
-  await scene.append(child, [wordStep(2n, 'c')]);
-  await scene.delete(flat, 'KEEP_SHARED');
-  await scene.branch(child, 2n);
-  await scene.branch(child, 0n);
-  await sql.close();
-  return { scene, deep: { ...deep, leafId: idOf(depth) }, flat };
-}

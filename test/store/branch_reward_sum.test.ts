@@ -1,13 +1,9 @@
 import { expect, it } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { ENGINES } from '../support/database.ts';
-import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { wordStep } from '../support/steps.ts';
-import { undoMigrations } from './earlier_schema.ts';
-import { describeStore, openOn } from './on_store.ts';
+import { describeStore } from './on_store.ts';
 import { RolloutScene, tokenOf } from './rollout_scene.ts';
 import { Scene } from './scene.ts';
-import { outsideSql } from './sql.ts';
 
 const { POSITIVE_INFINITY, NEGATIVE_INFINITY } = Number;
 
@@ -100,25 +96,4 @@ describeStore('sums of own rewards', (on) => {
       { id: below.id },
     ]);
   });
-});
-
-it.each(ENGINES)('M3: the migration computes the same sums of own rewards as appends do, on %s', async (engine) => {
-  await using database = await createMigratedDatabase(engine);
-  const store = await openOn(database);
-  const scene = new Scene(store);
-  const made: Trajectory[] = [];
-  for (const [prefix, own] of CASES) {
-    const { root, branch } = await branched(scene, prefix, own);
-    const below = await scene.branch(branch, 0n);
-    await appendRewards(scene, below, own);
-    made.push(root, branch, await scene.get(below.id));
-  }
-  made.push(await scene.create(), await scene.createWith(['unrewarded']));
-  await store.close();
-  const sql = await outsideSql(database);
-  await undoMigrations(sql, '0016_branch_reward_sum');
-  await sql.close();
-  const again = new Scene(await openOn(database), scene.namespace);
-  for (const before of made) expect(await again.get(before.id)).toEqual(before);
-  await again.store.close();
 });

@@ -153,21 +153,6 @@ describeStore('attached states that merges write into their steps', (on) => {
     await expectVerified(scene.store);
   });
 
-  it('W10: a state that an older version attached, without its time, keeps its row', async () => {
-    const scene = on.scene();
-    const { made } = await createWith(scene, 3);
-    await attach(scene, made, 0, 'later', small(0));
-    await attach(scene, made, 1, 'later', small(1));
-    await on.sql.rows(
-      `update attached_states set attach_time = null where tree = ${made.ref.tree} and step_number = 0`,
-    );
-    const before = await look(scene, made);
-    await merge(scene.store, made);
-    expect(await attachedRows(made)).toEqual(['0 later']);
-    expect(await look(scene, made)).toEqual(before);
-    await expectVerified(scene.store);
-  });
-
   it('rows with attached states stay within their bounds', async () => {
     const scene = on.scene();
     const made = await scene.create();

@@ -1,16 +1,38 @@
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
-import { describe, expect, it } from 'vitest';
-import type { Store } from '../../src/store/contract/store.ts';
+import { describe, expect, it, vi } from 'vitest';
+import { type Store, StoreOpenError } from '../../src/store/contract/store.ts';
+import type { ConversionProgress, Migration } from '../../src/store/migrations/migration.ts';
+import { openStore } from '../../src/store/open.ts';
 import { APPLICATION_ID } from '../../src/store/sqlite/file_owner.ts';
-import { createDatabase, ENGINES } from '../support/database.ts';
+import { addMigration, CONVERTED_AT_ONCE, convertSteps } from '../support/added_migration.ts';
+import { createDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { makeStep, newState, sha256, stateRef, wordStep } from '../support/steps.ts';
-import { openOn, refusedOpen } from './on_store.ts';
+import { openedAs, openOn, refusedOpen } from './on_store.ts';
 import { readWhole, Scene } from './scene.ts';
 import { describeSchema } from './schema.ts';
 import { outsideSql, sqlitePath } from './sql.ts';
 import { sqliteTextsOf, textsOf } from './statement_count.ts';
+
+const bothEngines = (name: string, statements: string): Migration => {
+  return { name, postgres: statements, sqlite: statements };
+};
+
+/** Runs statements in a database that no store has opened yet. */
+async function runOutside(database: TestDatabase, statements: string): Promise<void> {
+  if (database.engine === 'sqlite') {
+    const db = new DatabaseSync(sqlitePath(database));
+    // Without our application id, the file itself would be refused.
+    db.exec(`pragma application_id = ${APPLICATION_ID}; ${statements}`);
+    db.close();
+    return;
+  }
+  const client = new pg.Client(database.url);
+  await client.connect();
+  await client.query(`create schema if not exists anabranch; set search_path to anabranch; ${statements}`);
+  await client.end();
+}
 
 describe.each(ENGINES)('opening a store, on %s', (engine) => {
   it('creates the committed schema, and nothing else', async () => {
@@ -60,14 +82,48 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
 
   it('runs a migration that was added later with a lower number than one that ran', async () => {
     await using database = await createMigratedDatabase(engine);
+    const add = (name: string, table: string) => addMigration(bothEngines(name, `create table ${table} (n bigint);`));
+    using _second = add('9002_second', 'second');
     await (await openOn(database)).close();
-    const schema = await describeSchema(database);
+    using _first = add('9001_first', 'first');
+    await (await openOn(database)).close();
     const sql = await outsideSql(database);
-    await sql.rows('drop table retention_policies');
-    await sql.rows("delete from kysely_migration where name = '0036_retention_policies'");
+    expect(await sql.tables()).toEqual(expect.arrayContaining(['first', 'second']));
+    const names = await sql.rows(`select name from kysely_migration where name like '9%' order by name`);
+    expect(names.map(({ name }) => name)).toEqual(['9001_first', '9002_second']);
     await sql.close();
-    await (await openOn(database)).close();
-    expect(await describeSchema(database)).toBe(schema);
+  });
+
+  it('D3: a conversion that is interrupted keeps what it committed, and the next start continues', async () => {
+    await using database = await createMigratedDatabase(engine);
+    const first = await openOn(database);
+    const scene = new Scene(first);
+    const words = Array.from({ length: 2 * Number(CONVERTED_AT_ONCE) + 5 }, (_, i) => `${i}`);
+    const made = await scene.createWith(words);
+    await first.close();
+    const sql = await outsideSql(database);
+    const converted = async () => Number((await sql.rows('select count(*) as n from step_texts'))[0]?.n);
+    {
+      using _ = addMigration(
+        convertSteps({
+          onConverted({ done }) {
+            if (done > CONVERTED_AT_ONCE) throw new Error('interrupted');
+          },
+        }),
+      );
+      await expect(openOn(database)).rejects.toThrow('interrupted');
+    }
+    expect(await converted()).toBe(Number(CONVERTED_AT_ONCE));
+    const progress: ConversionProgress[] = [];
+    using _ = addMigration(convertSteps({ onConverted: (each) => void progress.push(each) }));
+    const second = await openOn(database);
+    const total = BigInt(words.length);
+    expect(progress).toEqual([2n * CONVERTED_AT_ONCE, total].map((done) => ({ rows: 'steps', done, total })));
+    expect(await converted()).toBe(words.length);
+    expect(await sql.tables()).not.toContain('converting_steps');
+    expect(await new Scene(second, scene.namespace).words(made)).toEqual(words);
+    await second.close();
+    await sql.close();
   });
 
   it('B3: uses no row key again, not even that of the newest row, deleted before the restart', async () => {
@@ -99,30 +155,60 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     expect(await describeSchema(database)).toBe(schema);
   });
 
-  it('D3: a migration that fails half-way leaves nothing, and succeeds once its obstacle is removed', async () => {
-    await using database = await createDatabase(engine);
-    const inTheWay = async (text: string) => {
-      if (engine === 'sqlite') {
-        const db = new DatabaseSync(sqlitePath(database));
-        // A file with tables and without our application id would belong to another program.
-        db.exec(`pragma application_id = ${APPLICATION_ID}; ${text}`);
-        db.close();
-        return;
-      }
-      const client = new pg.Client(database.url);
-      await client.connect();
-      await client.query(`create schema if not exists anabranch; set search_path to anabranch; ${text}`);
-      await client.end();
-    };
-    await inTheWay('create table tags (mine text)');
-    await expect(openOn(database)).rejects.toThrow();
+  it.each([
+    ['the first migration of an earlier commit', `update kysely_migration set name = '0001_trajectories'`],
+    ['the baseline of another commit', `update kysely_migration set name = '0001_baseline_00000000'`],
+    [
+      'the migrations of an earlier commit',
+      `update kysely_migration set name = '0001_trajectories';
+        insert into kysely_migration (name, timestamp) values ('0002_runs', '')`,
+    ],
+  ])('refuses a schema with %s in one line that says what to do, and changes nothing', async (_what, change) => {
+    await using database = await createMigratedDatabase(engine);
     const sql = await outsideSql(database);
-    expect(await sql.tables()).toEqual(['tags']);
+    for (const statement of change.split(';')) await sql.rows(statement);
+    const schema = await describeSchema(database);
+    const error = await refusedOpen(openOn(database));
+    expect(error).toBeInstanceOf(StoreOpenError);
+    expect(error.message).toMatch(
+      /^An unreleased version of Anabranch made the database \(0001_.*anabranch reset.*\.$/,
+    );
+    expect(await describeSchema(database)).toBe(schema);
     await sql.close();
-    await inTheWay('drop table tags');
+  });
+
+  const tableOfOthers = 'create table mine (text text)';
+  it.each([
+    ['tables', tableOfOthers, 'the table "mine"'],
+    [
+      'migrations',
+      `create table kysely_migration (name text); insert into kysely_migration values ('0001_init'); ${tableOfOthers}`,
+      'the migration "0001_init"',
+    ],
+  ])('refuses a schema with %s of another program, and changes nothing', async (_what, statements, found) => {
+    await using database = await createDatabase(engine);
+    await runOutside(database, statements);
+    const schema = await describeSchema(database);
+    const error = await refusedOpen(openOn(database));
+    expect(error).toBeInstanceOf(StoreOpenError);
+    expect(error.message).toContain(`another program (it has ${found})`);
+    expect(await describeSchema(database)).toBe(schema);
+  });
+
+  it('D3: a migration that fails half-way leaves nothing, and succeeds once its obstacle is removed', async () => {
+    await using database = await createMigratedDatabase(engine);
+    const sql = await outsideSql(database);
+    await sql.rows('create table obstacle (mine text)');
+    const statements = 'create table before_it (n bigint);\ncreate table obstacle (n bigint);';
+    using _ = addMigration(bothEngines('9001_halfway', statements));
+    await expect(openOn(database)).rejects.toThrow('obstacle');
+    expect(await sql.tables()).not.toContain('before_it');
+    await sql.rows('drop table obstacle');
     const store = await openOn(database);
     await new Scene(store).createWith(['a']);
     await store.close();
+    expect(await sql.tables()).toEqual(expect.arrayContaining(['before_it', 'obstacle']));
+    await sql.close();
   });
 
   it('a closed store refuses calls with an error and without hanging; a second close is safe', async () => {
@@ -187,4 +273,28 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     }
     await store.close();
   });
+});
+
+it('a conversion logs its progress', async () => {
+  await using database = await createMigratedDatabase('sqlite');
+  const first = await openOn(database);
+  await new Scene(first).createWith(Array.from({ length: 30 }, (_, i) => `${i}`));
+  await first.close();
+  let now = 0;
+  vi.spyOn(performance, 'now').mockImplementation(() => {
+    now += 2500;
+    return now;
+  });
+  const info = vi.fn();
+  try {
+    using _ = addMigration(convertSteps());
+    const silent = () => undefined;
+    await (await openStore(openedAs(database), { logger: { info, warn: silent, error: silent } })).close();
+  } finally {
+    vi.restoreAllMocks();
+  }
+  expect(info.mock.calls).toEqual([
+    [{ rows: 'steps', done: 25n, total: 30n }, 'migrating'],
+    [{ rows: 'steps', done: 30n, total: 30n }, 'migrating'],
+  ]);
 });

@@ -5,14 +5,13 @@ import type { Verb } from '../../src/domain/lifecycle.ts';
 import type { Stage } from '../../src/domain/run.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { ENGINES, type TestDatabase } from '../support/database.ts';
+import type { TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
-import { undoMigrations } from './earlier_schema.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { claimed, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { SILENT } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
-import { dumpNamespace, outsideSql, waitingForLocks } from './sql.ts';
+import { dumpNamespace, waitingForLocks } from './sql.ts';
 
 const close = (scene: RolloutScene, { id }: Pick<Stage, 'id'>) => scene.store.closeQueue(scene.namespace, id);
 const move = (scene: RolloutScene, { id }: Pick<Stage, 'id'>, verb: Verb) =>
@@ -209,22 +208,6 @@ describeStore('closing a queue', (on) => {
       if (other !== on.store) await other.close();
     }
   });
-});
-
-it.each(ENGINES)('Q2: the migration closes the queues of terminal stages, on %s', async (engine) => {
-  await using database = await createMigratedDatabase(engine);
-  const store = await openOn(database);
-  const scene = new RolloutScene(store);
-  const { run, stage } = await scene.place();
-  const ended = await move(scene, await scene.stage(run, { number: 1n, status: 'RUNNING' }), 'fail');
-  await store.close();
-  const sql = await outsideSql(database);
-  await undoMigrations(sql, '0013_queue_close_time');
-  await sql.close();
-  const reopened = await openOn(database);
-  const stages = await Promise.all([stage, ended].map(({ id }) => reopened.getStage(scene.namespace, { id })));
-  expect(stages.map((each) => each?.queueCloseTime)).toEqual([undefined, ended.endTime]);
-  await reopened.close();
 });
 
 describe('the order of a close and of calls that create rollouts, on postgres', () => {

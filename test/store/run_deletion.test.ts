@@ -8,7 +8,6 @@ import { packed } from '../support/packed_steps.ts';
 import { newPolicy } from '../support/retention_policies.ts';
 import { makeStep, newState, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
-import { undoMigrations } from './earlier_schema.ts';
 import { FURNISHED_TRAJECTORIES, furnishRollouts } from './furnish_rollouts.ts';
 import { describeStore } from './on_store.ts';
 import { newMain, RunScene, SILENT } from './run_scene.ts';
@@ -370,19 +369,6 @@ describeStore('deleting runs and experiments', (on) => {
     }
     expect(batches).toBeGreaterThan(14);
     expect(await left(here)).toEqual([]);
-  });
-
-  it('B4: the migration marks trajectories whose run or experiment was deleted before marks existed', async () => {
-    const here = scene();
-    const run = await here.makeRunWith(['a', 'b']);
-    const experiment = await here.experiment();
-    await here.createWith(['a'], { experimentId: experiment.id });
-    await deleteRun(here, run);
-    await deleteExperiment(here, experiment);
-    await undoMigrations(on.sql, '0007_purging');
-    await on.reopen();
-    await purgeAll();
-    expect(await countRows(on.sql, here.namespace)).toMatchObject({ trajectories: 0, steps: 0, runs: 0 });
   });
 
   it('B4: a hundred trajectories, each a tree of its own, are purged in a few batches', async () => {

@@ -1,4 +1,3 @@
-import { statSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { expect } from 'vitest';
@@ -24,18 +23,8 @@ export async function outsideSql(
 
 function outsideSqlite(database: Pick<TestDatabase, 'url'>): OutsideSql {
   const file = sqlitePath(database);
-  const open = () => ({ ino: statSync(file).ino, db: new DatabaseSync(file, { timeout: 5000, readBigInts: true }) });
-  // Of a missing file, SQLite creates an empty one.
-  new DatabaseSync(file).close();
-  let { ino, db } = open();
-  const rows = async (text: string) => {
-    // A migration puts a new file in its place.
-    if (statSync(file).ino !== ino) {
-      db.close();
-      ({ ino, db } = open());
-    }
-    return db.prepare(text).all() as Record<string, unknown>[];
-  };
+  const db = new DatabaseSync(file, { timeout: 5000, readBigInts: true });
+  const rows = async (text: string) => db.prepare(text).all() as Record<string, unknown>[];
   return {
     engine: 'sqlite',
     rows,

@@ -1,8 +1,5 @@
-import { setTimeout as delay } from 'node:timers/promises';
-import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
-import { AnabranchError } from '../../src/domain/errors.ts';
-import { returnSpace, type ShrinkableFile, startReturningSpace } from '../../src/stream/free_space.ts';
+import { returnSpace, type ShrinkableFile } from '../../src/stream/free_space.ts';
 
 const MIB = 1024 * 1024;
 
@@ -41,30 +38,5 @@ describe('the return of free space', () => {
       return asked > 3;
     };
     expect(await returnSpace(fileOf(10, 50).file, false, stopped)).toBe(BigInt(3 * MIB));
-  });
-
-  it('a file of an older version is reported once, and then left as it is', async () => {
-    const lines: string[] = [];
-    const reported = Promise.withResolvers<void>();
-    const write = (line: string) => {
-      lines.push(line);
-      reported.resolve();
-    };
-    const { file } = fileOf(10, 50);
-    let vacuums = 0;
-    const older: ShrinkableFile = {
-      ...file,
-      vacuum() {
-        vacuums += 1;
-        throw new AnabranchError('VACUUM_UNAVAILABLE', 'An older version created the file.');
-      },
-    };
-    const logger = pino({ level: 'info' }, { write });
-    const running = startReturningSpace(older, logger, 1, () => false);
-    await reported.promise;
-    await delay(20);
-    await running.stop();
-    expect(vacuums).toBe(1);
-    expect(lines).toEqual([expect.stringContaining('An older version created the file.')]);
   });
 });

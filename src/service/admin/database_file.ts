@@ -13,7 +13,7 @@ export interface DatabaseParts {
 export interface DatabaseFile extends ShrinkableFile {
   /** V2: copies the file of one moment while writers continue, and then returns its bytes. Errors: STORAGE_FULL. */
   backUp(signal: AbortSignal): AsyncGenerator<BackupPiece, void, undefined>;
-  /** V3. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE. */
+  /** V3. Errors: STORAGE_FULL, DATABASE_UNAVAILABLE. */
   vacuum(signal: AbortSignal, keepBytes: number): AsyncGenerator<VacuumProgress, void, undefined>;
 }
 

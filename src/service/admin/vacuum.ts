@@ -7,7 +7,7 @@ import {
 import type { Call } from '../method.ts';
 import { type DatabaseFile, sqliteOnly } from './database_file.ts';
 
-/** V3. Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING. */
+/** V3. Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING. */
 export function vacuumDatabase(file: DatabaseFile | undefined) {
   return async function* (
     _request: VacuumDatabaseRequest,

@@ -1,87 +1,11 @@
 import { type Kysely, sql } from 'kysely';
-import { DEFAULT_MIGRATION_TABLE, Migrator } from 'kysely/migration';
-import { migration0001 } from './0001_trajectories.ts';
-import { migration0002 } from './0002_runs.ts';
-import { migration0003 } from './0003_rollouts.ts';
-import { migration0004 } from './0004_statistics.ts';
-import { migration0005 } from './0005_earlier_attempts.ts';
-import { migration0006 } from './0006_branch_depth.ts';
-import { migration0007 } from './0007_purging.ts';
-import { migration0008 } from './0008_watched_changes.ts';
-import { migration0009 } from './0009_right_answers.ts';
-import { migration0010 } from './0010_trajectories_without_run.ts';
-import { migration0011 } from './0011_attempts.ts';
-import { migration0012 } from './0012_attempt_timing.ts';
-import { migration0013 } from './0013_queue_close_time.ts';
-import { migration0014 } from './0014_rollout_lists.ts';
-import { migration0015 } from './0015_removed_config_paths.ts';
-import { migration0016 } from './0016_branch_reward_sum.ts';
-import { migration0017 } from './0017_named_validations.ts';
-import { migration0018 } from './0018_segments.ts';
-import { migration0019 } from './0019_reward_bounds.ts';
-import { migration0020 } from './0020_small_states.ts';
-import { migration0021 } from './0021_state_bases.ts';
-import { migration0022 } from './0022_merged_segments.ts';
-import { migration0023 } from './0023_shared_pieces.ts';
-import { migration0024 } from './0024_step_scores.ts';
-import { migration0025 } from './0025_created_by_open.ts';
-import { migration0027 } from './0027_step_labels.ts';
-import { migration0030 } from './0030_state_refs.ts';
-import { migration0033 } from './0033_expiring_ids.ts';
-import { migration0034 } from './0034_trajectory_imports.ts';
-import { migration0035 } from './0035_pruned_states.ts';
-import { migration0036 } from './0036_retention_policies.ts';
-import { migration0037 } from './0037_attach_time.ts';
-import { migration0038 } from './0038_storage_counts.ts';
-import { migration0039 } from './0039_labelled_segments.ts';
-import { migration0040 } from './0040_state_name_index.ts';
+import { DEFAULT_MIGRATION_LOCK_TABLE, DEFAULT_MIGRATION_TABLE, Migrator } from 'kysely/migration';
+import { AnabranchError } from '../../domain/errors.ts';
+import { StoreOpenError } from '../contract/store.ts';
 import type { Conversion, ConversionProgress, Migration } from './migration.ts';
+import { MIGRATIONS } from './migrations.ts';
 
-const MIGRATIONS: readonly Migration[] = [
-  migration0001,
-  migration0002,
-  migration0003,
-  migration0004,
-  migration0005,
-  migration0006,
-  migration0007,
-  migration0008,
-  migration0009,
-  migration0010,
-  migration0011,
-  migration0012,
-  migration0013,
-  migration0014,
-  migration0015,
-  migration0016,
-  migration0017,
-  migration0018,
-  migration0019,
-  migration0020,
-  migration0021,
-  migration0022,
-  migration0023,
-  migration0024,
-  migration0025,
-  migration0027,
-  migration0030,
-  migration0033,
-  migration0035,
-  migration0034,
-  migration0036,
-  migration0037,
-  migration0038,
-  migration0039,
-  migration0040,
-];
-
-/** A newer version of the program created the database. Nothing was changed. */
-export class NewerSchemaError extends Error {
-  override readonly name = 'NewerSchemaError';
-}
-
-/** What converts rows in transactions of its own. */
-const CONVERSIONS = MIGRATIONS.flatMap(({ conversion }) => conversion ?? []);
+type EngineName = 'postgres' | 'sqlite';
 
 export interface MigrateOptions {
   /** Of tables on Postgres. */
@@ -90,47 +14,60 @@ export interface MigrateOptions {
 }
 
 /**
- * Migrates the schema to this version, and returns the names of the migrations that ran. Safe for concurrent processes:
- * one of them migrates at a time. Rejects a schema with migrations that this version does not know. Postgres needs two
+ * Migrates the schema to this version. Safe for concurrent processes: one of them migrates at a time. Rejects a schema
+ * of another program, of a newer version or of an unreleased one, and does not change it. Postgres needs two
  * connections, of which one holds the lock. The migrator describes all tables several times, so it does not run on a
- * schema that is up to date.
+ * schema that is up to date. Errors: StoreOpenError.
  */
-export async function migrate<T>(
-  db: Kysely<T>,
-  engine: 'postgres' | 'sqlite',
-  options: MigrateOptions = {},
-): Promise<string[]> {
-  const before = await migrationsOf(db, engine, options.schema);
-  refuseNewer(before);
-  if (await isUpToDate(db, engine, options, before)) return [];
-  // Only one process can open an SQLite file.
-  if (engine === 'sqlite') return migrateAlone(db, engine, options);
-  return db.transaction().execute(async (lock) => {
-    await sql`set local idle_in_transaction_session_timeout = 0`.execute(lock);
-    await sql`select pg_advisory_xact_lock(${MIGRATION_LOCK})`.execute(lock);
-    return migrateAlone(db, engine, options);
-  });
+export async function migrate<T>(db: Kysely<T>, engine: EngineName, options: MigrateOptions = {}): Promise<void> {
+  const before = await look(db, engine, options);
+  refuse(before);
+  if (isUpToDate(before)) return;
+  try {
+    // Only one process can open an SQLite file.
+    if (engine === 'sqlite') await migrateAlone(db, engine, options);
+    else {
+      await db.transaction().execute(async (lock) => {
+        await sql`set local idle_in_transaction_session_timeout = 0`.execute(lock);
+        await sql`select pg_advisory_xact_lock(${MIGRATION_LOCK})`.execute(lock);
+        await migrateAlone(db, engine, options);
+      });
+    }
+  } catch (error) {
+    if (error instanceof AnabranchError && error.reason === 'STORAGE_FULL') throw storageFull(error);
+    throw error;
+  }
+}
+
+function storageFull(cause: AnabranchError): StoreOpenError {
+  const reason = cause.cause instanceof Error ? cause.cause.message : cause.message;
+  return new StoreOpenError(
+    `The schema is migrated, and the disk of the database became full (${reason}). What was converted is kept: make room, and start again.`,
+    { cause },
+  );
 }
 
 /** Lock on Postgres: a name, as a number. */
 const MIGRATION_LOCK = 0x616e_6162_6d69_67n;
 
-/** The table of a conversion that has not ended. */
-const CONVERSION = 'conversion';
-
-async function isUpToDate<T>(
-  db: Kysely<T>,
-  engine: 'postgres' | 'sqlite',
-  { schema }: MigrateOptions,
-  before: readonly string[],
-): Promise<boolean> {
-  return MIGRATIONS.every(({ name }) => before.includes(name)) && !(await hasTable(db, engine, schema, CONVERSION));
+/** What a schema has. */
+interface Found {
+  readonly tables: readonly string[];
+  /** Names of the migrations that ran. */
+  readonly migrations: readonly string[];
 }
 
-async function migrateAlone<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', options: MigrateOptions) {
+function isUpToDate({ tables, migrations }: Found): boolean {
+  return MIGRATIONS.every(
+    ({ name, conversion }) =>
+      migrations.includes(name) && (conversion === undefined || !tables.includes(conversion.progressTable)),
+  );
+}
+
+async function migrateAlone<T>(db: Kysely<T>, engine: EngineName, options: MigrateOptions): Promise<void> {
   const { schema } = options;
-  const before = await migrationsOf(db, engine, schema);
-  refuseNewer(before);
+  const before = await look(db, engine, options);
+  refuse(before);
   const migrator = new Migrator({
     db,
     provider: {
@@ -141,25 +78,32 @@ async function migrateAlone<T>(db: Kysely<T>, engine: 'postgres' | 'sqlite', opt
     allowUnorderedMigrations: true,
     ...(schema === undefined ? {} : { migrationTableSchema: schema }),
   });
-  const ran: string[] = [];
+  await convertAll(db, engine, options);
   // Each migration of stored rows has a transaction of its own; those of an empty database are faster together.
   for (let more = true; more; ) {
-    const { error, results = [] } = await (before.length === 0 ? migrator.migrateToLatest() : migrator.migrateUp());
+    const isEmpty = before.migrations.length === 0;
+    const { error, results = [] } = await (isEmpty ? migrator.migrateToLatest() : migrator.migrateUp());
     if (error !== undefined) throw error;
-    for (const { migrationName } of results) ran.push(migrationName);
-    more = before.length > 0 && results.length > 0;
+    await convertAll(db, engine, options);
+    more = !isEmpty && results.length > 0;
   }
-  if (await hasTable(db, engine, schema, CONVERSION)) {
-    for (const conversion of CONVERSIONS) while (await runSome(db, engine, conversion, options));
+}
+
+/** Runs the conversions of the migrations that ran, also those that were interrupted. */
+async function convertAll<T>(db: Kysely<T>, engine: EngineName, options: MigrateOptions): Promise<void> {
+  const conversions = MIGRATIONS.flatMap(({ conversion }) => conversion ?? []);
+  if (conversions.length === 0) return;
+  const { tables } = await look(db, engine, options);
+  for (const conversion of conversions.filter(({ progressTable }) => tables.includes(progressTable))) {
+    while (await convertSome(db, engine, conversion, options));
   }
-  return ran;
 }
 
 /** Runs one transaction. Returns whether more follow. */
-function runSome<T>(
+function convertSome<T>(
   db: Kysely<T>,
-  engine: 'postgres' | 'sqlite',
-  conversion: Conversion,
+  engine: EngineName,
+  { progressTable, convertSome }: Conversion,
   { schema, onProgress }: MigrateOptions,
 ): Promise<boolean> {
   return db.transaction().execute(async (tx) => {
@@ -167,9 +111,9 @@ function runSome<T>(
     // Rows are found by keys, in tables that were never analyzed.
     for (const plan of engine === 'postgres' ? ['seqscan', 'hashjoin', 'mergejoin'] : [])
       await sql`set local ${sql.raw(`enable_${plan}`)} = off`.execute(tx);
-    const progress = await conversion.convertSome(tx, engine);
+    const progress = await convertSome(tx, engine);
     if (progress === undefined) {
-      for (const statement of conversion.end.split(';')) await sql.raw(statement).execute(tx);
+      await sql`drop table ${sql.table(progressTable)}`.execute(tx);
       return false;
     }
     onProgress?.(progress);
@@ -183,48 +127,62 @@ async function useSchema<T>(db: Kysely<T>, schema: string | undefined): Promise<
 
 function runner(
   migration: Migration,
-  engine: 'postgres' | 'sqlite',
+  engine: EngineName,
   schema: string | undefined,
 ): (db: Kysely<unknown>) => Promise<void> {
   return async (db) => {
     await useSchema(db, schema);
-    for (const statement of migration[engine].split(/;\s*$/m)) {
-      if (statement.trim() !== '') await sql.raw(statement).execute(db);
-    }
-    await migration.convert?.(db);
+    for (const statement of migration[engine].split(BETWEEN_STATEMENTS)) await sql.raw(statement).execute(db);
   };
 }
 
-/** The names of the migrations that ran. */
-async function migrationsOf<T>(
-  db: Kysely<T>,
-  engine: 'postgres' | 'sqlite',
-  schema: string | undefined,
-): Promise<string[]> {
-  if (!(await hasTable(db, engine, schema, DEFAULT_MIGRATION_TABLE))) return [];
+/** See `Migration`. */
+const BETWEEN_STATEMENTS = /;\n+(?=\S)(?!end\b)/;
+
+async function look<T>(db: Kysely<T>, engine: EngineName, { schema }: MigrateOptions): Promise<Found> {
+  const tables = (await tablesIn(db, engine, schema)).filter((name) => name !== DEFAULT_MIGRATION_LOCK_TABLE);
+  if (!tables.includes(DEFAULT_MIGRATION_TABLE)) return { tables, migrations: [] };
   const table = schema === undefined ? DEFAULT_MIGRATION_TABLE : `${schema}.${DEFAULT_MIGRATION_TABLE}`;
-  const { rows } = await sql<{ name: string }>`select name from ${sql.table(table)}`.execute(db);
-  return rows.map(({ name }) => name);
+  const { rows } = await sql<{ name: string }>`select name from ${sql.table(table)} order by name`.execute(db);
+  return {
+    tables: tables.filter((name) => name !== DEFAULT_MIGRATION_TABLE),
+    migrations: rows.map(({ name }) => name),
+  };
 }
 
-async function hasTable<T>(
-  db: Kysely<T>,
-  engine: 'postgres' | 'sqlite',
-  schema: string | undefined,
-  name: string,
-): Promise<boolean> {
+async function tablesIn<T>(db: Kysely<T>, engine: EngineName, schema: string | undefined): Promise<string[]> {
   const found =
     engine === 'postgres'
-      ? sql`select 1 from pg_tables where tablename = ${name} and schemaname = ${schema === undefined ? sql`current_schema()` : schema}`
-      : sql`select 1 from sqlite_master where type = 'table' and name = ${name}`;
-  return (await found.execute(db)).rows.length > 0;
+      ? sql<{
+          name: string;
+        }>`select tablename as name from pg_tables where schemaname = ${schema === undefined ? sql`current_schema()` : schema} order by 1`
+      : sql<{
+          name: string;
+        }>`select name from sqlite_master where type = 'table' and name not like 'sqlite\\_%' escape '\\' order by 1`;
+  return (await found.execute(db)).rows.map(({ name }) => name);
 }
 
-function refuseNewer(names: readonly string[]): void {
+/** First migrations of the commits before the first release. */
+const UNRELEASED = /^0001_(?:trajectories$|baseline_)/;
+
+function refuse({ tables, migrations }: Found): void {
   const known = new Set(MIGRATIONS.map(({ name }) => name));
-  const unknown = names.filter((name) => !known.has(name));
-  if (unknown.length === 0) return;
-  throw new NewerSchemaError(
-    `The database was made by a newer version of Anabranch (it has ${unknown.join(', ')}): run that version, or use another database.`,
+  const unknown = migrations.filter((name) => !known.has(name));
+  const [table] = tables;
+  const isOurs = migrations.some((name) => known.has(name));
+  if (unknown.some((name) => UNRELEASED.test(name))) {
+    throw new StoreOpenError(
+      `An unreleased version of Anabranch made the database (${migrations[0]}), and this version cannot read it. Nothing was changed. Use another database, or delete everything in this one with \`anabranch reset --database URL\`.`,
+    );
+  }
+  if (isOurs && unknown.length > 0) {
+    throw new StoreOpenError(
+      `The database was made by a newer version of Anabranch (it has ${unknown.join(', ')}): run that version, or use another database. Nothing was changed.`,
+    );
+  }
+  if (isOurs || (unknown.length === 0 && table === undefined)) return;
+  const found = unknown.length > 0 ? `the migration "${unknown[0]}"` : `the table "${table}"`;
+  throw new StoreOpenError(
+    `The database is of another program (it has ${found}): use another database. Nothing was changed.`,
   );
 }

@@ -1,34 +1,30 @@
 import type { Kysely } from 'kysely';
 
-/** One change of the schema in the SQL of both engines. Semicolons at line ends separate statements. */
-export interface MigrationText {
+/** One change of the schema in the SQL of both engines, in a transaction of its own. */
+export interface Migration {
   /** Number and name. Migrations run in the order of their names, and are never renamed or edited after a release. */
   readonly name: string;
+  /**
+   * Statements. Each begins at the start of a line and ends with a semicolon. Its other lines are indented, or begin
+   * with `)` or `end`.
+   */
   readonly postgres: string;
   readonly sqlite: string;
-}
-
-/** A change that also converts rows. */
-export interface Migration extends MigrationText {
-  /** Runs after the statements, in the same transaction. */
-  readonly convert?: <T>(db: Kysely<T>) => Promise<void>;
-  /** Runs in transactions of its own, after all migrations, so it writes rows of the latest schema. */
+  /** Runs after the statements. */
   readonly conversion?: Conversion;
 }
 
-/**
- * Bounded transactions. Their progress is stored in the table `conversion`, which exists until the last one has
- * committed, so that a conversion continues after an interruption.
- */
+/** Converts many rows in bounded transactions. After an interruption, the next start continues. */
 export interface Conversion {
-  /** Converts the next rows. Returns undefined if none is left. */
-  readonly convertSome: <T>(db: Kysely<T>, engine: 'postgres' | 'sqlite') => Promise<ConversionProgress | undefined>;
-  /** Statements of the last transaction, separated by semicolons. They drop `conversion`. */
-  readonly end: string;
+  /** A table that the statements of the migration create, for the progress. It exists until all rows are converted. */
+  readonly progressTable: string;
+  /** Converts the next rows in one transaction. Returns undefined if none is left. */
+  readonly convertSome: <T>(tx: Kysely<T>, engine: 'postgres' | 'sqlite') => Promise<ConversionProgress | undefined>;
 }
 
 export interface ConversionProgress {
-  readonly rows: 'chunks' | 'steps' | 'states';
+  /** What is converted, for example "steps". */
+  readonly rows: string;
   readonly done: bigint;
   readonly total: bigint;
 }

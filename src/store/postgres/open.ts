@@ -93,11 +93,10 @@ async function checkServer(db: Kysely<Tables>): Promise<void> {
 function asOpenError(error: unknown): unknown {
   if (!(error instanceof AnabranchError)) return error;
   const reason = error.cause instanceof Error ? error.cause.message : error.message;
-  const message =
-    error.reason === 'STORAGE_FULL'
-      ? `The schema is migrated, and the disk of the database became full (${reason}). What was converted is kept: make room, and start again.`
-      : `The database does not respond (${reason}): check that Postgres is running and that the URL is correct.`;
-  return new StoreOpenError(message, { cause: error });
+  return new StoreOpenError(
+    `The database does not respond (${reason}): check that Postgres is running and that the URL is correct.`,
+    { cause: error },
+  );
 }
 
 /** Returns host, port and database of a URL, without the password. */

@@ -51,13 +51,12 @@ export interface Tables extends StoredTables {
   /** A view of `segments`: a row for each step. */
   steps: StepsView;
   /**
-   * The bytes of stored rows, added up by the triggers of migration 38. Rows of `segments` are counted once they are
+   * The bytes of stored rows, added up by triggers. Rows of `segments` are counted once they are
    * merged (`body_bytes`). A namespace has one row or, on Postgres, many: maintenance adds them up.
    */
   storage_counts: StorageCounts;
   /**
-   * The names of the states of stored segments, written by the triggers of migration 40 for those that are counted
-   * (`body_bytes`).
+   * The names of the states of stored segments, written by triggers for those that are counted (`body_bytes`).
    */
   segment_state_names: SegmentStateNames;
   /** SQLite only: the newest change mark. */

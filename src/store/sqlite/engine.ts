@@ -175,7 +175,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     return { next: markOf(rows) + 1n, open: [], era: '' };
   }
 
-  /** The statistics of migration 0004 make every read use indexes. */
+  /** The prepared statistics make every read use indexes. */
   byIndex(): Engine {
     return this;
   }

@@ -15,16 +15,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { pathToFileURL } from 'node:url';
 import { StoreOpenError } from '../contract/store.ts';
 
-/**
- * `pragma application_id` of every Anabranch file: "anab" as a big-endian number. Must never change, because older
- * files have it.
- */
+/** `pragma application_id` of every Anabranch file: "anab" as a big-endian number. Must never change. */
 export const APPLICATION_ID = 0x616e6162;
-const MARK = `pragma auto_vacuum = incremental; pragma application_id = ${APPLICATION_ID}`;
-
-/** A file without the id belongs to Anabranch if this migration ran in it. Early versions wrote no id. */
-const FIRST_MIGRATION = '0001_trajectories';
-const MIGRATION_TABLES: ReadonlySet<string> = new Set(['kysely_migration', 'kysely_migration_lock']);
+/** The rewrite of a file without tables applies the mode of `auto_vacuum`, if the file has a page already. */
+const MARK = `pragma auto_vacuum = incremental; vacuum; pragma application_id = ${APPLICATION_ID}`;
 
 /**
  * First bytes of every SQLite database, and the offset of its application_id: https://www.sqlite.org/fileformat.html.
@@ -50,8 +44,8 @@ export function refuseForeignFile(path: string, name: string): void {
 }
 
 /**
- * Marks a file as an Anabranch file. Must run before the first switch to WAL, so that the id is in the file itself. A
- * new file can be shortened in small steps later.
+ * Marks a file without tables as an Anabranch file. Must run before the first switch to WAL, so that the id is in the
+ * file itself. The file can be shortened in small steps later.
  */
 export function markAsOurs(database: DatabaseSync): void {
   if (applicationIdOf(database) !== APPLICATION_ID) database.exec(MARK);
@@ -60,38 +54,30 @@ export function markAsOurs(database: DatabaseSync): void {
 interface Contents {
   readonly applicationId: number;
   readonly tables: readonly string[];
-  /** Names of the migrations that ran; empty without a migration table. */
-  readonly migrations: readonly string[];
 }
 
-/** Describes the content of another program; undefined if there is none, or if the file belongs to Anabranch. */
-function foreignContents({ applicationId, tables, migrations }: Contents): string | undefined {
+/** Describes the content of another program; undefined if there is none. */
+function foreignContents({ applicationId, tables }: Contents): string | undefined {
   if (applicationId !== 0 && applicationId !== APPLICATION_ID) {
     return `it has another program's application_id, ${applicationId}`;
   }
-  if (migrations.includes(FIRST_MIGRATION)) return undefined;
-  const foreign = tables.filter((table) => migrations.length > 0 || !MIGRATION_TABLES.has(table));
-  const [first] = foreign;
+  const [first] = tables;
   if (first === undefined) return undefined;
-  const others = foreign.length === 1 ? '' : ` and ${foreign.length - 1} more`;
+  const others = tables.length === 1 ? '' : ` and ${tables.length - 1} more`;
   return `it holds tables of another program (${JSON.stringify(first)}${others})`;
 }
 
 /**
  * `immutable` prevents locks and a `-shm` file, but also ignores the WAL. The WAL can hold everything if a program has
- * the file open or did not close it. If the file alone proves nothing, a copy of both is read.
+ * the file open or did not close it. If the file alone has no table, a copy of both is read.
  */
 function readContents(path: string): Contents {
   const immutable = pathToFileURL(path);
   immutable.search = '?immutable=1';
   const contents = read(immutable);
-  if (contents.migrations.includes(FIRST_MIGRATION)) return contents;
   const wal = `${path}-wal`;
-  if (!existsSync(wal) || statSync(wal).size === 0) return contents;
-  // The tables of Anabranch may be in the WAL only. A copy may be large, so it is made only if the WAL contains the
-  // name of the first migration.
-  const walDecides = contents.tables.length === 0 || contains(wal, Buffer.from(FIRST_MIGRATION));
-  return walDecides ? readCopy(path, wal) : contents;
+  if (contents.tables.length > 0 || !existsSync(wal) || statSync(wal).size === 0) return contents;
+  return readCopy(path, wal);
 }
 
 function readCopy(path: string, wal: string): Contents {
@@ -109,24 +95,13 @@ function readCopy(path: string, wal: string): Contents {
 function read(file: string | URL): Contents {
   const database = new DatabaseSync(file, { readOnly: true });
   try {
-    const tables = namesIn(
-      database,
+    const tables = database.prepare(
       `select name from sqlite_schema where type in ('table', 'view') and name not like 'sqlite\\_%' escape '\\' order by name`,
     );
-    const migrations = tables.includes('kysely_migration')
-      ? namesIn(database, 'select name from kysely_migration order by name')
-      : [];
-    return { applicationId: applicationIdOf(database), tables, migrations };
+    return { applicationId: applicationIdOf(database), tables: tables.all().map(({ name }) => String(name)) };
   } finally {
     database.close();
   }
-}
-
-function namesIn(database: DatabaseSync, query: string): string[] {
-  return database
-    .prepare(query)
-    .all()
-    .map(({ name }) => String(name));
 }
 
 function applicationIdOf(database: DatabaseSync): number {
@@ -138,25 +113,6 @@ function readHeader(path: string): Buffer {
   const file = openSync(path, 'r');
   try {
     return header.subarray(0, readSync(file, header));
-  } finally {
-    closeSync(file);
-  }
-}
-
-/** Returns whether a file contains the bytes. Reads it in blocks. */
-function contains(path: string, bytes: Buffer): boolean {
-  const piece = Buffer.alloc(1024 * 1024);
-  const file = openSync(path, 'r');
-  try {
-    let kept = 0;
-    for (;;) {
-      const length = kept + readSync(file, piece, kept, piece.length - kept, null);
-      if (length === kept) return false;
-      if (piece.subarray(0, length).includes(bytes)) return true;
-      // The bytes may start in this block and end in the next.
-      kept = Math.min(length, bytes.length - 1);
-      piece.copyWithin(0, length - kept, length);
-    }
   } finally {
     closeSync(file);
   }

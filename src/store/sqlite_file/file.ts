@@ -35,7 +35,7 @@ export class SqliteFile {
     }
   }
 
-  /** V3: leaves about `keepBytes` of free space. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL, DATABASE_UNAVAILABLE. */
+  /** V3: leaves about `keepBytes` of free space. Errors: STORAGE_FULL, DATABASE_UNAVAILABLE. */
   vacuum(signal: AbortSignal, keepBytes: number): AsyncGenerator<VacuumProgress, void, undefined> {
     return vacuum(this.#path, signal, keepBytes);
   }

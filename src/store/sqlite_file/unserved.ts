@@ -5,17 +5,15 @@ import { refuseForeignFile } from '../sqlite/file_owner.ts';
 import { lockFile } from '../sqlite/lock.ts';
 
 /**
- * Rewrites a file that no server uses, without free space. From then on it can be shortened while it is served. Needs
- * room for the database twice. Returns the sizes before and after. Errors: StoreOpenError.
+ * Rewrites a file that no server uses, without free space. Needs room for the database twice. Returns the sizes before
+ * and after. Errors: StoreOpenError.
  */
 export function compact(named: string): { readonly before: number; readonly after: number } {
   return whileLocked(named, (path) => {
     const before = statSync(path).size;
     const database = new DatabaseSync(path);
     try {
-      database.exec(
-        'pragma synchronous = full; pragma auto_vacuum = incremental; vacuum; pragma wal_checkpoint(truncate)',
-      );
+      database.exec('pragma synchronous = full; vacuum; pragma wal_checkpoint(truncate)');
     } finally {
       database.close();
     }

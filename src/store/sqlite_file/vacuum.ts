@@ -1,6 +1,5 @@
 import { DatabaseSync } from 'node:sqlite';
 import { setTimeout as wait } from 'node:timers/promises';
-import { AnabranchError } from '../../domain/errors.ts';
 import { isLocked, translateError } from '../sqlite/errors.ts';
 
 /** How much free space was returned to the file system, and how much is left. */
@@ -18,13 +17,9 @@ const PAUSE_PER_WORK = 2;
 const WAIT_MS = 4500;
 const RETRY_MS = 10;
 
-/** Value of `pragma auto_vacuum` in files that can be shortened in small steps. */
-const INCREMENTAL = 2;
-
 /**
  * Returns the space of deleted rows to the file system, in short transactions, except about `keepBytes`. Between them,
- * the writers of the server have twice as much time as the last one took. Errors: VACUUM_UNAVAILABLE, STORAGE_FULL,
- * DATABASE_UNAVAILABLE.
+ * the writers of the server have twice as much time as the last one took. Errors: STORAGE_FULL, DATABASE_UNAVAILABLE.
  */
 export async function* vacuum(
   path: string,
@@ -34,7 +29,6 @@ export async function* vacuum(
   const database = new DatabaseSync(path, { timeout: 0 });
   const pragma = (name: string) => Number(Object.values(database.prepare(`pragma ${name}`).get() ?? {})[0]);
   try {
-    if (pragma('auto_vacuum') !== INCREMENTAL) throw unavailable();
     database.exec('pragma synchronous = full; pragma fullfsync = on; pragma checkpoint_fullfsync = on');
     const pageBytes = pragma('page_size');
     // What other calls free meanwhile is left to the next vacuum, so that this one ends.
@@ -71,11 +65,4 @@ async function retryWhileLocked(work: () => void): Promise<void> {
     }
     await wait(RETRY_MS);
   }
-}
-
-function unavailable(): AnabranchError {
-  return new AnabranchError(
-    'VACUUM_UNAVAILABLE',
-    'An older version of Anabranch created the database file, so it cannot be shortened while it is served. Stop the server, and run `anabranch vacuum --database sqlite:PATH` once.',
-  );
 }

@@ -335,12 +335,6 @@ class SqliteOnly(AnabranchError):
     """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
 
 
-class VacuumUnavailable(AnabranchError):
-    """FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it
-    is served.
-    """
-
-
 class ArchiveInvalid(AnabranchError):
     """INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by
     an export. Metadata: `place`.
@@ -432,7 +426,6 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "STATE_PRUNED": StatePruned,
     "RETENTION_POLICY_NOT_FOUND": RetentionPolicyNotFound,
     "SQLITE_ONLY": SqliteOnly,
-    "VACUUM_UNAVAILABLE": VacuumUnavailable,
     "ARCHIVE_INVALID": ArchiveInvalid,
     "IMPORT_CONFLICT": ImportConflict,
     "IMPORT_SUPERSEDED": ImportSuperseded,

@@ -647,7 +647,7 @@ export declare const AdminService: GenService<{
   /**
    * Returns the space of deleted rows from an SQLite file to the file system. Works in short transactions beside the
    * writers. Ends when the space that was free when the call began is returned.
-   * Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING.
+   * Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.AdminService.VacuumDatabase
    */

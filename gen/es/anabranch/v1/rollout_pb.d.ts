@@ -1091,8 +1091,7 @@ export declare type ValidationOverride = Message<"anabranch.v1.ValidationOverrid
   overrideTime?: Timestamp | undefined;
 
   /**
-   * Number of the judged attempt. 0 in entries of earlier versions that were recorded before the first attempt; they
-   * have no effect.
+   * Number of the judged attempt.
    *
    * @generated from field: int32 attempt = 6;
    */

@@ -641,7 +641,7 @@ export declare type StepState = Message<"anabranch.v1.StepState"> & {
 
   /**
    * Output only; ignored in requests. When AttachState added the state to the step, or restored it, by the clock of the
-   * database. Unset: the state came with the step, or a version without this field attached it.
+   * database. Unset: the state came with the step.
    *
    * @generated from field: google.protobuf.Timestamp attach_time = 7;
    */

@@ -102,7 +102,7 @@ class AdminServiceServicer(object):
     def VacuumDatabase(self, request, context):
         """Returns the space of deleted rows from an SQLite file to the file system. Works in short transactions beside the
         writers. Ends when the space that was free when the call began is returned.
-        Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING.
+        Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

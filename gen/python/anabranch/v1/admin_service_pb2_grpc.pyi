@@ -202,7 +202,7 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
     VacuumDatabase: _AdminServiceVacuumDatabaseType
     """Returns the space of deleted rows from an SQLite file to the file system. Works in short transactions beside the
     writers. Ends when the space that was free when the call began is returned.
-    Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING.
+    Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
     """
 
     ExportArchive: _AdminServiceExportArchiveType
@@ -291,7 +291,7 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.admin_service_pb2.VacuumDatabaseResponse], collections.abc.AsyncIterator[anabranch.v1.admin_service_pb2.VacuumDatabaseResponse]]:
         """Returns the space of deleted rows from an SQLite file to the file system. Works in short transactions beside the
         writers. Ends when the space that was free when the call began is returned.
-        Errors: SQLITE_ONLY, VACUUM_UNAVAILABLE, STORAGE_FULL, SERVER_DRAINING.
+        Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
         """
 
     @abc.abstractmethod

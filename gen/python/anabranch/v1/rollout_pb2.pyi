@@ -986,9 +986,7 @@ class ValidationOverride(google.protobuf.message.Message):
     actor: builtins.str
     """Person or program that judged: given in the request, else the caller."""
     attempt: builtins.int
-    """Number of the judged attempt. 0 in entries of earlier versions that were recorded before the first attempt; they
-    have no effect.
-    """
+    """Number of the judged attempt."""
     @property
     def override_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only. Time of the entry, by the clock of the database."""

@@ -690,7 +690,7 @@ class StepState(google.protobuf.message.Message):
     @property
     def attach_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Output only; ignored in requests. When AttachState added the state to the step, or restored it, by the clock of the
-        database. Unset: the state came with the step, or a version without this field attached it.
+        database. Unset: the state came with the step.
         """
 
     def __init__(

@@ -95,12 +95,9 @@ function withBytes(state: StateRef, small: ReadonlyMap<Digest, Uint8Array>): Sta
   return data === undefined ? state : { ...state, data };
 }
 
-/** A state that an older version attached has no time, and a state that is stored was not pruned. */
-function timeIn(record: ArchiveRecord, column: 'attach_time' | 'pruned_time'): Instant | undefined {
-  const text = record[column];
-  if (text === undefined || text === null) return undefined;
+function timeIn(record: ArchiveRecord, column: 'attach_time' | 'pruned_time'): Instant {
   try {
-    return parseInstant(String(text));
+    return parseInstant(textOf(record, column));
   } catch {
     throw archiveInvalid('record "attached_states"', 'a state has an invalid time');
   }
@@ -124,7 +121,7 @@ export function readAttached(record: ArchiveRecord, small: ReadonlyMap<Digest, U
       mediaType: textOf(each, 'media_type'),
       size: each.size,
       attachTime: timeIn(each, 'attach_time'),
-      prunedTime: timeIn(each, 'pruned_time'),
+      prunedTime: each.pruned_time === undefined ? undefined : timeIn(each, 'pruned_time'),
     };
     return { stepNumber: countOf(each, 'step_number'), state: data === undefined ? state : { ...state, data } };
   });

@@ -1,9 +1,9 @@
 import { createHash } from 'node:crypto';
 import { sql } from 'kysely';
 import type { Digest } from '../../../domain/ids.ts';
-import { formatInstant, type Instant } from '../../../domain/instant.ts';
+import { formatInstant } from '../../../domain/instant.ts';
 import { withAttached } from '../../../domain/pruning.ts';
-import { isAttached, type StateRef } from '../../../domain/step.ts';
+import { type AttachedState, isAttached, type StateRef } from '../../../domain/step.ts';
 import { CommitBytes } from '../../../domain/step_codec/commit_bytes.ts';
 import { SmallStates } from '../../../domain/step_codec/small_states.ts';
 import { WireWriter } from '../../../domain/step_codec/wire_writer.ts';
@@ -32,7 +32,7 @@ export interface RowState {
 
 export interface AttachedToStep {
   readonly stepNumber: bigint;
-  readonly state: StateRef;
+  readonly state: AttachedState;
 }
 
 /** A state that is stored with the steps that name it. */
@@ -144,7 +144,7 @@ class ChunkBuilder {
   readonly #small: SmallState[] = [];
   readonly #verified = new Map<Digest, Uint8Array>();
   /** Attached states that merges have written into their steps. */
-  readonly #folded = new Map<bigint, readonly StateRef[]>();
+  readonly #folded = new Map<bigint, readonly AttachedState[]>();
   readonly #rowStates: readonly RowState[];
 
   constructor(first: bigint, rowStates: readonly RowState[]) {
@@ -177,7 +177,7 @@ class ChunkBuilder {
   }
 
   /** Adds the states that were attached to a step, of which `states` have rows of their own. */
-  attach(stepNumber: bigint, states: readonly StateRef[]): void {
+  attach(stepNumber: bigint, states: readonly AttachedState[]): void {
     for (const state of withAttached(this.#folded.get(stepNumber) ?? [], states)) {
       this.#attached.push({ stepNumber, state });
       this.#keep(stepNumber, state);
@@ -235,10 +235,12 @@ export function attachedRecord(trajectoryId: string, attached: readonly Attached
   return `${JSON.stringify({ record: 'attached_states', trajectory: trajectoryId, states })}\n`;
 }
 
-/** JSON leaves out a time that is not known. */
-function timesOf({ attachTime, prunedTime }: StateRef) {
-  const text = (time: Instant | undefined) => (time === undefined ? undefined : formatInstant(time, 6));
-  return { attach_time: text(attachTime), pruned_time: text(prunedTime) };
+/** JSON leaves out an undefined time. */
+function timesOf({ attachTime, prunedTime }: AttachedState) {
+  return {
+    attach_time: formatInstant(attachTime, 6),
+    pruned_time: prunedTime === undefined ? undefined : formatInstant(prunedTime, 6),
+  };
 }
 
 /** The digest of the own steps of a trajectory, with the states that were attached to them. */
@@ -252,7 +254,7 @@ export class StepsDigest {
       const end = ends[Number(stepNumber - first)]!;
       if (end > done) this.#hasher.update(bytes.subarray(done, end));
       done = end;
-      const { attach_time = null, pruned_time = null } = timesOf(state);
+      const { attach_time, pruned_time = null } = timesOf(state);
       this.#hasher.update(JSON.stringify([state.name, state.digest, state.mediaType, attach_time, pruned_time]));
     }
     this.#hasher.update(bytes.subarray(done));

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
-import type { StateRef } from '../../../domain/step.ts';
+import { parseInstant } from '../../../domain/instant.ts';
+import type { AttachedState } from '../../../domain/step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Db } from '../engine.ts';
 import type { Transaction } from '../transaction.ts';
@@ -8,7 +9,7 @@ import { readDigest, readOptionalTime } from '../values.ts';
 /** A state that was attached to a step (W10), as its row of `attached_states` has it. */
 export interface Attachment {
   readonly stepNumber: bigint;
-  readonly state: StateRef;
+  readonly state: AttachedState;
 }
 
 /** Reads the states with rows of their own that were attached to own steps [from, to) of a trajectory. */
@@ -28,7 +29,7 @@ export async function readAttachments(
     .orderBy('name')
     .execute();
   return rows.map(({ step_number: stepNumber, name, digest, media_type: mediaType, size, data, ...times }) => {
-    const [prunedTime, attachTime] = [readOptionalTime(times.pruned_time), readOptionalTime(times.attach_time)];
+    const [prunedTime, attachTime] = [readOptionalTime(times.pruned_time), parseInstant(times.attach_time)];
     const state = { name, digest: readDigest(digest), mediaType, size: Number(size), prunedTime, attachTime };
     return { stepNumber, state: data === null ? state : { ...state, data } };
   });

@@ -103,10 +103,10 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
   return { ranges, mergedFrom, mergedTo, end, leavesUncounted, bytes, goesOn };
 }
 
-/** Whether states that can be folded were attached to steps that are not merged, of a trajectory `t`. */
+/** Whether states were attached to steps that are not merged, of a trajectory `t`. */
 export function hasAttached(engine: Engine) {
   return sql<boolean | bigint>`exists (select 1 from ${engine.table('attached_states')} as a
-    where a.tree = t.tree and a.trajectory = t.key and a.step_number >= t.merged_to and a.attach_time is not null)`;
+    where a.tree = t.tree and a.trajectory = t.key and a.step_number >= t.merged_to)`;
 }
 
 /** Returns the bytes of the states that were attached to steps of these rows, by the first step of the row. */
@@ -125,7 +125,6 @@ async function attachedBytes(
     .where('trajectory', '=', key)
     .where('step_number', '>=', first.from)
     .where('step_number', '<', last.to)
-    .where('attach_time', 'is not', null)
     .orderBy('step_number')
     .execute();
   let at = 0;

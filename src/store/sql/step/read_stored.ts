@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
-import type { StateRef } from '../../../domain/step.ts';
+import type { AttachedState, StateRef } from '../../../domain/step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import { tupleKey } from '../../../domain/tuple_key.ts';
 import type { OwnedStep } from '../../contract/step.ts';
@@ -17,9 +17,13 @@ export interface OwnedSegment {
 }
 
 /** States that were attached to steps (W10), by owner and step number. Undefined if there are none. */
-export type AttachedStates = ReadonlyMap<string, readonly StateRef[]> | undefined;
+export type AttachedStates = ReadonlyMap<string, readonly AttachedState[]> | undefined;
 
-export function attachedTo(states: AttachedStates, owner: bigint, stepNumber: bigint): readonly StateRef[] | undefined {
+export function attachedTo(
+  states: AttachedStates,
+  owner: bigint,
+  stepNumber: bigint,
+): readonly AttachedState[] | undefined {
   return states?.get(tupleKey(owner, stepNumber));
 }
 
@@ -65,7 +69,7 @@ type StoredRow =
       name: string,
       size: number,
       prunedTime: string | null,
-      attachTime: string | null,
+      attachTime: string,
       ...NoSegment,
       mediaType: string,
       digest: string,
@@ -100,7 +104,7 @@ export async function readStored(
     ${attached}
     order by 1`);
   const found: OwnedSegment[] = [];
-  let states: Map<string, StateRef[]> | undefined;
+  let states: Map<string, AttachedState[]> | undefined;
   for (const row of rows) {
     const number = from + BigInt(row[0]);
     const key = BigInt(row[2]);
@@ -113,7 +117,7 @@ export async function readStored(
       if (there.every((state) => state.name !== name)) {
         states.set(place, [
           ...there,
-          { name, digest, mediaType, size, ...bytesOrMark(data, pruned), ...timeOf(attached) },
+          { name, digest, mediaType, size, ...bytesOrMark(data, pruned), attachTime: parseInstant(attached) },
         ]);
       }
       continue;
@@ -158,10 +162,6 @@ export async function readStored(
 function bytesOrMark(data: Uint8Array | null, pruned: string | null): Pick<StateRef, 'data' | 'prunedTime'> {
   if (pruned !== null) return { prunedTime: parseInstant(pruned) };
   return data === null ? {} : { data };
-}
-
-function timeOf(attached: string | null): Pick<StateRef, 'attachTime'> {
-  return attached === null ? {} : { attachTime: parseInstant(attached) };
 }
 
 /** Selects the stored segments of a trajectory that have own steps of [from, to), in order. */

@@ -1,4 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
+import { parseInstant } from '../../../domain/instant.ts';
 import { clipRanges, type OwnedRange } from '../../../domain/lineage.ts';
 import { stateDigest } from '../../../domain/state_digest.ts';
 import { isKept } from '../../../domain/step.ts';
@@ -8,7 +9,7 @@ import { nextIteration } from '../reading/event_loop.ts';
 import { stateCorrupt } from '../state/bytes.ts';
 import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
 import type { ReadScope } from '../transaction.ts';
-import { readDigest, readOptionalTime } from '../values.ts';
+import { readDigest } from '../values.ts';
 import { smallStatesIn } from './named_states.ts';
 import { segmentsOver } from './read_stored.ts';
 import { readRuns, runBegin, runEnd, runName, runsIn } from './step_runs.ts';
@@ -215,7 +216,7 @@ async function attachedIn(
         digest: readDigest(digest),
         mediaType,
         size: Number(size),
-        attachTime: readOptionalTime(attach_time),
+        attachTime: parseInstant(attach_time),
         ...(data === null ? {} : { data }),
       };
       return { owner: { key: trajectory, id: owners.get(trajectory)! }, stepNumber, state };
@@ -230,7 +231,7 @@ interface AttachedRow {
   readonly media_type: string;
   readonly size: bigint;
   readonly data: Uint8Array | null;
-  readonly attach_time: string | null;
+  readonly attach_time: string;
 }
 
 export async function readSmallStates(

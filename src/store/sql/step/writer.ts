@@ -1,7 +1,7 @@
 import { type AnabranchError, invalidField, stateNotFound } from '../../../domain/errors.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { formatInstant, type Instant } from '../../../domain/instant.ts';
-import { hasRow, isSmall, type StateRef, type TensorState } from '../../../domain/step.ts';
+import { type AttachedState, hasRow, isSmall, type StateRef, type TensorState } from '../../../domain/step.ts';
 import { type PackedStep, rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Engine } from '../engine.ts';
@@ -99,7 +99,7 @@ export class StepWriter {
     namespace: string,
     ref: TrajectoryRef,
     stepNumber: bigint,
-    state: StateRef,
+    state: AttachedState,
     inline: readonly EncodedState[],
   ): StateRef {
     this.#referred.add(namespace, inline);
@@ -115,7 +115,7 @@ export class StepWriter {
       size: BigInt(size),
       data: small ?? null,
       pruned_time: timeOrNull(prunedTime),
-      attach_time: timeOrNull(attachTime),
+      attach_time: formatInstant(attachTime, 6),
     });
     return { name, digest, mediaType, size, attachTime };
   }

@@ -29,22 +29,17 @@ export const ATTEMPTS = table('attempts', {
   metrics: withDefault(text),
   timings: withDefault(text),
   /** When the rollout last became claimable before the claim. */
-  claimable_time: nullable(time),
+  claimable_time: time,
   /** When the attempt became RUNNING. */
   start_time: nullable(time),
-  /**
-   * Digest of the request that ended the attempt (L5). Empty if no worker ended it, or if it ended before digests were
-   * stored.
-   */
+  /** Digest of the request that ended the attempt (L5). Empty if no worker ended it. */
   end_digest: withDefault(text),
 });
 
 export const VALIDATIONS = table('validations', {
   rollout: int,
-  /**
-   * The validated attempt. 0 if an older version recorded the validation before the first attempt; it does not count.
-   */
-  attempt: withDefault(int),
+  /** The validated attempt. */
+  attempt: int,
   /** Unique in the attempt: the type of a validator of the task, or a free name. */
   name: text,
   /** The validator of the rollout's task whose type is the name. Null for a free name. */
@@ -68,8 +63,8 @@ export const VALIDATIONS = table('validations', {
 export const VALIDATION_OVERRIDES = table('validation_overrides', {
   rollout: int,
   ordinal: int,
-  /** The attempt whose verdict is overridden; 0 as in `VALIDATIONS`. */
-  attempt: withDefault(int),
+  /** The attempt whose verdict is overridden. */
+  attempt: int,
   namespace: text,
   success: nullable(flag),
   reason: text,

@@ -103,7 +103,7 @@ export const ROLLOUTS = table('rollouts', {
   /** JSON text: an object with the original values of given columns that changed since the creation; empty for none. */
   first_given: withDefault(text),
   /** When the rollout last became claimable. For a delayed PENDING rollout, when it becomes claimable. */
-  claimable_time: nullable(time),
+  claimable_time: time,
   start_time: nullable(time),
   end_time: nullable(time),
   create_time: time,

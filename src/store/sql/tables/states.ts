@@ -33,13 +33,16 @@ export const STATES = table('states', {
   base_bytes: withDefault(int),
   /** Exists only as a base: neither read nor referenced. */
   collected: withDefault(flag),
-  /** The whole state; null if it is stored in chunks. */
-  data: nullable(bytes),
   /** The upload whose chunks hold the state, or null. */
   upload: nullable(uuid),
   referenced: flag,
   version: int,
   renew_time: time,
+  /**
+   * The whole state; null if it is stored in chunks. The last column, because SQLite reads what is before a column to
+   * find it.
+   */
+  data: nullable(bytes),
 });
 
 export const STATE_UPLOADS = table('state_uploads', {

@@ -72,12 +72,11 @@ export const ATTACHED_STATES = table('attached_states', {
   digest: bytes,
   media_type: text,
   size: int,
-  /** The bytes of a small state; null if it has a row of its own, or was pruned. */
-  data: nullable(bytes),
   /** When retention removed the state (S13). */
   pruned_time: nullable(time),
-  /** Null if a version that did not store it attached the state. */
-  attach_time: nullable(time),
+  attach_time: time,
+  /** The bytes of a small state; null if it has a row of its own, or was pruned. */
+  data: nullable(bytes),
 });
 
 /** Values of the metrics in `scored_metrics` of the trajectory, for lists by a metric. NaN is left out. */

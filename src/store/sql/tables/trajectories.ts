@@ -62,7 +62,7 @@ export const TRAJECTORIES = table('trajectories', {
   named_to: withDefault(int),
   /** All its rows of steps are in `storage_counts`. A trigger resets it when steps are appended. */
   counted: withDefault(flag),
-  /** Versioned digest of the request of CreateTrajectory or BranchTrajectory; empty if none of them created it. */
+  /** Digest of the request of CreateTrajectory or BranchTrajectory; empty if none of them created it. */
   create_digest: withDefault(text),
   /** The trajectory was created when it was opened (W1), so its row leaves one of `deleted_trajectories`. */
   created_by_open: withDefault(flag),
