@@ -35,12 +35,7 @@ const command = new Command('bench')
   .addOption(new Option('--engine <name>', 'measure only this engine').choices(['sqlite', 'postgres']))
   .option('--profile <folder>', 'write CPU profiles of the servers to this folder (slows them down)')
   .option('--growth-steps <n>', 'steps stored before `growth` measures', positive, 10_000_000)
-  .option(
-    '--archive-steps <n>',
-    'steps that are exported, imported, backed up, pruned or migrated',
-    positive,
-    1_000_000,
-  )
+  .option('--archive-steps <n>', 'steps that are exported, imported, backed up or pruned', positive, 1_000_000)
   .option('--metric-points <n>', 'points of each series that `metrics-read` reads', positive, 1_000_000)
   .option('--page-scale <n>', 'size of the data of the benches of the page, as a part of 1', positive, 1)
   .action(main);

@@ -195,6 +195,18 @@ describe.each(ENGINES)('opening a store, on %s', (engine) => {
     expect(await describeSchema(database)).toBe(schema);
   });
 
+  it('D3: creates the schema if an earlier start ended after the tables of the migrator, before the first migration', async () => {
+    await using database = await createDatabase(engine);
+    await runOutside(
+      database,
+      `create table kysely_migration (name varchar(255) not null primary key, timestamp varchar(255) not null);
+        create table kysely_migration_lock (id varchar(255) not null primary key, is_locked integer default 0 not null)`,
+    );
+    const store = await openOn(database);
+    await new Scene(store).createWith(['a']);
+    await store.close();
+  });
+
   it('D3: a migration that fails half-way leaves nothing, and succeeds once its obstacle is removed', async () => {
     await using database = await createMigratedDatabase(engine);
     const sql = await outsideSql(database);

@@ -33,7 +33,12 @@ async function postgresSchema(url: string): Promise<string> {
   try {
     const lines = async (text: string) => (await client.query<{ line: string }>(text)).rows.map(({ line }) => line);
     const tables = await lines(COLUMNS);
-    const rest = [...(await lines(CONSTRAINTS)), ...(await lines(INDEXES)), ...(await lines(SEQUENCES))];
+    const rest = [
+      ...(await lines(OPTIONS)),
+      ...(await lines(CONSTRAINTS)),
+      ...(await lines(INDEXES)),
+      ...(await lines(SEQUENCES)),
+    ];
     return [...tables, '', ...rest].join('\n');
   } finally {
     await client.end();
@@ -54,6 +59,11 @@ const COLUMNS = `
   left join pg_attrdef d on d.adrelid = c.oid and d.adnum = a.attnum
   where c.relkind in ('r', 'p')
   order by c.relname collate "C", a.attnum`;
+
+const OPTIONS = `
+  select format('%s with (%s)', c.relname, array_to_string(c.reloptions, ', ')) as line
+  from pg_class c join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'anabranch'
+  where c.reloptions is not null order by c.relname collate "C"`;
 
 const CONSTRAINTS = `
   select format('%s: %s', c.conrelid::regclass::text, pg_get_constraintdef(c.oid)) as line

@@ -6,8 +6,6 @@ export interface IdempotencyKey {
   /** Name of the RPC, which is the scope of the key. */
   readonly rpc: string;
   readonly requestId: string;
-  /**
-   * Digest of the request's fields, with the version of its rules. Requests are compared by it only within one version.
-   */
+  /** Digest of the request's fields, by which requests are compared. */
   readonly requestDigest: string;
 }
