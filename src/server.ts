@@ -9,11 +9,13 @@ import type { VerificationProgress } from './domain/verification.ts';
 import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
 import { servePage } from './page.ts';
 import { createHandler, type HandlerDeps, type ServiceHandler } from './rpc/handler.ts';
+import { aborted } from './rpc/health.ts';
 import { refuseForRoom } from './rpc/refusal.ts';
 import type { Validator } from './rpc/validate.ts';
 import { StartError } from './start_error.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { copyStore } from './store/copy.ts';
+import type { StorageLost } from './store/file_guard/watch.ts';
 import { openStore } from './store/open.ts';
 import { dropSchema } from './store/postgres_schema/drop.ts';
 import { sizeOfSchema } from './store/postgres_schema/size.ts';
@@ -43,6 +45,11 @@ export interface RunningServer {
   readonly url: string;
   /** Engine and location of the store, without secrets. */
   readonly storeDescription: string;
+  /**
+   * Aborted when the file of the database is lost. Nothing is acked and health is NOT_SERVING from then on, and the
+   * server must be drained.
+   */
+  readonly lost: AbortSignal | undefined;
   /** Open resources. All counts are 0 after every client has disconnected. */
   counts(): ServerCounts;
   /**
@@ -63,6 +70,8 @@ export interface ServerCounts extends PortCounts {
 
 /** Milliseconds that the store may take to close if the database does not answer. */
 const CLOSE_MS = 3_000;
+/** Milliseconds that open calls may take to end after the loss of the database's file. Their writes fail at once. */
+const LOST_DRAIN_MS = 1_000;
 
 /** Opens the store, migrates its schema, and listens. Errors: StartError. */
 export async function startServer(config: Config, deps: ServerDeps): Promise<RunningServer> {
@@ -93,6 +102,12 @@ export async function serveStore(
   const { stateTtlHours, requestDays } = app.settings;
   const info = { version: packageVersion(), limits: { ...LIMITS, maxConnections, stateTtlHours, requestDays } };
   const service = createHandler({ app, logger, info, database, validator });
+  const { lost } = store;
+  if (lost !== undefined)
+    void aborted(lost).then(() => {
+      service.health.stop();
+      logger.error((lost.reason as StorageLost).detail);
+    });
   const page = config.page === 'off' ? undefined : servePage(config.page);
   const port = new Port({
     ...config.listen,
@@ -227,12 +242,13 @@ interface Parts {
 }
 
 function runningServer(config: Config, parts: Parts, listening: { host: string; port: number }): RunningServer {
-  const { app, service, port } = parts;
+  const { store, app, service, port } = parts;
   let drained: Promise<void> | undefined;
   return {
     ...listening,
     url: `http://${reachableHost(listening.host)}:${listening.port}`,
     storeDescription: describeDatabase(config),
+    lost: store.lost,
     counts: () => ({
       ...port.counts(),
       handlers: service.activity.handlers,
@@ -249,7 +265,7 @@ function runningServer(config: Config, parts: Parts, listening: { host: string; 
 async function drain(config: Config, { store, app, service, port, logger }: Parts): Promise<void> {
   service.health.stop();
   app.drain.begin();
-  await port.drain(config.drainSeconds * 1000);
+  await port.drain(store.lost?.aborted === true ? LOST_DRAIN_MS : config.drainSeconds * 1000);
   const closing = app
     .close()
     .then(() => store.close())

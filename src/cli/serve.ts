@@ -2,10 +2,10 @@ import { Command } from 'commander';
 import type { Config } from '../config/config.ts';
 import type { RunningServer } from '../server.ts';
 import { addConfigOptions, configOf } from './config_options.ts';
-import type { CliContext } from './context.ts';
+import { type CliContext, CliError } from './context.ts';
 import { createLogger } from './logging.ts';
 
-/** Creates the command that runs the server until it receives a signal. */
+/** Creates the command that runs the server until it receives a signal, or loses the file of its database. */
 export function serveCommand(cli: CliContext): Command {
   const command = new Command('serve').description(
     'Run the server. It creates or migrates its database, and stops gracefully on Ctrl-C.',
@@ -24,10 +24,13 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   const server = await startServer(config, { logger, validator: cli.validator });
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
   cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
-  await stopped(cli.signal);
-  logger.info({ ...server.counts() }, `stopping; open calls have ${config.drainSeconds} seconds to end`);
+  const { lost } = server;
+  await stopped(lost === undefined ? cli.signal : AbortSignal.any([cli.signal, lost]));
+  const patience = lost?.aborted === true ? '' : `; open calls have ${config.drainSeconds} seconds to end`;
+  logger.info({ ...server.counts() }, `stopping${patience}`);
   await server.drain();
   logger.info('stopped');
+  if (lost?.aborted === true) throw new CliError('The server has stopped, because the file of its database was lost.');
 }
 
 function readyLine({ url, host, port, storeDescription }: RunningServer, { databaseChosenBy }: Config): string {

@@ -34,13 +34,26 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     rooms: SHARED_SQL,
     packages: ['kysely', 'pg', 'node:crypto', 'node:net'],
   },
+  // Whether a process may use an SQLite file: whose it is, its lock, its other names, and whether it is still there.
+  'src/store/file_guard': {
+    rooms: STORE,
+    packages: [
+      'node:fs',
+      'node:fs/promises',
+      'node:os',
+      'node:path',
+      'node:sqlite',
+      'node:timers/promises',
+      'node:url',
+    ],
+  },
   'src/store/sqlite': {
-    rooms: SHARED_SQL,
-    packages: ['kysely', 'node:fs', 'node:os', 'node:path', 'node:sqlite', 'node:url', 'node:worker_threads'],
+    rooms: [...SHARED_SQL, 'src/store/file_guard'],
+    packages: ['kysely', 'node:fs', 'node:os', 'node:sqlite', 'node:worker_threads'],
   },
   // Work on the file of a running server as a whole, by connections of its own.
   'src/store/sqlite_file': {
-    rooms: ['src/domain', 'src/store/contract', 'src/store/sqlite'],
+    rooms: ['src/domain', 'src/store/contract', 'src/store/file_guard', 'src/store/sqlite'],
     packages: ['node:crypto', 'node:fs', 'node:fs/promises', 'node:path', 'node:sqlite', 'node:timers/promises'],
   },
   // Work on the schema in Postgres as a whole.
@@ -159,6 +172,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/start_error.ts',
       'src/store/contract',
       'src/store/copy.ts',
+      'src/store/file_guard',
       'src/store/open.ts',
       'src/store/postgres_schema',
       'src/store/sqlite_file',

@@ -4,7 +4,7 @@ import { describe, expect, it, vi } from 'vitest';
 import { type Store, StoreOpenError } from '../../src/store/contract/store.ts';
 import type { ConversionProgress, Migration } from '../../src/store/migrations/migration.ts';
 import { openStore } from '../../src/store/open.ts';
-import { APPLICATION_ID } from '../../src/store/sqlite/file_owner.ts';
+import { APPLICATION_ID } from '../../src/store/file_guard/file_owner.ts';
 import { addMigration, CONVERTED_AT_ONCE, convertSteps } from '../support/added_migration.ts';
 import { createDatabase, ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';

@@ -28,8 +28,9 @@ import type { UsageStore } from './usage.ts';
  * - A method is one transaction, all or nothing (D3), and durable when it resolves (D1). Readers see durable data only
  *   (D2). Deletions use several transactions: see `deleteTrajectory` and `purgeDeleted`.
  * - Only rows of the given namespace are visible (N1).
- * - Errors are `AnabranchError` with the reasons that the method lists. Any method may also throw STORAGE_FULL and
- *   DATABASE_UNAVAILABLE; after the latter, a write may have happened. Any other exception is a fault of the service.
+ * - Errors are `AnabranchError` with the reasons that the method lists. Any method may also throw STORAGE_FULL,
+ *   DATABASE_UNAVAILABLE and STORAGE_LOST; after the last two, a write may have happened. Any other exception is a
+ *   fault of the service.
  * - Positions are bigint. Rows are ordered by number or key, never by time. Times are the database's.
  */
 export interface Store
@@ -53,6 +54,8 @@ export interface Store
     UsageStore {
   /** Engine and location for people, without secrets (`sqlite .anabranch/data.db`). */
   readonly description: string;
+  /** Aborted with a STORAGE_LOST when the file of the database is lost. All writes fail from then on. */
+  readonly lost: AbortSignal | undefined;
   /**
    * Returns this store for one call. When the signal is aborted, methods reject with its reason, and their statements
    * end within 100 ms. A write may still have happened. `append` and `claimRollouts` serve several callers and are not
@@ -115,5 +118,5 @@ export class Contended extends AnabranchError {}
 /** Whether work failed for a reason that any other work meets too: trying its parts alone would not help. */
 export function isOutage(error: unknown): boolean {
   if (!(error instanceof AnabranchError) || error instanceof Contended) return false;
-  return error.reason === 'DATABASE_UNAVAILABLE' || error.reason === 'STORAGE_FULL';
+  return ['DATABASE_UNAVAILABLE', 'STORAGE_FULL', 'STORAGE_LOST'].includes(error.reason);
 }

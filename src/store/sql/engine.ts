@@ -46,6 +46,7 @@ export type RowLock =
 /** Operations that differ between the engines. All other code of the store is shared. */
 export interface Engine {
   readonly description: string;
+  readonly lost: AbortSignal | undefined;
 
   /**
    * Returns this engine for one call: its statements are cancelled when the call ends and then reject with the signal's

@@ -8,6 +8,8 @@ import type { ReadSlots } from './reading/slots.ts';
 /** State that an engine shares with its scopes (`Engine.within`). */
 export interface EngineParts {
   readonly description: string;
+  /** See `Store.lost`. */
+  readonly lost?: AbortSignal;
   readonly listeners: ChangeListeners;
   readonly kept: KeptQueries;
   readonly slots: ReadSlots;
@@ -33,6 +35,10 @@ export abstract class SharedEngine<Parts extends EngineParts> {
     this.compressor = parts.compressor;
     this.parts = parts;
     this.call = call;
+  }
+
+  get lost(): AbortSignal | undefined {
+    return this.parts.lost;
   }
 
   announce(changes: readonly Change[]): void {

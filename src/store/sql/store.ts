@@ -66,6 +66,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
   get description() {
     return this.engine.description;
   },
+  get lost() {
+    return this.engine.lost;
+  },
   get slots() {
     return this.engine.slots;
   },

@@ -2,8 +2,8 @@ import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlit
 import type { SqliteDatabase } from 'kysely';
 import { formatInstant } from '../../domain/instant.ts';
 import { StoreOpenError } from '../contract/store.ts';
+import { markAsOurs } from '../file_guard/file_owner.ts';
 import { translateError } from './errors.ts';
-import { markAsOurs } from './file_owner.ts';
 import { addAggregates } from './sum_of_squares.ts';
 
 /** Safety bound on the prepared statements per connection; their real number is smaller. */

@@ -3,6 +3,8 @@ import type { Digest } from '../../domain/ids.ts';
 import type { TreeRange } from '../../domain/lineage.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope } from '../contract/store.ts';
+import type { FileLock } from '../file_guard/lock.ts';
+import type { FileWatch } from '../file_guard/watch.ts';
 import {
   type Engine,
   type FoundState,
@@ -58,7 +60,8 @@ interface Parts extends EngineParts {
   readonly writer: Connection;
   readonly transact: <T>(work: (tx: Tx) => Promise<T>, writer?: object) => Promise<T>;
   readonly writeLock: WriteLock;
-  readonly lock: { release(): void };
+  readonly lock: FileLock;
+  readonly watch: FileWatch;
   readonly points: PointWriter;
   readonly rows: RowWriter;
   /** Last assigned key of each table, even if its row was not committed. */
@@ -91,7 +94,16 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   }
 
   async #read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
-    return this.parts.slots.handOver(await this.parts.threads.run(job, this.call?.signal));
+    return this.parts.slots.handOver(await this.#runOnThread(job));
+  }
+
+  async #runOnThread<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
+    const { threads, watch } = this.parts;
+    try {
+      return await threads.run(job, this.call?.signal);
+    } catch (error) {
+      throw await watch.explain(error);
+    }
   }
 
   /** The views that make statements interruptible hide the tables. Their condition costs more than reading a point. */
@@ -111,10 +123,9 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   async readSnapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
     const all: readonly CompiledQuery<object>[] = queries;
     const statements = all.map(({ sql: text, parameters }) => ({ text, parameters }));
-    const { threads, slots } = this.parts;
-    const found = await threads.run({ kind: 'snapshot', statements }, this.call?.signal);
+    const found = await this.#runOnThread({ kind: 'snapshot', statements });
     const tables = found.map(({ columns, rows }) => objectsOf(columns, rows));
-    return (await slots.handOverAll(tables)) as RowsOf<Rows>;
+    return (await this.parts.slots.handOverAll(tables)) as RowsOf<Rows>;
   }
 
   write<T>(work: (tx: Tx) => Promise<T | Later<T>>): Promise<T> {
@@ -292,7 +303,8 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
   }
 
   protected async closeParts(): Promise<void> {
-    const { threads, writing, lock } = this.parts;
+    const { threads, writing, watch, lock } = this.parts;
+    watch.close();
     await threads.close();
     await writing.destroy();
     lock.release();

@@ -2,7 +2,7 @@ import { AnabranchError } from '../../domain/errors.ts';
 import { UniqueViolation } from '../sql/unique_violation.ts';
 
 /** SQLite's result codes that need translation: https://www.sqlite.org/rescode.html. */
-export const BUSY = 5;
+const BUSY = 5;
 const LOCKED = 6;
 const FULL = 13;
 const CONSTRAINT_PRIMARYKEY = 1555;

@@ -1,8 +1,9 @@
-import { existsSync, mkdirSync, realpathSync } from 'node:fs';
 import { availableParallelism } from 'node:os';
-import { basename, dirname, join, resolve } from 'node:path';
 import { Kysely, sql } from 'kysely';
-import { StoreOpenError } from '../contract/store.ts';
+import { refuseForeignFile } from '../file_guard/file_owner.ts';
+import { type FileLock, lockFile } from '../file_guard/lock.ts';
+import { cannotOpen, resolvePath } from '../file_guard/path.ts';
+import { FileWatch } from '../file_guard/watch.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import type { Engine, Tx } from '../sql/engine.ts';
@@ -13,8 +14,6 @@ import { Connection, openWriter } from './connection.ts';
 import { Dialect } from './dialect.ts';
 import { SqliteEngine } from './engine.ts';
 import { isFileError } from './errors.ts';
-import { refuseForeignFile } from './file_owner.ts';
-import { lockFile } from './lock.ts';
 import { PointWriter } from './metric_points.ts';
 import { ReadThreads } from './read_threads.ts';
 import { RowWriter } from './rows.ts';
@@ -34,7 +33,7 @@ export async function openSqlite(
   migrating: MigrateOptions = {},
 ): Promise<Engine> {
   const path = resolvePath(named);
-  let lock: { release(): void } | undefined;
+  let lock: FileLock | undefined;
   let writer: Connection | undefined;
   try {
     refuseForeignFile(path, named);
@@ -57,14 +56,24 @@ export async function openSqlite(
         await sql`pragma wal_checkpoint(passive)`.execute(writing);
       },
     });
+    const watch = new FileWatch({ named, path, descriptor: lock.descriptor });
+    // Every write goes through it: what it returns may be acked.
     const transact = async <T>(work: (tx: Tx) => Promise<T>, writer?: object): Promise<T> => {
       slots.wrote(writer);
-      const result = await writeLock.run(() => writing.transaction().execute(work));
+      const begin = () => {
+        watch.lost.throwIfAborted();
+        return writing.transaction().execute(work);
+      };
+      const result = await writeLock.run(begin).catch(async (error: unknown) => {
+        throw await watch.explain(error);
+      });
       wal.committed();
+      await watch.checked();
       return result;
     };
     return new SqliteEngine({
       ...{ description: `sqlite ${named}`, threads, slots, dialect, writing, writer, transact, writeLock, lock },
+      ...{ watch, lost: watch.lost },
       ...{ listeners: new ChangeListeners(onFault), kept: new KeptQueries(), rows: new RowWriter(writer) },
       ...{ points: new PointWriter(writer, transact), givenKeys: new Map(), closed: undefined },
     });
@@ -73,28 +82,4 @@ export async function openSqlite(
     lock?.release();
     throw isFileError(error) ? cannotOpen(named, error) : error;
   }
-}
-
-/** Creates the folder and resolves links, so that one file has one lock. */
-function resolvePath(path: string): string {
-  try {
-    makeFolders(resolve(dirname(path)));
-    return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));
-  } catch (error) {
-    throw cannotOpen(path, error as Error);
-  }
-}
-
-function cannotOpen(path: string, cause: Error): StoreOpenError {
-  const message = `${path} cannot be opened as a database: ${cause.message}. Name another file (--database sqlite:PATH).`;
-  return new StoreOpenError(message, { cause });
-}
-
-/**
- * Creates one level at a time: Node's recursive mkdir never ends in folders that cannot have children, such as /proc.
- */
-function makeFolders(folder: string): void {
-  if (existsSync(folder)) return;
-  makeFolders(dirname(folder));
-  mkdirSync(folder);
 }

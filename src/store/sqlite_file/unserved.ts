@@ -1,8 +1,8 @@
 import { existsSync, realpathSync, rmSync, statSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { StoreOpenError } from '../contract/store.ts';
-import { refuseForeignFile } from '../sqlite/file_owner.ts';
-import { lockFile } from '../sqlite/lock.ts';
+import { refuseForeignFile } from '../file_guard/file_owner.ts';
+import { lockFile } from '../file_guard/lock.ts';
 
 /**
  * Rewrites a file that no server uses, without free space. Needs room for the database twice. Returns the sizes before
@@ -24,8 +24,9 @@ export function compact(named: string): { readonly before: number; readonly afte
 /** Deletes a file that no server uses, with the files that belong to it. Errors: StoreOpenError. */
 export function deleteFile(named: string): void {
   whileLocked(named, (path) => {
-    // The log first: without its database it means nothing, but a new database of the name would read it.
-    for (const suffix of ['-wal', '-shm', '-journal', '', '.holder', '.lock'])
+    // The log first: without its database it means nothing, but a new database of the name would read it. The holder
+    // before the database: without a database, it prevents a start.
+    for (const suffix of ['-wal', '-wal.lost', '-shm', '-journal', '.holder', '', '.lock'])
       rmSync(`${path}${suffix}`, { force: true });
   });
 }

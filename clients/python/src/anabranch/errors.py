@@ -352,8 +352,9 @@ class ImportSuperseded(AnabranchError):
 
 
 class StorageLost(AnabranchError):
-    """UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so
-    nothing can be stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+    """UNAVAILABLE. The file of the SQLite database was removed, renamed, replaced or given another name (by a
+    hard link or a mount) while it was served. It is unknown whether the call was stored. The server exits. Comes
+    with RetryInfo.
     """
 
 

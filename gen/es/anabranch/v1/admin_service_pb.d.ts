@@ -604,7 +604,8 @@ export declare const StorageCheckSchema: GenEnum<StorageCheck>;
 
 /**
  * For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
- * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+ * INTERNAL.
  *
  * @generated from service anabranch.v1.AdminService
  */

@@ -125,7 +125,8 @@ export const StorageCheck = /*@__PURE__*/
 
 /**
  * For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
- * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+ * INTERNAL.
  *
  * @generated from service anabranch.v1.AdminService
  */

@@ -494,6 +494,14 @@ export enum ErrorReason {
   SQLITE_ONLY = 69,
 
   /**
+   * FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is
+   * served.
+   *
+   * @generated from enum value: ERROR_REASON_VACUUM_UNAVAILABLE = 70;
+   */
+  VACUUM_UNAVAILABLE = 70,
+
+  /**
    * INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an
    * export. Metadata: `place`.
    *
@@ -517,8 +525,8 @@ export enum ErrorReason {
   IMPORT_SUPERSEDED = 73,
 
   /**
-   * UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can
-   * be stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+   * UNAVAILABLE. The file of the SQLite database was removed, renamed, replaced or given another name (by a hard link
+   * or a mount) while it was served. It is unknown whether the call was stored. The server exits. Comes with RetryInfo.
    *
    * @generated from enum value: ERROR_REASON_STORAGE_LOST = 74;
    */

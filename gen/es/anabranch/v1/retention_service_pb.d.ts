@@ -695,7 +695,8 @@ export declare const RetentionPinSchema: GenEnum<RetentionPin>;
 
 /**
  * Removes states and trajectories by policies.
- * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+ * INTERNAL.
  *
  * @generated from service anabranch.v1.RetentionService
  */

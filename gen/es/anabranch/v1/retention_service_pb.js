@@ -149,7 +149,8 @@ export const RetentionPin = /*@__PURE__*/
 
 /**
  * Removes states and trajectories by policies.
- * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+ * INTERNAL.
  *
  * @generated from service anabranch.v1.RetentionService
  */

@@ -594,7 +594,8 @@ export const CancelEnvironmentResponseSchema = /*@__PURE__*/
 /**
  * Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
  * verdicts.
- * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+ * INTERNAL.
  *
  * @generated from service anabranch.v1.RolloutService
  */

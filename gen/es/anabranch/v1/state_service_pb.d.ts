@@ -740,7 +740,8 @@ export declare const NoPatchReasonSchema: GenEnum<NoPatchReason>;
 
 /**
  * Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
- * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+ * INTERNAL.
  *
  * @generated from service anabranch.v1.StateService
  */

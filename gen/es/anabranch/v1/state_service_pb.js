@@ -161,7 +161,8 @@ export const NoPatchReason = /*@__PURE__*/
 
 /**
  * Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
- * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+ * INTERNAL.
  *
  * @generated from service anabranch.v1.StateService
  */

@@ -3622,7 +3622,8 @@ export declare const BranchMeasureSchema: GenEnum<BranchMeasure>;
 
 /**
  * Records steps of trajectories, returns them, and branches trajectories from any step.
- * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+ * INTERNAL.
  *
  * @generated from service anabranch.v1.TrajectoryService
  */

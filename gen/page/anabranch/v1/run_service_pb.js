@@ -221,7 +221,8 @@ export const WatchRunsResponseSchema = /*@__PURE__*/
 
 /**
  * Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
- * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+ * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+ * INTERNAL.
  *
  * @generated from service anabranch.v1.RunService
  */

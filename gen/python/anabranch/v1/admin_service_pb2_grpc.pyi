@@ -123,7 +123,8 @@ _AdminServiceImportArchiveType = typing_extensions.TypeVar(
 
 class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType, _AdminServiceVacuumDatabaseType, _AdminServiceExportArchiveType, _AdminServiceImportArchiveType]):
     """For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @typing.overload
@@ -248,7 +249,8 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
 
 class AdminServiceServicer(metaclass=abc.ABCMeta):
     """For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @abc.abstractmethod

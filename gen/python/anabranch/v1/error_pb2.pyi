@@ -213,6 +213,10 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """NOT_FOUND. No retention policy with this name is stored. Metadata: `retention_policy`."""
     ERROR_REASON_SQLITE_ONLY: _ErrorReason.ValueType  # 69
     """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
+    ERROR_REASON_VACUUM_UNAVAILABLE: _ErrorReason.ValueType  # 70
+    """FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is
+    served.
+    """
     ERROR_REASON_ARCHIVE_INVALID: _ErrorReason.ValueType  # 71
     """INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an
     export. Metadata: `place`.
@@ -224,8 +228,8 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     `trajectory_id`.
     """
     ERROR_REASON_STORAGE_LOST: _ErrorReason.ValueType  # 74
-    """UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can
-    be stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+    """UNAVAILABLE. The file of the SQLite database was removed, renamed, replaced or given another name (by a hard link
+    or a mount) while it was served. It is unknown whether the call was stored. The server exits. Comes with RetryInfo.
     """
     ERROR_REASON_DATABASE_READ_ONLY: _ErrorReason.ValueType  # 75
     """UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.
@@ -431,6 +435,10 @@ ERROR_REASON_RETENTION_POLICY_NOT_FOUND: ErrorReason.ValueType  # 67
 """NOT_FOUND. No retention policy with this name is stored. Metadata: `retention_policy`."""
 ERROR_REASON_SQLITE_ONLY: ErrorReason.ValueType  # 69
 """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
+ERROR_REASON_VACUUM_UNAVAILABLE: ErrorReason.ValueType  # 70
+"""FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is
+served.
+"""
 ERROR_REASON_ARCHIVE_INVALID: ErrorReason.ValueType  # 71
 """INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an
 export. Metadata: `place`.
@@ -442,8 +450,8 @@ ERROR_REASON_IMPORT_SUPERSEDED: ErrorReason.ValueType  # 73
 `trajectory_id`.
 """
 ERROR_REASON_STORAGE_LOST: ErrorReason.ValueType  # 74
-"""UNAVAILABLE. The file of the SQLite database was removed, renamed or replaced while it was served, so nothing can
-be stored any more. The server exits. What was not acked is not stored. Comes with RetryInfo.
+"""UNAVAILABLE. The file of the SQLite database was removed, renamed, replaced or given another name (by a hard link
+or a mount) while it was served. It is unknown whether the call was stored. The server exits. Comes with RetryInfo.
 """
 ERROR_REASON_DATABASE_READ_ONLY: ErrorReason.ValueType  # 75
 """UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.

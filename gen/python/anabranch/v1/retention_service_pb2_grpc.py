@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class RetentionServiceStub(object):
     """Removes states and trajectories by policies.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     def __init__(self, channel):
@@ -65,7 +66,8 @@ class RetentionServiceStub(object):
 
 class RetentionServiceServicer(object):
     """Removes states and trajectories by policies.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     def PlanRetention(self, request, context):
@@ -153,7 +155,8 @@ def add_RetentionServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RetentionService(object):
     """Removes states and trajectories by policies.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @staticmethod

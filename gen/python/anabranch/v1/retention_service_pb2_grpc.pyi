@@ -107,7 +107,8 @@ _RetentionServiceDeleteRetentionPolicyType = typing_extensions.TypeVar(
 
 class RetentionServiceStub(typing.Generic[_RetentionServicePlanRetentionType, _RetentionServiceApplyRetentionType, _RetentionServiceSetRetentionPolicyType, _RetentionServiceListRetentionPoliciesType, _RetentionServiceDeleteRetentionPolicyType]):
     """Removes states and trajectories by policies.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @typing.overload
@@ -215,7 +216,8 @@ RetentionServiceAsyncStub: typing_extensions.TypeAlias = RetentionServiceStub[
 
 class RetentionServiceServicer(metaclass=abc.ABCMeta):
     """Removes states and trajectories by policies.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @abc.abstractmethod

@@ -28,7 +28,8 @@ if _version_not_supported:
 class RolloutServiceStub(object):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     def __init__(self, channel):
@@ -222,7 +223,8 @@ class RolloutServiceStub(object):
 class RolloutServiceServicer(object):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     def UpsertTasks(self, request, context):
@@ -714,7 +716,8 @@ def add_RolloutServiceServicer_to_server(servicer, server):
 class RolloutService(object):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @staticmethod

@@ -604,7 +604,8 @@ _RolloutServiceCancelEnvironmentType = typing_extensions.TypeVar(
 class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _RolloutServiceGetTaskType, _RolloutServiceListTasksType, _RolloutServiceUpsertValidatorsType, _RolloutServiceGetValidatorType, _RolloutServiceListValidatorsType, _RolloutServiceGetOrCreateGroupType, _RolloutServiceGetGroupType, _RolloutServiceListGroupsType, _RolloutServiceUpdateGroupType, _RolloutServiceCreateRolloutsType, _RolloutServiceClaimRolloutsType, _RolloutServiceHeartbeatRolloutsType, _RolloutServiceStartRolloutType, _RolloutServiceUpdateRolloutType, _RolloutServiceSetRolloutPhaseType, _RolloutServiceCompleteRolloutType, _RolloutServiceFailRolloutType, _RolloutServiceCancelRolloutType, _RolloutServiceReleaseRolloutType, _RolloutServiceRetryRolloutType, _RolloutServiceGetRolloutType, _RolloutServiceListRolloutsType, _RolloutServiceReadRolloutsType, _RolloutServiceRecordValidationType, _RolloutServiceOverrideValidationType, _RolloutServiceListValidationOverridesType, _RolloutServiceCreateEnvironmentType, _RolloutServiceGetEnvironmentType, _RolloutServiceListEnvironmentsType, _RolloutServiceStartEnvironmentType, _RolloutServicePauseEnvironmentType, _RolloutServiceResumeEnvironmentType, _RolloutServiceCompleteEnvironmentType, _RolloutServiceFailEnvironmentType, _RolloutServiceCancelEnvironmentType]):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @typing.overload
@@ -1226,7 +1227,8 @@ RolloutServiceAsyncStub: typing_extensions.TypeAlias = RolloutServiceStub[
 class RolloutServiceServicer(metaclass=abc.ABCMeta):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @abc.abstractmethod

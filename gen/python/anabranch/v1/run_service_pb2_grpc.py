@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class RunServiceStub(object):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     def __init__(self, channel):
@@ -245,7 +246,8 @@ class RunServiceStub(object):
 
 class RunServiceServicer(object):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     def CreateExperiment(self, request, context):
@@ -803,7 +805,8 @@ def add_RunServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RunService(object):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @staticmethod

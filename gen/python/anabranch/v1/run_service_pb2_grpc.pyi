@@ -683,7 +683,8 @@ _RunServiceWatchRunsType = typing_extensions.TypeVar(
 
 class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceGetLatestCheckpointedStageType, _RunServiceStartStageType, _RunServicePauseStageType, _RunServiceResumeStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceGetProgressType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType, _RunServiceWatchRunsType]):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @typing.overload
@@ -1396,7 +1397,8 @@ RunServiceAsyncStub: typing_extensions.TypeAlias = RunServiceStub[
 
 class RunServiceServicer(metaclass=abc.ABCMeta):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @abc.abstractmethod

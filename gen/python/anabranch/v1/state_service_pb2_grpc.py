@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class StateServiceStub(object):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     def __init__(self, channel):
@@ -75,7 +76,8 @@ class StateServiceStub(object):
 
 class StateServiceServicer(object):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     def PutState(self, request_iterator, context):
@@ -194,7 +196,8 @@ def add_StateServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class StateService(object):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @staticmethod

@@ -139,7 +139,8 @@ _StateServiceGetStorageUsageType = typing_extensions.TypeVar(
 
 class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceHasStatesType, _StateServiceReadStatesType, _StateServiceReadStatesByDigestType, _StateServiceDiffStatesType, _StateServiceGetStorageUsageType]):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @typing.overload
@@ -286,7 +287,8 @@ StateServiceAsyncStub: typing_extensions.TypeAlias = StateServiceStub[
 
 class StateServiceServicer(metaclass=abc.ABCMeta):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @abc.abstractmethod

@@ -27,7 +27,8 @@ if _version_not_supported:
 
 class TrajectoryServiceStub(object):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     def __init__(self, channel):
@@ -180,7 +181,8 @@ class TrajectoryServiceStub(object):
 
 class TrajectoryServiceServicer(object):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     def CreateTrajectory(self, request, context):
@@ -592,7 +594,8 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class TrajectoryService(object):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @staticmethod

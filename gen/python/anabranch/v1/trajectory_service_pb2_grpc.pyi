@@ -475,7 +475,8 @@ _TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
 
 class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceSearchStepsType, _TrajectoryServiceWatchTreeType, _TrajectoryServiceWatchTrajectoriesType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceCompareBranchesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @typing.overload
@@ -992,7 +993,8 @@ TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
 
 class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
-    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
+    Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
+    INTERNAL.
     """
 
     @abc.abstractmethod

@@ -1,0 +1,158 @@
+import { type BigIntStats, existsSync, fstatSync, renameSync, statSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { setTimeout as wait } from 'node:timers/promises';
+import { AnabranchError } from '../../domain/errors.ts';
+import { hasLinks, isMounted, isMountPoint, MOUNTS } from './other_names.ts';
+
+/** Time between two looks at the file, in milliseconds. */
+const LOOK_MS = 1000;
+/** Time after which a fault is looked at again, in milliseconds. Nothing is acked meanwhile. */
+const AGAIN_MS = 100;
+
+export class StorageLost extends AnabranchError {
+  readonly #detail: string;
+
+  constructor(detail: string) {
+    super(
+      'STORAGE_LOST',
+      'The file of the database was removed, renamed, replaced or given another name while the server used it. It is unknown whether the call was stored. The server stops. Retry the call when it runs again.',
+    );
+    this.#detail = detail;
+  }
+
+  /** One line for the operator: what happened, and the remedy. A getter, so that logs of the error leave it out. */
+  get detail(): string {
+    return this.#detail;
+  }
+}
+
+export interface WatchedFile {
+  /** The file as the operator named it, and without links. */
+  readonly named: string;
+  readonly path: string;
+  /** See `FileLock`. */
+  readonly descriptor: number;
+}
+
+/**
+ * Watches the file of an open database, and the files beside it: if one of them is removed, renamed or replaced, or if
+ * the file can be reached by another path, what is committed can be lost. Looks every second, and before an ack if the
+ * last look is older. Only looks at paths: closing a descriptor of a file drops SQLite's locks on it.
+ */
+export class FileWatch {
+  readonly #file: WatchedFile;
+  /** What each path led to. */
+  readonly #found: ReadonlyMap<string, BigIntStats>;
+  readonly #lost = new AbortController();
+  readonly #timer: NodeJS.Timeout;
+  #lookedAt = performance.now();
+  /** Settles when a fault was looked at again. */
+  #doubt: Promise<void> | undefined;
+  #mounted = false;
+  #closed = false;
+
+  /** SQLite must have opened the file, because it creates those beside it. */
+  constructor(file: WatchedFile) {
+    this.#file = file;
+    const { path, named } = file;
+    const paths = [path, resolve(named), `${path}-wal`, `${path}-shm`, `${path}.lock`];
+    this.#found = new Map(paths.map((each) => [each, statSync(each, { bigint: true })]));
+    this.#timer = setInterval(() => void this.#watch(), LOOK_MS).unref();
+  }
+
+  /** Aborted with a StorageLost, which every write then fails with. */
+  get lost(): AbortSignal {
+    return this.#lost.signal;
+  }
+
+  /** Must be awaited after a commit, before its ack. Undefined means that there is nothing to wait for. */
+  checked(): Promise<void> | undefined {
+    this.lost.throwIfAborted();
+    if (this.#doubt === undefined && performance.now() - this.#lookedAt < LOOK_MS) return undefined;
+    return this.#look();
+  }
+
+  /** Returns the error to report for one of SQLite, which may be the first sign of a loss. */
+  async explain(error: unknown): Promise<unknown> {
+    if (error instanceof AnabranchError) return error;
+    this.lost.throwIfAborted();
+    await this.#look();
+    return error;
+  }
+
+  /** Must be called before SQLite closes the file, because it then removes its log. */
+  close(): void {
+    this.#closed = true;
+    clearInterval(this.#timer);
+  }
+
+  async #watch(): Promise<void> {
+    // Acks that wait for it get the error.
+    this.#look()?.catch(() => {});
+    const mounts = await readFile(MOUNTS, 'utf8').catch(() => '');
+    this.#mounted = isMountPoint(this.#file.path, mounts);
+    if (this.#mounted) this.#look()?.catch(() => {});
+  }
+
+  #look(): Promise<void> | undefined {
+    this.#lookedAt = performance.now();
+    if (this.#doubt === undefined && this.#fault() === undefined) return undefined;
+    this.#doubt ??= this.#lookAgain().finally(() => {
+      this.#doubt = undefined;
+    });
+    return this.#doubt;
+  }
+
+  async #lookAgain(): Promise<void> {
+    await wait(AGAIN_MS);
+    const fault = this.#fault();
+    if (fault === undefined) return;
+    this.close();
+    this.#lost.abort(new StorageLost(fault + this.#setLogAside()));
+    this.lost.throwIfAborted();
+  }
+
+  #fault(): string | undefined {
+    if (this.#closed) return undefined;
+    const { path, descriptor } = this.#file;
+    for (const [each, found] of this.#found) {
+      if (leadsTo(each, found)) continue;
+      return `${each} was removed, renamed or replaced while the server used it, so nothing more is acked, and the server stops. Put the file back, or restore a backup, and start again.`;
+    }
+    const { nlink, size } = fstatSync(descriptor, { bigint: true });
+    if (nlink > 1n) return hasLinks(path, nlink);
+    if (size === 0n) return `${path} was emptied while the server used it: restore a backup, and start again.`;
+    return this.#mounted ? isMounted(path) : undefined;
+  }
+
+  /**
+   * If the file cannot come back, renames its log: SQLite would apply it to whatever file has the name at the next
+   * start. If the file was only renamed, the log stays for when it is put back. Returns what to tell the operator.
+   */
+  #setLogAside(): string {
+    const { path, descriptor } = this.#file;
+    const wal = `${path}-wal`;
+    const [own, log] = [this.#found.get(path)!, this.#found.get(wal)!];
+    const isGone = fstatSync(descriptor).nlink === 0 || existsSync(path);
+    if (leadsTo(path, own) || !isGone || !leadsTo(wal, log)) return '';
+    try {
+      renameSync(wal, `${wal}.lost`);
+      return ` The log of the lost file is now ${wal}.lost.`;
+    } catch (error) {
+      return ` Remove ${wal} before, which belongs to the lost file (it could not be renamed: ${(error as Error).message}).`;
+    }
+  }
+}
+
+/** Errors that mean that a path leads to no file. Others, such as EACCES and EIO, tell nothing about the file. */
+const MISSING = new Set(['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE']);
+
+function leadsTo(path: string, { dev, ino }: BigIntStats): boolean {
+  try {
+    const now = statSync(path, { bigint: true });
+    return now.dev === dev && now.ino === ino;
+  } catch (error) {
+    return !MISSING.has((error as NodeJS.ErrnoException).code ?? '');
+  }
+}
