@@ -3,6 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import type { HttpRequest, HttpResponse } from './listen/http.ts';
+import type { UnsentMessages } from './listen/unsent.ts';
 
 /** Serves the page for browsers: the files that `page/build.ts` has compressed, by their paths. */
 
@@ -13,6 +14,8 @@ interface PageFile {
   readonly type: string;
   readonly etag: string;
   readonly gzip: Buffer;
+  /** Unpacks the file at its first use. All responses share the bytes. */
+  readonly plain: () => Buffer;
   /** The name contains a hash of the content. */
   readonly immutable: boolean;
 }
@@ -34,11 +37,9 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 
 const SAFE = {
-  'x-content-type-options': 'nosniff',
   'content-security-policy':
     "default-src 'self'; img-src 'self' blob:; media-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
   'cross-origin-opener-policy': 'same-origin',
-  'cross-origin-resource-policy': 'same-origin',
   'referrer-policy': 'no-referrer',
 } as const;
 
@@ -49,24 +50,27 @@ const NOT_BUILT = `The page of this server is not built. To build it, run in the
 Then load this address again. RPCs work without the page.
 `;
 
-/** Returns a function that serves requests for the page, and returns false for other paths and methods. */
+/**
+ * Returns a function that serves requests for the page, and returns false for other paths and methods. `unsent` is
+ * shared with all other responses of the same connections.
+ */
 export function servePage(
   mode: PageMode,
+  unsent: UnsentMessages,
   folders: readonly string[] = FOLDERS,
 ): (request: HttpRequest, response: HttpResponse) => boolean {
   let files: ReadonlyMap<string, PageFile> | undefined;
   return (request, response) => {
-    if (request.method !== 'GET' && request.method !== 'HEAD') return false;
-    const [wanted = ''] = (request.url ?? '').split('?', 1);
-    const name = VIEW.test(wanted) ? INDEX : wanted === '/docs' ? 'docs.html' : wanted.slice(1);
-    if (name !== INDEX && !FILE.test(name)) return false;
+    const name = nameIn(request);
+    if (name === undefined) return false;
     // Read at the first request. Until the page is built, every request looks again.
     files ??= readBuiltFiles(folders, mode);
     const file = files?.get(name);
     if (file !== undefined) {
-      sendFile(request, response, file);
+      sendFile(request, response, file, unsent);
     } else if (name === INDEX) {
-      send(response, 404, { 'content-type': 'text/plain', 'cache-control': 'no-store' }, Buffer.from(NOT_BUILT));
+      begin(response, 404, { 'content-type': 'text/plain', 'cache-control': 'no-store' });
+      response.end(NOT_BUILT);
     } else {
       return false;
     }
@@ -74,35 +78,47 @@ export function servePage(
   };
 }
 
-function sendFile({ method, headers }: HttpRequest, response: HttpResponse, file: PageFile): void {
-  const { type, etag, gzip, immutable } = file;
+/** Returns whether a request is for the page, which other sites may link to: it has no data of the server. */
+export function isPage(request: HttpRequest): boolean {
+  return nameIn(request) !== undefined;
+}
+
+/** Returns the name of the file that a request is for. Undefined: it is not for the page. */
+function nameIn({ method, url = '' }: HttpRequest): string | undefined {
+  if (method !== 'GET' && method !== 'HEAD') return undefined;
+  const [wanted = ''] = url.split('?', 1);
+  const name = VIEW.test(wanted) ? INDEX : wanted === '/docs' ? 'docs.html' : wanted.slice(1);
+  return name === INDEX || FILE.test(name) ? name : undefined;
+}
+
+function sendFile(
+  { method, headers }: HttpRequest,
+  response: HttpResponse,
+  file: PageFile,
+  unsent: UnsentMessages,
+): void {
+  const { type, etag, immutable } = file;
   const common = {
     etag,
     vary: 'accept-encoding',
     'cache-control': immutable ? 'public, max-age=31536000, immutable' : 'no-cache',
   };
   if (headers['if-none-match']?.includes(etag)) {
-    send(response, 304, common);
+    begin(response, 304, common);
+    response.end();
     return;
   }
   const packed = /\bgzip\b/.test(String(headers['accept-encoding'] ?? ''));
-  const bytes = packed ? gzip : gunzipSync(gzip);
-  const length = `${bytes.length}`;
+  const bytes = packed ? file.gzip : file.plain();
   const encoding = packed ? { 'content-encoding': 'gzip' } : {};
-  const head = { ...common, ...encoding, 'content-type': type, 'content-length': length };
-  send(response, 200, head, method === 'HEAD' ? undefined : bytes);
+  begin(response, 200, { ...common, ...encoding, 'content-type': type, 'content-length': `${bytes.length}` });
+  if (method === 'HEAD') response.end();
+  else void unsent.end(response, bytes);
 }
 
-function send(
-  response: HttpResponse,
-  status: number,
-  headers: Readonly<Record<string, string>>,
-  body: Buffer = Buffer.alloc(0),
-): void {
+function begin(response: HttpResponse, status: number, headers: Readonly<Record<string, string>>): void {
   response.statusCode = status;
   for (const [name, value] of Object.entries({ ...SAFE, ...headers })) response.setHeader(name, value);
-  if ('stream' in response) response.end(body);
-  else response.end(body);
 }
 
 /** Returns the path of a built file, compressed with gzip. Undefined if the page is not built. */
@@ -139,5 +155,10 @@ function pageFile(folder: string, packedName: string, mode: PageMode): [string, 
     name === INDEX ? gzipSync(gunzipSync(built).toString().replace('content="write"', `content="${mode}"`)) : built;
   const etag = `"${createHash('sha256').update(gzip).digest('base64url').slice(0, 22)}"`;
   const type = TYPES[path.extname(name)] ?? 'application/octet-stream';
-  return [name, { type, etag, gzip, immutable: name.startsWith('assets/') }];
+  let unpacked: Buffer | undefined;
+  const plain = () => {
+    unpacked ??= gunzipSync(gzip);
+    return unpacked;
+  };
+  return [name, { type, etag, gzip, plain, immutable: name.startsWith('assets/') }];
 }

@@ -6,8 +6,9 @@ import { type Config, describeDatabase, isLoopback } from './config/config.ts';
 import type { CopyProgress } from './domain/archive.ts';
 import { LIMITS } from './domain/limits.ts';
 import type { VerificationProgress } from './domain/verification.ts';
-import { ListenError, Port, type PortCounts, type PortLimits } from './listen/port.ts';
-import { servePage } from './page.ts';
+import { ListenError } from './listen/listen_error.ts';
+import { Port, type PortCounts, type PortLimits } from './listen/port.ts';
+import { isPage, servePage } from './page.ts';
 import { createHandler, type HandlerDeps, type ServiceHandler } from './rpc/handler.ts';
 import { aborted } from './rpc/health.ts';
 import { refuseForRoom } from './rpc/refusal.ts';
@@ -108,7 +109,7 @@ export async function serveStore(
       service.health.stop();
       logger.error((lost.reason as StorageLost).detail);
     });
-  const page = config.page === 'off' ? undefined : servePage(config.page);
+  const page = config.page === 'off' ? undefined : servePage(config.page, service.unsent);
   const port = new Port({
     ...config.listen,
     handler: (request, response, intake) => {
@@ -118,6 +119,8 @@ export async function serveStore(
     maxStreams: LIMITS.streamsPerConnection,
     allowedHosts: isLoopback(config.listen.host) ? config.allowedHosts : undefined,
     allowedOrigins: config.allowedOrigins,
+    isPage,
+    isProbe: service.isProbe,
     limits: {
       maxConnections: config.maxConnections,
       messageMs: LIMITS.messageMs,

@@ -74,7 +74,7 @@ export const LIMITS = Object.freeze({
   streamWindowBytes: 2 * 1024 * 1024,
   /** Memory of steps that were received and are not stored yet, of all calls together. Further messages wait. */
   waitingBytes: 128 * 1024 * 1024,
-  /** Streams of one connection. */
+  /** Streams of one connection. Over HTTP/1.1, requests that wait for the response to an earlier one. */
   streamsPerConnection: 100,
   /**
    * Branches between a trajectory and the root of its tree. A root has depth 0; a branch has the depth of its branch

@@ -10,23 +10,35 @@ export interface Refusal {
 const EXPOSED_HEADERS = 'grpc-status, grpc-message, grpc-status-details-bin';
 const PREFLIGHT_SECONDS = 7200;
 
+/** What browsers say of requests that a page of the same origin, or the user, has caused (Fetch Metadata). */
+const OWN_SITES: ReadonlySet<string> = new Set(['same-origin', 'none']);
+
 /**
  * Rejects web pages that the operator has not allowed. A page can reach a server on loopback in two ways. It can use a
  * name of its own (DNS rebinding), which shows in the Host of its requests. Or it can send a request to another origin,
- * which shows in the Origin.
+ * which shows in the Origin, or in Sec-Fetch-Site if the page cannot read the answer, as with an image.
  */
 export class OriginGuard {
   readonly #hosts: ReadonlySet<string> | undefined;
   readonly #origins: ReadonlySet<string>;
+  readonly #isPage: (request: HttpRequest) => boolean;
 
-  /** `hosts`: names that are answered in addition to those of loopback. Undefined: any name is answered. */
-  constructor(hosts: readonly string[] | undefined, origins: readonly string[]) {
+  /**
+   * `hosts`: names that are answered in addition to those of loopback. Undefined: any name is answered. `isPage`: what
+   * pages of other sites may link to.
+   */
+  constructor(
+    hosts: readonly string[] | undefined,
+    origins: readonly string[],
+    isPage: (request: HttpRequest) => boolean = () => false,
+  ) {
     this.#hosts = hosts === undefined ? undefined : new Set(hosts);
     this.#origins = new Set(origins);
+    this.#isPage = isPage;
   }
 
   /** Returns the refusal of the request, or undefined if it may be served. */
-  refusalOf(request: HttpRequest, authority: string): Refusal | undefined {
+  refusalOf(request: HttpRequest, authority: string | undefined): Refusal | undefined {
     const host = this.#foreignHost(request);
     if (host !== undefined) {
       return {
@@ -34,12 +46,12 @@ export class OriginGuard {
         text: `The Host of the request is "${host.slice(0, 300)}": this server answers only to localhost, 127.0.0.1, [::1] and the names of --allowed-host.\n`,
       };
     }
-    const { origin } = request.headers;
-    if (origin === undefined || origin === `http://${authority}` || this.#origins.has(origin)) return undefined;
-    return {
-      status: 403,
-      text: `The Origin of the request is "${origin.slice(0, 300)}": this server answers only to pages of http://${authority} and of the origins of --allowed-origin.\n`,
-    };
+    const { origin, 'sec-fetch-site': site } = request.headers;
+    if (origin !== undefined && this.#origins.has(origin)) return undefined;
+    const own = `http://${authority}`;
+    if (origin !== undefined && origin !== own) return refusal('Origin', origin, own);
+    if (site === undefined || OWN_SITES.has(String(site)) || this.#isPage(request)) return undefined;
+    return refusal('Sec-Fetch-Site', String(site), own);
   }
 
   /**
@@ -52,6 +64,7 @@ export class OriginGuard {
     const { origin, ...headers } = request.headers;
     if (origin === undefined || !this.#origins.has(origin)) return false;
     response.setHeader('access-control-allow-origin', origin);
+    response.setHeader('cross-origin-resource-policy', 'cross-origin');
     response.setHeader('access-control-expose-headers', EXPOSED_HEADERS);
     if (request.method !== 'OPTIONS' || headers['access-control-request-method'] === undefined) return false;
     response.setHeader('access-control-allow-methods', 'GET, POST');
@@ -73,11 +86,18 @@ export class OriginGuard {
   }
 }
 
+function refusal(header: string, value: string, own: string): Refusal {
+  return {
+    status: 403,
+    text: `The ${header} of the request is "${value.slice(0, 300)}": this server answers only to pages of ${own} and of the origins of --allowed-origin.\n`,
+  };
+}
+
 /** Returns all addresses in a request: Host (possibly twice), :authority, and the target if it is an absolute URL. */
 function authoritiesOf({ rawHeaders, url = '' }: HttpRequest): string[] {
   const found = rawHeaders.filter((_, i) => i % 2 === 1 && /^(?:host|:authority)$/i.test(rawHeaders[i - 1] ?? ''));
   const target = /^[^/]*:\/\/([^/?#]*)/.exec(url)?.[1];
-  return target === undefined ? found : [...found, target];
+  return [...found, target ?? ''].filter((authority) => authority !== '');
 }
 
 /** Returns the host of an authority in the form that URL uses, without a trailing dot. */

@@ -8,9 +8,12 @@ import { headerBytes, isAuthority } from './guard.ts';
 import type { HttpRequest, HttpResponse } from './http.ts';
 import { Intake, type IntakeOptions } from './intake.ts';
 import { cutStream, linger } from './linger.ts';
+import { listenError } from './listen_error.ts';
 import { OriginGuard } from './origin.ts';
+import { SAFE_HEADERS } from './safe_headers.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
 import { SlotQueue } from './slot_queue.ts';
+import { Turns } from './turns.ts';
 import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
 
 /**
@@ -26,6 +29,7 @@ export interface ListenOptions {
   readonly handler: HttpHandler;
   /** Largest message that the handler accepts. Larger envelopes are not collected. */
   readonly maxMessageBytes: number;
+  /** Maximum number of streams of an HTTP/2 connection, and of requests that wait on one of HTTP/1.1. */
   readonly maxStreams: number;
   /** Called for errors of a connection or of the handler that are not reported elsewhere. */
   readonly onError: (error: unknown) => void;
@@ -35,6 +39,10 @@ export interface ListenOptions {
   readonly allowedHosts?: readonly string[] | undefined;
   /** Origins of web pages that may call the server. Default: only its own origin. */
   readonly allowedOrigins?: readonly string[];
+  /** Returns true for what pages of other sites may link to. Default: nothing. */
+  readonly isPage?: (request: HttpRequest) => boolean;
+  /** Returns true for what is answered without a Host, as probes of load balancers need it. Default: nothing. */
+  readonly isProbe?: (request: HttpRequest) => boolean;
   readonly limits?: Partial<PortLimits>;
 }
 
@@ -79,6 +87,15 @@ const LIMITS: PortLimits = {
   smallMessageBytes: SMALL_BYTES,
 };
 
+const SAFE_ENTRIES = Object.entries(SAFE_HEADERS);
+
+/** As Node answers these errors. All others are 400. */
+const UNREADABLE: Readonly<Record<string, number>> = {
+  ERR_HTTP_REQUEST_TIMEOUT: 408,
+  HPE_CHUNK_EXTENSIONS_OVERFLOW: 413,
+  HPE_HEADER_OVERFLOW: 431,
+};
+
 const REFUSE_ALL: WhenFull = {
   isHealthCheck: () => false,
   refuse: (request, response) => refuse(request, response, 503, 'Too many connections are open.\n'),
@@ -98,11 +115,6 @@ export interface PortCounts {
   readonly slots: number;
 }
 
-/** The port cannot listen. The message is for the person who chose the address. */
-export class ListenError extends Error {
-  override readonly name = 'ListenError';
-}
-
 /**
  * One port for HTTP/2 without TLS (gRPC) and HTTP/1.1 (curl, browsers). The first bytes of a connection decide the
  * protocol. Requests reach the handler as whole messages and with a valid authority. An error of the handler affects
@@ -114,6 +126,7 @@ export class Port {
   readonly #http2: http2.Http2Server;
   readonly #sockets = new Set<net.Socket>();
   readonly #sessions: Sessions;
+  readonly #turns: Turns;
   readonly #connections: Connections;
   readonly #whenFull: WhenFull;
   readonly #origins: OriginGuard;
@@ -130,7 +143,8 @@ export class Port {
     this.#sessions = new Sessions(this.#limits);
     this.#whenFull = options.whenFull ?? REFUSE_ALL;
     this.#connections = new Connections(this.#limits, (crowding) => this.#whenFull.warn(crowding));
-    this.#origins = new OriginGuard(options.allowedHosts, options.allowedOrigins ?? []);
+    this.#turns = new Turns(options.maxStreams);
+    this.#origins = new OriginGuard(options.allowedHosts, options.allowedOrigins ?? [], options.isPage);
     const { maxMessageBytes } = options;
     this.#intake = {
       maxMessageBytes,
@@ -254,7 +268,7 @@ export class Port {
       connectionsCheckingInterval: Math.min(5_000, this.#limits.handshakeMs),
       requireHostHeader: false, // the guard checks it
     });
-    server.on('request', (request, response) => {
+    const handle = (request: http.IncomingMessage, response: http.ServerResponse) => {
       const connection = this.#connections.of(request.socket);
       this.#requests1 += 1;
       connection?.beginCall();
@@ -265,6 +279,16 @@ export class Port {
         if (this.#drained !== undefined) setImmediate(() => server.closeIdleConnections());
       });
       this.#handle(request, response, request.headers.host, connection);
+    };
+    const enter = (request: http.IncomingMessage, response: http.ServerResponse) =>
+      this.#turns.enter(request, response, () => handle(request, response));
+    server.on('request', enter);
+    server.on('checkExpectation', enter); // Node's own answer would lack the headers of every response
+    server.on('clientError', (error: NodeJS.ErrnoException, socket: net.Socket) => {
+      if (socket.writable && this.#turns.currentOf(socket)?.headersSent !== true) {
+        socket.write(unreadableAnswer(error.code));
+      }
+      socket.destroySoon();
     });
     return server;
   }
@@ -280,10 +304,12 @@ export class Port {
       },
     });
     server.on('sessionError', ignore); // a protocol error of the peer; its session is closed and counted
-    server.on('request', (request, response) => {
+    const handle = (request: http2.Http2ServerRequest, response: http2.Http2ServerResponse) => {
       const { session } = request.stream;
       this.#handle(request, response, request.authority, session && this.#connections.of(session));
-    });
+    };
+    server.on('request', handle);
+    server.on('checkExpectation', handle);
     return server;
   }
 
@@ -296,7 +322,9 @@ export class Port {
     const intake = new Intake(request, request.headers, connectionOf(request), this.#intake);
     closeWhenGone(intake, request, response);
     linger(request, response, intake, this.#limits.lingerMs);
-    if (!isAuthority(authority)) {
+    for (const [name, value] of SAFE_ENTRIES) response.setHeader(name, value);
+    const isMissing = authority === undefined || authority === '';
+    if (!isAuthority(authority) && !(isMissing && this.#options.isProbe?.(request) === true)) {
       refuse(request, response, 400, 'The :authority (Host) of the request must be HOST or HOST:PORT.\n');
       return;
     }
@@ -328,6 +356,13 @@ export class Port {
   }
 }
 
+/** Answers bytes that are no HTTP request, which no handler sees. */
+function unreadableAnswer(code: string | undefined): string {
+  const status = UNREADABLE[code ?? ''] ?? 400;
+  const headers = [...SAFE_ENTRIES, ['connection', 'close']].map(([name, value]) => `${name}: ${value}\r\n`);
+  return `HTTP/1.1 ${status} ${http.STATUS_CODES[status]}\r\n${headers.join('')}\r\n`;
+}
+
 function connectionOf(request: HttpRequest): object {
   return 'stream' in request ? (request.stream.session ?? request.stream) : request.socket;
 }
@@ -352,33 +387,6 @@ function refuse(request: HttpRequest, response: HttpResponse, status: number, te
   response.statusCode = status;
   response.setHeader('content-type', 'text/plain; charset=utf-8');
   response.end(text);
-}
-
-function listenError(error: NodeJS.ErrnoException, host: string, port: number): ListenError {
-  const at = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
-  switch (error.code) {
-    case 'EADDRINUSE':
-      return new ListenError(
-        `Cannot listen on ${at}: the port is in use. Stop the program that uses it, or choose another port with --listen HOST:PORT.`,
-        { cause: error },
-      );
-    case 'EACCES':
-      return new ListenError(
-        `Cannot listen on ${at}: not permitted. Choose a port above 1023 with --listen HOST:PORT.`,
-        {
-          cause: error,
-        },
-      );
-    case 'EADDRNOTAVAIL':
-    case 'ENOTFOUND':
-    case 'EAI_AGAIN':
-      return new ListenError(
-        `Cannot listen on ${at}: this machine does not have that address. Choose another one with --listen HOST:PORT.`,
-        { cause: error },
-      );
-    default:
-      return new ListenError(`Cannot listen on ${at}: ${error.message}`, { cause: error });
-  }
 }
 
 function ignore(): void {}

@@ -15,6 +15,7 @@ import {
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../domain/caller.ts';
 import { LIMITS } from '../domain/limits.ts';
+import type { UnsentMessages } from '../listen/unsent.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
 import type { Logger } from '../stream/logger.ts';
 import type { Sent } from './call.ts';
@@ -26,7 +27,6 @@ import { cutCall, type HttpHandler, type HttpRequest, type HttpResponse, type In
 import { MessageGuard } from './message_guard.ts';
 import { isLargeInMemory } from './received.ts';
 import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
-import type { UnsentMessages } from './unsent.ts';
 
 /** Adds a service with the handlers of its methods, which `call.ts` creates. */
 export type Serve = <S extends DescService>(service: S, implementation: ServiceImpl<S>) => void;

@@ -7,6 +7,8 @@ import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
 import { ANONYMOUS } from '../domain/caller.ts';
+import { LIMITS } from '../domain/limits.ts';
+import { UnsentMessages } from '../listen/unsent.ts';
 import type { DatabaseParts } from '../service/admin/database_file.ts';
 import type { ServerInfo } from '../service/server/server.ts';
 import {
@@ -26,7 +28,6 @@ import { Health, healthMethods } from './health.ts';
 import { answer, type HttpHandler, type HttpRequest, pathOf } from './http.ts';
 import { serveReflection } from './reflection.ts';
 import { stateDownloads } from './state_download.ts';
-import { UnsentMessages } from './unsent.ts';
 import { createRequestValidator, type Validator } from './validate.ts';
 
 export interface HandlerDeps {
@@ -42,16 +43,23 @@ export interface ServiceHandler {
   readonly handle: HttpHandler;
   /** Whether a request asks for nothing but the server's health. */
   readonly isHealthCheck: (request: HttpRequest) => boolean;
+  /** Whether it does so by plain HTTP. */
+  readonly isProbe: (request: HttpRequest) => boolean;
   readonly health: Health;
   readonly activity: Readonly<Activity>;
+  /** Bounds what connections have not sent. For all other responses of the port. */
+  readonly unsent: UnsentMessages;
 }
 
-const HEALTHZ = '/healthz';
+const PROBES: ReadonlySet<string> = new Set(['/healthz', '/health']);
 const HEALTH_RPCS = `/${HealthService.typeName}/`;
 
+function isProbe(request: HttpRequest): boolean {
+  return PROBES.has(pathOf(request));
+}
+
 function isHealthCheck(request: HttpRequest): boolean {
-  const path = pathOf(request);
-  return path === HEALTHZ || path.startsWith(HEALTH_RPCS);
+  return isProbe(request) || pathOf(request).startsWith(HEALTH_RPCS);
 }
 
 const SERVICES = [
@@ -70,7 +78,7 @@ export function createServiceValidator(): Validator {
   return createRequestValidator(SERVICES);
 }
 
-/** Everything that the port answers: the RPCs, health, reflection, and by GET `/healthz` and the bytes of states. */
+/** Everything that the port answers: the RPCs, health, reflection, and by GET the health and the bytes of states. */
 export function createHandler({
   app,
   logger,
@@ -82,7 +90,7 @@ export function createHandler({
   const wire: Wire = { app, logger, activity, validator };
   const health = new Health(SERVICES.map(({ typeName }) => typeName));
   const callerOf = () => ANONYMOUS;
-  const unsent = new UnsentMessages();
+  const unsent = new UnsentMessages(LIMITS.unsentBytesPerConnection);
   const rpc = createRpcHandler({
     logger,
     version: info.version,
@@ -105,12 +113,12 @@ export function createHandler({
   const download = stateDownloads({ wire, unsent, callerOf });
   const handle: HttpHandler = (request, response, intake) => {
     if (download(request, response)) return;
-    if (pathOf(request) !== HEALTHZ) return rpc(request, response, intake);
+    if (!isProbe(request)) return rpc(request, response, intake);
     const plain = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       return answer(response, 405, { ...plain, allow: 'GET, HEAD' }, 'Use GET.\n');
     }
     return health.serving ? answer(response, 200, plain, 'ok') : answer(response, 503, plain, 'draining');
   };
-  return { handle, isHealthCheck, health, activity };
+  return { handle, isHealthCheck, isProbe, health, activity, unsent };
 }

@@ -4,12 +4,12 @@ import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-conn
 import type { Caller } from '../domain/caller.ts';
 import { invalidField } from '../domain/errors.ts';
 import { parseDigest, parseUuid, shorten } from '../domain/ids.ts';
+import { isLarge, type UnsentMessages } from '../listen/unsent.ts';
 import type { Call } from '../service/method.ts';
 import { contentBytes, type FoundContent, findContent, type StateAddress } from '../service/state/content.ts';
 import { streamAnswers, type Wire } from './call.ts';
 import { contextValues } from './caller.ts';
 import { answer, cutCall, type HttpRequest, type HttpResponse, pathOf, write } from './http.ts';
-import { isLarge, type UnsentMessages } from './unsent.ts';
 
 /**
  * States over plain HTTP, for browsers and curl: `GET /states/DIGEST` and
@@ -35,11 +35,7 @@ const SHOWN: ReadonlySet<string> = new Set([
   'video/webm',
 ]);
 
-const SAFE = {
-  'x-content-type-options': 'nosniff',
-  'content-security-policy': "sandbox; default-src 'none'",
-  'cross-origin-resource-policy': 'same-origin',
-} as const;
+const SAFE = { 'content-security-policy': "sandbox; default-src 'none'" } as const;
 
 /** What precedes the bytes of an answer. */
 interface Head {

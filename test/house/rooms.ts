@@ -79,7 +79,15 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: ['node:crypto', 'node:stream', 'node:stream/promises', 'node:zlib'],
   },
   'src/rpc': {
-    rooms: ['src/domain', 'src/listen/envelope.ts', 'src/listen/slot_queue.ts', 'src/service', 'src/stream', 'gen'],
+    rooms: [
+      'src/domain',
+      'src/listen/envelope.ts',
+      'src/listen/safe_headers.ts',
+      'src/listen/unsent.ts',
+      'src/service',
+      'src/stream',
+      'gen',
+    ],
     packages: [
       ...CONNECT,
       '@connectrpc/connect-node',
@@ -94,10 +102,11 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   // The format of envelopes, for whoever reads a body.
   'src/listen/envelope.ts': { rooms: [], packages: [] },
-  // Bounds of bytes, of which listening and RPCs have one each.
-  'src/listen/slot_queue.ts': { rooms: [], packages: [] },
+  // What every response of the port has, for whoever writes one.
+  'src/listen/safe_headers.ts': { rooms: [], packages: [] },
+  'src/listen/unsent.ts': { rooms: ['src/listen'], packages: ['node:http2'] },
   'src/listen': {
-    rooms: ['src/listen/envelope.ts', 'src/listen/slot_queue.ts'],
+    rooms: ['src/listen/envelope.ts', 'src/listen/safe_headers.ts'],
     packages: ['node:http', 'node:http2', 'node:net', 'node:stream'],
   },
   'src/config': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
@@ -159,7 +168,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
 
   // The built page, as files.
-  'src/page.ts': { rooms: ['src/listen'], packages: ['node:crypto', 'node:fs', 'node:path', 'node:zlib'] },
+  'src/page.ts': {
+    rooms: ['src/listen', 'src/listen/unsent.ts'],
+    packages: ['node:crypto', 'node:fs', 'node:path', 'node:zlib'],
+  },
   'src/start_error.ts': { rooms: [], packages: [] },
   'src/version.ts': { rooms: [], packages: ['node:fs'] },
   'src/server.ts': {

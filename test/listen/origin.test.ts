@@ -190,6 +190,127 @@ describe('A7: a web page', () => {
   });
 });
 
+describe('A7: a request of which the browser says that it comes from another site', () => {
+  const isPage = ({ url }: { url?: string | undefined }) => url === '/page';
+  const FOREIGN_SITES = [
+    'cross-site',
+    'same-site',
+    'Same-Origin',
+    'NONE',
+    'null',
+    '"none"',
+    '',
+    'same-origin;a=b',
+    'same-origin, same-origin',
+    'same-origin, cross-site',
+    'same-originx',
+    'unknown',
+  ];
+
+  it.each(FOREIGN_SITES)(
+    '("%s") gets 403 in plain text, by either protocol and with the own Origin too',
+    async (site) => {
+      const number = await listen({ isPage });
+      const own = 'localhost:50051';
+      for (const origin of [undefined, `http://${own}`]) {
+        for (const method of ['GET', 'POST', 'HEAD', 'OPTIONS']) {
+          const sent = [
+            `Host: ${own}`,
+            `Sec-Fetch-Site: ${site}`,
+            ...(origin === undefined ? [] : [`Origin: ${origin}`]),
+          ];
+          const [status, head] = await ask(number, sent, '/', method);
+          expect([status, head.includes('content-type: text/plain')], method).toEqual([403, true]);
+        }
+        const session = await http2Session(`http://127.0.0.1:${number}`);
+        const headers = { ':authority': own, 'sec-fetch-site': site, ...(origin === undefined ? {} : { origin }) };
+        const outcome = await rawCall(session, '/', new Uint8Array(), headers);
+        expect(outcome.http).toBe(403);
+        expect(outcome.body.toString()).toMatch(/^The Sec-Fetch-Site of the request is ".*--allowed-origin\.\n$/);
+        session.destroy();
+      }
+    },
+  );
+
+  it('gets 403 if one of two headers says so', async () => {
+    const number = await listen({ isPage });
+    for (const sites of [
+      ['none', 'cross-site'],
+      ['cross-site', 'same-origin'],
+    ]) {
+      const lines = sites.map((site) => `Sec-Fetch-Site: ${site}`);
+      expect(await statusOf(number, ['Host: localhost', ...lines])).toBe(403);
+      const session = await http2Session(`http://127.0.0.1:${number}`);
+      const outcome = await rawCall(session, '/', new Uint8Array(), {
+        ':authority': 'localhost',
+        'sec-fetch-site': sites,
+      });
+      expect(outcome.http).toBe(403);
+      session.destroy();
+    }
+  });
+
+  it('is served if its Origin is listed, or if it asks for the page', async () => {
+    const number = await listen({ isPage });
+    for (const site of ['cross-site', 'same-site']) {
+      const sent = ['Host: localhost', `Sec-Fetch-Site: ${site}`];
+      expect(await statusOf(number, [...sent, 'Origin: https://app.example'])).toBe(200);
+      expect(await statusOf(number, [...sent, 'Origin: https://evil.example'])).toBe(403);
+      expect(await statusOf(number, sent, '/page')).toBe(200);
+      expect(await statusOf(number, sent, '/page2')).toBe(403);
+    }
+  });
+
+  it('is told from one of the own page, of the user, and of clients that are no browsers', async () => {
+    const number = await listen({ isPage });
+    expect(await statusOf(number, ['Host: localhost'])).toBe(200);
+    for (const site of ['same-origin', 'none'])
+      expect(await statusOf(number, ['Host: localhost', `Sec-Fetch-Site: ${site}`])).toBe(200);
+  });
+
+  it('gets 403 from a server beyond loopback, too', async () => {
+    const number = await listen({ allowedHosts: undefined });
+    expect(await statusOf(number, ['Host: a.example', 'Sec-Fetch-Site: cross-site'])).toBe(403);
+  });
+});
+
+describe('A7: every answer', () => {
+  const SAFE = /x-content-type-options: nosniff\r\n.*cross-origin-resource-policy: same-origin\r\n/s;
+
+  it.each([
+    ['of the handler', 'GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n', 200],
+    ['that has no Host', 'GET / HTTP/1.1\r\nConnection: close\r\n\r\n', 400],
+    ['to a foreign name', 'GET / HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n', 421],
+    ['to a foreign page', 'GET / HTTP/1.1\r\nHost: a\r\nOrigin: null\r\nConnection: close\r\n\r\n', 421],
+    ['to what is not HTTP', 'no request\r\n\r\n', 400],
+    ['to too many headers', `GET / HTTP/1.1\r\nHost: localhost\r\nX: ${'x'.repeat(20_000)}\r\n\r\n`, 431],
+    ['to an expectation', 'GET / HTTP/1.1\r\nHost: localhost\r\nExpect: x\r\nConnection: close\r\n\r\n', 200],
+  ])('%s keeps browsers from guessing its type, and other pages from embedding it', async (_, request, status) => {
+    const said = (await speak(await listen(), request)).toLowerCase();
+    expect(said).toMatch(new RegExp(`^http/1\\.1 ${status} `));
+    expect(said).toMatch(SAFE);
+  });
+
+  it('to a listed origin may be embedded by its pages', async () => {
+    const number = await listen();
+    const [, head] = await ask(number, ['Host: localhost', 'Origin: https://app.example']);
+    expect(head).toContain('cross-origin-resource-policy: cross-origin\r\n');
+    expect(head).not.toContain('same-origin');
+    expect(head).toContain('x-content-type-options: nosniff\r\n');
+  });
+
+  it('of an internal error is such an answer', async () => {
+    const number = await listen({
+      onError: () => undefined,
+      handler: () => {
+        throw new Error('a defect');
+      },
+    });
+    const [status, head] = await ask(number, ['Host: localhost']);
+    expect([status, SAFE.test(head)]).toEqual([500, true]);
+  });
+});
+
 describe('A7: a preflight', () => {
   const PREFLIGHT = [
     'Access-Control-Request-Method: POST',

@@ -1,14 +1,23 @@
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
+import { buffer } from 'node:stream/consumers';
 import { gzipSync } from 'node:zlib';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import type { HttpResponse } from '../../src/listen/http.ts';
 import { Port } from '../../src/listen/port.ts';
+import { UnsentMessages } from '../../src/listen/unsent.ts';
 import { type PageMode, servePage } from '../../src/page.ts';
-import { http2Session } from '../wire/raw.ts';
+import { http2Session, until } from '../wire/raw.ts';
 
 let folder: string;
 let open: Port | undefined;
+/** In the order of their requests. */
+let answers: HttpResponse[] = [];
+/** What each response ended with. */
+let sent: unknown[] = [];
 beforeEach(async () => {
   folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-page-'));
 });
@@ -24,6 +33,8 @@ async function build(files: Readonly<Record<string, string>>): Promise<void> {
   }
 }
 
+const UNSENT_BYTES = 1 << 20;
+
 const BUILT = {
   'index.html': '<meta name="anabranch-page" content="write" />',
   'assets/index-abc.js': 'run();',
@@ -31,16 +42,25 @@ const BUILT = {
 
 /** Serves the page, and 418 for every path that is not the page's. Returns the server's address. */
 async function serve(mode: PageMode = 'write'): Promise<string> {
-  const page = servePage(mode, [path.join(folder, 'missing'), folder]);
+  const page = servePage(mode, new UnsentMessages(UNSENT_BYTES), [path.join(folder, 'missing'), folder]);
+  answers = [];
+  sent = [];
   open = new Port({
     host: '127.0.0.1',
     port: 0,
     maxMessageBytes: 1 << 20,
-    maxStreams: 10,
+    maxStreams: 100,
     onError: (error) => {
       throw error;
     },
     handler: (request, response) => {
+      answers.push(response);
+      const end = response.end.bind(response) as (...given: unknown[]) => unknown;
+      const noted = (...given: unknown[]) => {
+        sent.push(given[0]);
+        return end(...given);
+      };
+      Object.assign(response, { end: noted });
       if (page(request, response)) return;
       response.statusCode = 418;
       response.end();
@@ -152,6 +172,40 @@ describe('the page, as the server sends it', () => {
     const stream = session.request({ ':path': '/trees/a' });
     const status = await new Promise((resolve) => stream.on('response', (headers) => resolve(headers[':status'])));
     expect(status).toBe(200);
+    session.destroy();
+  });
+
+  it.each(['gzip', 'identity'])(
+    'A8: responses to clients that accept %s share the bytes of a file',
+    async (accepted) => {
+      await build(BUILT);
+      const url = await serve();
+      for (let i = 0; i < 3; i += 1) {
+        const script = await fetch(`${url}/assets/index-abc.js`, { headers: { 'accept-encoding': accepted } });
+        expect(await script.text()).toBe('run();');
+      }
+      expect(sent).toHaveLength(3);
+      expect(new Set(sent).size).toBe(1);
+    },
+  );
+
+  it('A8: files that an HTTP/2 client does not read wait beyond a bound, and are complete once it reads', async () => {
+    const text = randomBytes(100_000).toString('hex');
+    await build({ ...BUILT, 'docs.html': text, 'docs.txt': text, 'assets/large.js': text });
+    const session = await http2Session(await serve(), { settings: { initialWindowSize: 0 } });
+    const paths = Array.from({ length: 99 }, (_, i) => ['/docs', '/docs.txt', '/assets/large.js'][i % 3]);
+    const streams = paths.map((path) => session.request({ ':path': path }));
+    await until(() => answers.length === 99, 'all requests are handled');
+    const unsent = answers.reduce((sum, answer) => sum + ('stream' in answer ? answer.stream.writableLength : 0), 0);
+    expect(unsent).toBeGreaterThan(0);
+    expect(unsent).toBeLessThanOrEqual(UNSENT_BYTES);
+    // A small file does not wait.
+    const small = session.request({ ':path': '/assets/index-abc.js' });
+    expect((await once(small, 'response'))[0]).toMatchObject({ ':status': 200 });
+    small.close();
+    const read = Promise.all(streams.map((stream) => buffer(stream)));
+    session.settings({ initialWindowSize: 1 << 20 });
+    for (const bytes of await read) expect(bytes.length).toBe(text.length);
     session.destroy();
   });
 

@@ -1,4 +1,6 @@
 import { randomUUID } from 'node:crypto';
+import { once } from 'node:events';
+import type { IncomingHttpHeaders } from 'node:http2';
 import { ConnectError, createClient } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcWebTransport } from '@connectrpc/connect-web';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
@@ -73,6 +75,94 @@ describe('A7: a web page of an origin that is not listed', () => {
   it('reaches the server under a name in --allowed-host', async () => {
     const request = 'GET /healthz HTTP/1.1\r\nHost: anabranch.example\r\nConnection: close\r\n\r\n';
     expect(await speak(server.port, request)).toMatch(/^HTTP\/1\.1 200 /);
+  });
+});
+
+describe('A7: a page of another site, of which the browser tells without an Origin', () => {
+  const image = { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'no-cors', 'sec-fetch-dest': 'image' };
+  const link = { 'sec-fetch-site': 'cross-site', 'sec-fetch-mode': 'navigate', 'sec-fetch-dest': 'document' };
+  const isPage = (path: string) => path === '/';
+
+  it.each(REQUESTS.filter(([, path]) => !isPage(path)))(
+    'cannot call anything by %s %s %s',
+    async (method, path, type) => {
+      const session = await http2Session(server.url);
+      for (const said of [image, { ...image, 'sec-fetch-site': 'same-site' }, link]) {
+        const lines = Object.entries({ ...said, host: 'localhost', ...(type === '' ? {} : { 'content-type': type }) });
+        const head = lines.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+        const answer = await speak(server.port, `${method} ${path} HTTP/1.1\r\n${head}Connection: close\r\n\r\n`);
+        expect(answer).toMatch(/^HTTP\/1\.1 403 .*content-type: text\/plain/is);
+        const call = new RawCall(session, path, {
+          ':method': method,
+          ':authority': 'localhost',
+          'content-type': type,
+          ...said,
+        });
+        call.stream.end();
+        const outcome = await call.outcome;
+        expect([outcome.http, outcome.status, outcome.reason]).toEqual([403, undefined, undefined]);
+      }
+      session.destroy();
+    },
+  );
+
+  it('can link to the page and to the reference of the API, which have no data', async () => {
+    for (const path of ['/', '/runs/a', '/trees/a', '/docs', '/docs.txt']) {
+      expect((await fetch(server.url + path, { headers: link })).status, path).toBe(200);
+    }
+  });
+});
+
+describe('A7: browsers neither guess the type of any answer, nor let pages of other origins embed it', () => {
+  it.each(REQUESTS)('of %s %s %s', async (method, path, type) => {
+    const typed = type === '' ? '' : `Content-Type: ${type}\r\n`;
+    for (const [origin, policy] of [
+      ['', 'same-origin'],
+      ['Origin: null\r\n', 'same-origin'],
+      [`Origin: ${LISTED}\r\n`, 'cross-origin'],
+    ] as const) {
+      const request = `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n${origin}${typed}Content-Length: 0\r\n`;
+      const [head = ''] = (await speak(server.port, `${request}Connection: close\r\n\r\n`)).split('\r\n\r\n');
+      expect(head.match(/x-content-type-options: .*/gi)).toEqual(['x-content-type-options: nosniff']);
+      expect(head.match(/cross-origin-resource-policy: .*/gi)).toEqual([`cross-origin-resource-policy: ${policy}`]);
+    }
+    const session = await http2Session(server.url);
+    const stream = session.request({
+      ':method': method,
+      ':path': path,
+      ...(type === '' ? {} : { 'content-type': type }),
+    });
+    stream.end();
+    const [headers] = (await once(stream, 'response')) as [IncomingHttpHeaders];
+    expect(headers).toMatchObject({
+      'x-content-type-options': 'nosniff',
+      'cross-origin-resource-policy': 'same-origin',
+    });
+    session.destroy();
+  });
+
+  it.each([
+    ['an answer', 'application/grpc', 'GetServerInfo', 0],
+    ['an error', 'application/grpc', 'NoSuch', 12],
+  ])('of %s by plain gRPC', async (_, type, method, status) => {
+    const session = await http2Session(server.url);
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': `/anabranch.v1.ServerService/${method}`,
+      'content-type': type,
+    });
+    let told: IncomingHttpHeaders = {};
+    stream.on('trailers', (trailers: IncomingHttpHeaders) => (told = trailers));
+    stream.resume();
+    stream.end(Buffer.alloc(5));
+    const [headers] = (await once(stream, 'response')) as [IncomingHttpHeaders];
+    await once(stream, 'close');
+    expect({ ...headers, ...told }).toMatchObject({
+      'grpc-status': `${status}`,
+      'x-content-type-options': 'nosniff',
+      'cross-origin-resource-policy': 'same-origin',
+    });
+    session.destroy();
   });
 });
 

@@ -7,6 +7,7 @@ import { Health, HealthCheckResponse_ServingStatus as Serving } from '../../gen/
 import { ServerReflection as V1 } from '../../gen/es/grpc/reflection/v1/reflection_pb.js';
 import { ServerReflection as V1Alpha } from '../../gen/es/grpc/reflection/v1alpha/reflection_pb.js';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { speak } from './raw.ts';
 
 let server: TestServer;
 beforeAll(async () => {
@@ -28,6 +29,33 @@ describe('HTTP/1.1 without a generated client', () => {
     expect([response.status, await response.text()]).toEqual([200, 'ok']);
     expect((await fetch(`${server.url}/healthz`, { method: 'HEAD' })).status).toBe(200);
     expect((await fetch(`${server.url}/healthz`, { method: 'POST' })).status).toBe(405);
+  });
+
+  it.each(['/healthz', '/health'])('GET %s answers load balancers, which send HTTP/1.0 or no Host', async (path) => {
+    for (const head of [
+      `GET ${path} HTTP/1.0`,
+      `GET ${path} HTTP/1.0\r\nConnection: keep-alive`,
+      `GET ${path} HTTP/1.0\r\nHost: 127.0.0.1`,
+      `GET ${path} HTTP/1.1\r\nConnection: close`,
+      `GET ${path}?probe HTTP/1.1\r\nHost:\r\nConnection: close`,
+    ]) {
+      expect(await speak(server.port, `${head}\r\n\r\n`, 200), head).toMatch(/^HTTP\/1\.1 200 OK\r\n.*\r\n\r\nok$/s);
+    }
+    expect(await speak(server.port, `HEAD ${path} HTTP/1.0\r\n\r\n`)).toMatch(/^HTTP\/1\.1 200 OK\r\n.*\r\n\r\n$/s);
+    expect((await fetch(server.url + path)).status).toBe(200);
+  });
+
+  it('every other request needs a Host, and a probe must not name a foreign one', async () => {
+    for (const path of ['/', '/healthz/', '/healthzz', '/grpc.health.v1.Health/Check', '/states/a', '/docs']) {
+      for (const version of ['1.0', '1.1']) {
+        const said = await speak(server.port, `GET ${path} HTTP/${version}\r\nConnection: close\r\n\r\n`);
+        expect(said, path).toMatch(/^HTTP\/1\.1 400 /);
+      }
+    }
+    const foreign = 'GET /healthz HTTP/1.0\r\nHost: evil.example\r\n\r\n';
+    expect(await speak(server.port, foreign)).toMatch(/^HTTP\/1\.1 421 /);
+    const absolute = 'GET http://evil.example/healthz HTTP/1.0\r\n\r\n';
+    expect(await speak(server.port, absolute)).toMatch(/^HTTP\/1\.1 400 /);
   });
 
   it('FM1, FM2, FM5: JSON requests and answers: step numbers are strings, and zero values are present', async () => {

@@ -1,11 +1,12 @@
 import type { Http2ServerResponse, ServerHttp2Stream } from 'node:http2';
 import type { ConnectError } from '@connectrpc/connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
-import { isLarge, type UnsentMessages } from '../unsent.ts';
+import { SAFE_HEADERS } from '../../listen/safe_headers.ts';
+import { isLarge, type UnsentMessages } from '../../listen/unsent.ts';
 import { callerGone } from './context.ts';
 import type { Envelope } from './envelope.ts';
 
-const HEADERS = { ':status': 200, 'content-type': 'application/grpc+proto' };
+const HEADERS = { ':status': 200, 'content-type': 'application/grpc+proto', ...SAFE_HEADERS };
 const OK = { 'grpc-status': '0' };
 
 /** Writes the response of a call: headers with its first message, its status in the trailers. */

@@ -3,14 +3,14 @@ import type { Http2ServerResponse, Http2Session, ServerHttp2Stream } from 'node:
 import { setImmediate as nextIteration } from 'node:timers/promises';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { LIMITS } from '../../src/domain/limits.ts';
-import { isLarge, UnsentMessages } from '../../src/rpc/unsent.ts';
+import { isLarge, UnsentMessages } from '../../src/listen/unsent.ts';
 
 const ALL = LIMITS.unsentBytesPerConnection;
 
 let unsent: UnsentMessages;
 let session: Http2Session;
 beforeEach(() => {
-  unsent = new UnsentMessages();
+  unsent = new UnsentMessages(ALL);
   session = {} as Http2Session;
 });
 

@@ -1,7 +1,6 @@
 import type { Http2Session, ServerHttp2Stream } from 'node:http2';
-import { LIMITS } from '../domain/limits.ts';
-import { SlotQueue } from '../listen/slot_queue.ts';
 import type { HttpResponse } from './http.ts';
+import { SlotQueue } from './slot_queue.ts';
 
 const LARGE_BYTES = 128 * 1024;
 
@@ -16,7 +15,12 @@ export function isLarge(message: { readonly length: number }): boolean {
  * every new stream of a full session.
  */
 export class UnsentMessages {
+  readonly #bytesPerConnection: number;
   readonly #connections = new WeakMap<Http2Session, SlotQueue>();
+
+  constructor(bytesPerConnection: number) {
+    this.#bytesPerConnection = bytesPerConnection;
+  }
 
   /** Waits for room for a large message. The returned function releases the room, as does the end of the stream. */
   async enter(stream: ServerHttp2Stream, bytes: number): Promise<() => void> {
@@ -29,6 +33,18 @@ export class UnsentMessages {
       stream.off('close', slot.end);
       slot.end();
     };
+  }
+
+  /** Ends a response with these bytes. Large ones wait until there is room. */
+  async end(response: HttpResponse, bytes: Buffer): Promise<void> {
+    if (!('stream' in response)) {
+      response.end(bytes);
+    } else if (!isLarge(bytes)) {
+      response.end(bytes);
+    } else {
+      const sent = await this.enter(response.stream, bytes.length);
+      response.end(bytes, sent);
+    }
   }
 
   /** Delays large chunks until there is room. Callers must request a chunk only when the previous one was sent. */
@@ -51,7 +67,7 @@ export class UnsentMessages {
   #queueOf(session: Http2Session): SlotQueue {
     let queue = this.#connections.get(session);
     if (queue === undefined) {
-      queue = new SlotQueue(LIMITS.unsentBytesPerConnection);
+      queue = new SlotQueue(this.#bytesPerConnection);
       this.#connections.set(session, queue);
     }
     return queue;
