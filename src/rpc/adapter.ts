@@ -1,5 +1,6 @@
 import type { DescService, Message } from '@bufbuild/protobuf';
 import {
+  Code,
   ConnectError,
   type ConnectRouterOptions,
   createConnectRouter,
@@ -23,10 +24,18 @@ import { logCall } from './call_log.ts';
 import { contextValues, handOverOf } from './caller.ts';
 import { describeConnectError } from './errors.ts';
 import { PlainGrpc, plainCall, type Served, takesStream } from './grpc/serve.ts';
-import { cutCall, type HttpHandler, type HttpRequest, type HttpResponse, type Intake, pathOf } from './http.ts';
+import {
+  cutCall,
+  type HttpHandler,
+  type HttpRequest,
+  type HttpResponse,
+  hasReadableQuery,
+  type Intake,
+  pathOf,
+} from './http.ts';
 import { MessageGuard } from './message_guard.ts';
 import { isLargeInMemory } from './received.ts';
-import { refuseMediaType, refusePath, refuseVersion } from './refusal.ts';
+import { refuseMediaType, refusePath, refuseQuery, refuseVersion } from './refusal.ts';
 
 /** Adds a service with the handlers of its methods, which `call.ts` creates. */
 export type Serve = <S extends DescService>(service: S, implementation: ServiceImpl<S>) => void;
@@ -86,6 +95,7 @@ export function createRpcHandler(options: AdapterOptions): HttpHandler {
     if (handler.method.methodKind === 'bidi_streaming' && request.httpVersionMajor < 2) {
       return refuseVersion(request, response, handler.method.name);
     }
+    if (!hasReadableQuery(request)) return refuseQuery(request, response);
     if (!takesStream(handler.method)) intake.expectOne();
     if (APPENDS.has(handler.method.input.typeName)) intake.waitFor(roomForSteps);
     const values = contextValues(
@@ -210,6 +220,22 @@ function dropEndlessDeadline(headers: HttpRequest['headers']): void {
   if (Number(headers['connect-timeout-ms'] ?? 0) > MAX_TIMEOUT_MS) delete headers['connect-timeout-ms'];
 }
 
+const UTF8 = new TextDecoder('utf-8', { fatal: true });
+
+/** Connect reads JSON with this. Its own decoder replaces what is not UTF-8, so that other text would be stored. */
+const textDecoder = {
+  decode(bytes?: Uint8Array): string {
+    try {
+      return UTF8.decode(bytes);
+    } catch {
+      throw new ConnectError('JSON must be valid UTF-8.', Code.InvalidArgument);
+    }
+  },
+};
+
+// FM5: a misspelt field must not be read as 0, and zeros are written.
+const JSON_OPTIONS = { ignoreUnknownFields: false, alwaysEmitImplicit: true, textDecoder };
+
 function routerOptions(logger: Logger, guard: MessageGuard): ConnectRouterOptions {
   return {
     acceptCompression: guard.compressions,
@@ -217,8 +243,7 @@ function routerOptions(logger: Logger, guard: MessageGuard): ConnectRouterOption
     readMaxBytes: LIMITS.messageBytes,
     writeMaxBytes: WRITE_MAX_BYTES,
     maxTimeoutMs: MAX_TIMEOUT_MS,
-    // FM5: a misspelt field must not be read as 0, and zeros are written.
-    jsonOptions: { ignoreUnknownFields: false, alwaysEmitImplicit: true },
+    jsonOptions: JSON_OPTIONS,
     requestGate: (context) => watchCall(context, logger),
   };
 }

@@ -21,6 +21,19 @@ export function pathOf(request: HttpRequest): string {
   return query === -1 ? url : url.slice(0, query);
 }
 
+/** Returns whether the query is percent-encoded UTF-8, or missing. */
+export function hasReadableQuery({ url = '' }: HttpRequest): boolean {
+  try {
+    decodeURIComponent(url);
+    return ASCII.test(url);
+  } catch {
+    return false;
+  }
+}
+
+/** Node reads other bytes of a request's target as Latin-1. */
+const ASCII = /^[!-~]*$/;
+
 export function answer(
   response: HttpResponse,
   status: number,

@@ -31,6 +31,12 @@ export function refuseMediaType(request: HttpRequest, response: HttpResponse): v
   refuse(request, response, 415, 'INVALID_REQUEST', text);
 }
 
+/** The message of a Connect GET is in the query. Without this check, other bytes would be read as U+FFFD. */
+export function refuseQuery(request: HttpRequest, response: HttpResponse): void {
+  const text = 'The request cannot be read: its query must be UTF-8, percent-encoded.';
+  refuse(request, response, 400, 'INVALID_REQUEST', text);
+}
+
 /** The connection is one of the reserve. The port closes it after this response, so that a retry may find room. */
 export function refuseForRoom(request: HttpRequest, response: HttpResponse): void {
   const text =
