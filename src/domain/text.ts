@@ -11,6 +11,16 @@ export function requireText(text: string, field: string): string {
   return text;
 }
 
+/**
+ * Returns whether text can be a media type: printable ASCII, so that it can be sent in any header. The protos have the
+ * same rule.
+ */
+export function isMediaType(text: string): boolean {
+  return PRINTABLE.test(text);
+}
+
+const PRINTABLE = /^[ -~]*$/;
+
 /** What is wrong with text that cannot be stored. */
 export const UNSTORABLE_TEXT =
   'must be text without U+0000 and without lone surrogates: send such content as bytes (data)';

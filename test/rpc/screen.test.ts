@@ -25,6 +25,10 @@ const about = (bound: number) =>
     .tuple(fc.constantFrom('a', 'é', '中', '🌊'), fc.integer({ min: -2, max: 2 }), fc.constantFrom(1, 2, 3, 4))
     .map(([letter, off, width]) => letter.repeat(Math.max(0, Math.floor(bound / width) + off)));
 const text = (bound: number) => fc.oneof({ weight: 6, arbitrary: fc.constant('x') }, about(bound));
+const mediaType = fc.oneof(
+  { weight: 3, arbitrary: text(128) },
+  fc.constantFrom('a/b; c="d"', 'a\r\nb', '\t', '\u0085'),
+);
 const maybe = <T>(value: fc.Arbitrary<T>, weight = 4) =>
   fc.oneof({ weight, arbitrary: fc.constant(undefined) }, { weight: 1, arbitrary: value });
 const bytes = fc.constantFrom(0, 1, 524288, 524289).map((size) => new Uint8Array(size));
@@ -51,7 +55,7 @@ const content = fc.oneof(
     stateDigest: maybe(about(64)),
     uri: maybe(about(2048)),
     tensor: maybe(tensor, 2),
-    mediaType: text(128),
+    mediaType,
   }),
 );
 const action = record({
@@ -66,7 +70,7 @@ const action = record({
   promptTokenIdsState: maybe(about(64)),
 });
 const observation = record({ type: text(128), callId: text(256), content: maybe(content, 1) });
-const state = record({ name: text(64), data: maybe(bytes), digest: text(64), mediaType: text(128) });
+const state = record({ name: text(64), data: maybe(bytes), digest: text(64), mediaType });
 const many = <T>(item: fc.Arbitrary<T>, bound: number) =>
   fc.oneof(
     { weight: 8, arbitrary: fc.array(item, { maxLength: 3 }) },

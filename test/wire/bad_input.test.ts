@@ -53,7 +53,73 @@ async function sealed(scene: Scene): Promise<Scene> {
   return scene;
 }
 
+/** Media types that would break a header. */
+const BAD_MEDIA_TYPES = [
+  'text/plain\r\nx: y',
+  'a\rb',
+  'a\n',
+  '\nb',
+  'a\tb',
+  'a\u001bb',
+  'a\u007fb',
+  'a\u0085b',
+  'é/x',
+  '中',
+];
+
+const withMediaType = (mediaType: string): readonly BadCall<Scene>[] => {
+  const state = { data: new Uint8Array(1), mediaType };
+  const content = { data: new Uint8Array(1), mediaType };
+  const what = (place: string) => `media type ${JSON.stringify(mediaType)} ${place}`;
+  return [
+    {
+      what: what('of a state'),
+      call: steps({ stepNumber: 1n, states: [state] }),
+      ...INVALID,
+      field: 'steps[0].states[0].media_type',
+    },
+    {
+      what: what('of a state that is stored'),
+      call: steps({ stepNumber: 1n, states: [{ digest: ZERO_DIGEST, mediaType }] }),
+      ...INVALID,
+      field: 'steps[0].states[0].media_type',
+    },
+    {
+      what: what('of an observation'),
+      call: steps({ stepNumber: 1n, observations: [{ content }] }),
+      ...INVALID,
+      field: 'steps[0].observations[0].content.media_type',
+    },
+    {
+      what: what('of a URI of an action'),
+      call: steps({ stepNumber: 1n, actions: [{ content: { uri: 'x', mediaType } }] }),
+      ...INVALID,
+      field: 'steps[0].actions[0].content.media_type',
+    },
+    {
+      what: what('in AppendStep'),
+      call: ({ trajectories, id }) =>
+        trajectories.appendStep({ trajectoryId: id, step: { stepNumber: 1n, states: [state] } }),
+      ...INVALID,
+      field: 'step.states[0].media_type',
+    },
+    {
+      what: what('of the root'),
+      call: ({ trajectories }) => trajectories.createTrajectory({ root: { states: [state] } }),
+      ...INVALID,
+      field: 'root.states[0].media_type',
+    },
+    {
+      what: what('in AttachState'),
+      call: ({ trajectories, id }) => trajectories.attachState({ trajectoryId: id, stepNumber: 0n, state }),
+      ...INVALID,
+      field: 'state.media_type',
+    },
+  ];
+};
+
 const CASES: readonly BadCall<Scene>[] = [
+  ...BAD_MEDIA_TYPES.flatMap(withMediaType),
   {
     what: 'unknown id',
     call: ({ trajectories }) => trajectories.getTrajectory({ trajectoryId: NOBODY }),

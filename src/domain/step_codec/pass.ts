@@ -4,6 +4,7 @@ import { LIMITS } from '../limits.ts';
 import { stateDigest } from '../state_digest.ts';
 import { DEFAULT_STATE_NAME, type NewState, type StateRef, type TensorState } from '../step.ts';
 import { itemBytes, tensorBytes } from '../tensor.ts';
+import { isMediaType } from '../text.ts';
 import { compareText } from '../text_order.ts';
 import { CheckedReader, DECLINED, demand, given, nonZero, positive } from './checked_reader.ts';
 import type { PackedStep } from './packed_step.ts';
@@ -218,9 +219,15 @@ class Pass {
         input.expect(CONTENT.uri);
         this.#checked.text(0, URI_BYTES);
       }
-      if (input.has(CONTENT.mediaType)) this.#checked.text(1, MEDIA_TYPE_BYTES);
+      if (input.has(CONTENT.mediaType)) this.#mediaType();
     }
     input.leave(outer);
+  }
+
+  #mediaType(): string {
+    const mediaType = this.#checked.textValue(MEDIA_TYPE_BYTES);
+    demand(isMediaType(mediaType));
+    return mediaType;
   }
 
   /** Reads the digest of a state that a content or an action refers to. */
@@ -327,7 +334,7 @@ class Pass {
     const name = input.has(STATE.name) ? this.#checked.textValue(LIMITS.stateNameBytes) : DEFAULT_STATE_NAME;
     const data = input.has(STATE.data) ? input.bytes() : undefined;
     const expected = input.has(STATE.digest) ? this.#checked.digest() : undefined;
-    const mediaType = input.has(STATE.mediaType) ? this.#checked.textValue(MEDIA_TYPE_BYTES) : '';
+    const mediaType = input.has(STATE.mediaType) ? this.#mediaType() : '';
     input.leave(outer);
     if (data === undefined) return { name, digest: given(expected), mediaType, size: 0, data };
     demand(data.length <= LIMITS.inlineStateBytes);

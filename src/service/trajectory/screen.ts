@@ -1,5 +1,6 @@
 import type { Action, Content, Step, Tensor } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { LIMITS } from '../../domain/limits.ts';
+import { isMediaType } from '../../domain/text.ts';
 
 /** Result of `screenStep` for a step that the full validator must check. */
 export const SUSPECT = -1;
@@ -33,7 +34,7 @@ export function screenStep(step: Step): number {
   }
   for (let i = 0; i < states.length; i += 1) {
     const { name, data, digest, mediaType } = states[i]!;
-    if (!fits(name, LIMITS.stateNameBytes) || !fits(digest, 64) || !fits(mediaType, 128)) return SUSPECT;
+    if (!fits(name, LIMITS.stateNameBytes) || !fits(digest, 64) || !fitsMediaType(mediaType)) return SUSPECT;
     if (data !== undefined && data.length > LIMITS.inlineStateBytes) return SUSPECT;
     bytes += 40 + 3 * (name.length + digest.length + mediaType.length) + (data?.length ?? 0);
   }
@@ -95,7 +96,7 @@ function screenContent(content: Content | undefined): number {
     if (tensorBytes === SUSPECT) return SUSPECT;
     bytes += tensorBytes;
   }
-  return set === 1 && fits(mediaType, 128) ? bytes : SUSPECT;
+  return set === 1 && fitsMediaType(mediaType) ? bytes : SUSPECT;
 }
 
 function screenTensor({ dtype, shape, data, stateDigest }: Tensor): number {
@@ -110,6 +111,10 @@ const DIGEST_LENGTH = 64;
 /** The rule of the proto counts code points, which have up to four bytes. */
 function isDigestLong(digest: string): boolean {
   return [...digest].length === DIGEST_LENGTH;
+}
+
+function fitsMediaType(text: string): boolean {
+  return text.length <= 128 && isMediaType(text);
 }
 
 /** Whether a text has at most `bytes` bytes in UTF-8. Counts them only if its length does not decide. */

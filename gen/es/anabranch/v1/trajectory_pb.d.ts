@@ -505,7 +505,7 @@ export declare type Content = Message<"anabranch.v1.Content"> & {
 
   /**
    * Media type of data, state_digest or uri, for example `image/png`. Empty for text, json and tensor. At most 128
-   * bytes.
+   * bytes of printable ASCII.
    *
    * @generated from field: string media_type = 6;
    */
@@ -617,8 +617,8 @@ export declare type StepState = Message<"anabranch.v1.StepState"> & {
   digest: string;
 
   /**
-   * Media type, for example `application/json`. Optional, at most 128 bytes. It belongs to this reference, not to the
-   * content.
+   * Media type, for example `application/json`. Optional, at most 128 bytes of printable ASCII. It belongs to this
+   * reference, not to the content.
    *
    * @generated from field: string media_type = 4;
    */

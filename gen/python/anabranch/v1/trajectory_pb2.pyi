@@ -563,7 +563,7 @@ class Content(google.protobuf.message.Message):
     """Location of the content, at most 2 KiB. The server stores it and never opens it."""
     media_type: builtins.str
     """Media type of data, state_digest or uri, for example `image/png`. Empty for text, json and tensor. At most 128
-    bytes.
+    bytes of printable ASCII.
     """
     size: builtins.int
     """Output only; ignored in requests. Size in bytes of the state named by `state_digest`."""
@@ -676,8 +676,8 @@ class StepState(google.protobuf.message.Message):
     PutState or inline with 4 KiB or more. With `data` it is optional and must match.
     """
     media_type: builtins.str
-    """Media type, for example `application/json`. Optional, at most 128 bytes. It belongs to this reference, not to the
-    content.
+    """Media type, for example `application/json`. Optional, at most 128 bytes of printable ASCII. It belongs to this
+    reference, not to the content.
     """
     size: builtins.int
     """Output only; ignored in requests. Size in bytes."""
