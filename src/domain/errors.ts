@@ -71,6 +71,7 @@ export const REASONS = [
   'IMPORT_SUPERSEDED',
   'STORAGE_LOST',
   'DATABASE_READ_ONLY',
+  'BACKUP_IN_PROGRESS',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

@@ -85,6 +85,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   IMPORT_SUPERSEDED: Code.Aborted,
   STORAGE_LOST: Code.Unavailable,
   DATABASE_READ_ONLY: Code.Unavailable,
+  BACKUP_IN_PROGRESS: Code.ResourceExhausted,
 };
 
 /** How long a caller should wait before a retry. */
@@ -95,6 +96,7 @@ const RETRY_AFTER_MS: Readonly<Partial<Record<Reason, number>>> = {
   TOO_MANY_CONNECTIONS: 1_000,
   STORAGE_LOST: 1_000,
   DATABASE_READ_ONLY: 5_000,
+  BACKUP_IN_PROGRESS: 5_000,
 };
 
 /** A read of a missing state is NOT_FOUND; a write that refers to one is FAILED_PRECONDITION. */

@@ -1,8 +1,11 @@
-import { randomUUID } from 'node:crypto';
-import { mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
+import { randomBytes, randomUUID } from 'node:crypto';
+import { mkdtemp, readdir, readlink, rm, writeFile } from 'node:fs/promises';
+import { constants, type OutgoingHttpHeaders } from 'node:http2';
 import os from 'node:os';
 import path from 'node:path';
-import { afterAll, beforeAll, expect, it } from 'vitest';
+import { Code, type ConnectError } from '@connectrpc/connect';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../src/client/index.ts';
 import { openStore } from '../../src/store/open.ts';
 import { logger } from '../store/on_store.ts';
@@ -10,7 +13,8 @@ import { sqlitePath } from '../store/sql.ts';
 import { expectVerified } from '../store/verified.ts';
 import { ON_POSTGRES } from '../support/database.ts';
 import { sha256 } from '../support/steps.ts';
-import { startTestServer } from '../support/test-server.ts';
+import { startTestServer, type TestServerOptions } from '../support/test-server.ts';
+import { http2Session, inEnvelope, RawCall } from './raw.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -74,6 +78,93 @@ it('V2: the copy on the server is removed when the caller leaves, and when the n
   await next.stop();
 });
 
+describe('V2: of several callers', () => {
+  const RPC = '/anabranch.v1.AdminService/BackupDatabase';
+  const WAYS = ['application/grpc', 'application/grpc-web+proto', 'application/connect+proto'];
+
+  /** A server with a database that fills many windows. */
+  async function serve(settings: TestServerOptions['settings'] = {}) {
+    const server = await startTestServer({ settings });
+    const client = connectClient({ address: server.url });
+    await client.trajectories.createTrajectory({
+      root: { states: [1, 2, 3, 4].map((i) => ({ name: `s${i}`, data: randomBytes(200_000) })) },
+    });
+    const session = await http2Session(server.url, { settings: { initialWindowSize: 0 } });
+    return {
+      server,
+      client,
+      copies: () => copiesHeld(sqlitePath(server.database)),
+      /** A caller that reads nothing, once the server waits for it with a complete copy. */
+      async stalled(type: string, headers: OutgoingHttpHeaders = {}): Promise<RawCall> {
+        const call = new RawCall(session, RPC, { 'content-type': type, ...headers });
+        call.stream.end(inEnvelope(new Uint8Array()));
+        await expect.poll(() => copiesHeld(sqlitePath(server.database))).toMatchObject({ named: 0, unnamed: 1 });
+        return call;
+      },
+      async [Symbol.asyncDispose]() {
+        session.destroy();
+        client.close();
+        await server.stop();
+      },
+    };
+  }
+
+  it('one has a copy, and the others are refused with the time after which to call again', async () => {
+    await using scene = await serve();
+    const { client } = scene;
+    const first = await scene.stalled('application/grpc');
+    const refusals = await Promise.all(
+      Array.from({ length: 20 }, () => download(client).catch((error: unknown) => error)),
+    );
+    for (const refusal of refusals) {
+      expect(reasonOf(refusal)).toBe('BACKUP_IN_PROGRESS');
+      expect((refusal as ConnectError).code).toBe(Code.ResourceExhausted);
+      expect((refusal as ConnectError).findDetails(RetryInfoSchema)[0]?.retryDelay?.seconds).toBeGreaterThan(0n);
+    }
+    expect(await scene.copies()).toEqual({ named: 0, unnamed: 1 });
+    first.stream.close();
+    await expect.poll(scene.copies).toEqual(NONE);
+    await nextIsServed(client);
+    await nextIsServed(client);
+  });
+
+  it.each(WAYS)('by %s, one that stops reading is cut off, and its copy goes', async (type) => {
+    await using scene = await serve({ slowReaderMs: 300 });
+    const slow = await scene.stalled(type);
+    expect((await slow.outcome).reset).toBe(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    await expect.poll(scene.copies).toEqual(NONE);
+    await nextIsServed(scene.client);
+  });
+
+  it.each(WAYS)('by %s, one that disconnects or whose deadline passes gives up its copy', async (type) => {
+    await using scene = await serve();
+    const gone = await scene.stalled(type);
+    gone.stream.close(constants.NGHTTP2_CANCEL);
+    await expect.poll(scene.copies).toEqual(NONE);
+    await scene.stalled(
+      type,
+      type.includes('connect') ? { 'connect-timeout-ms': '1500' } : { 'grpc-timeout': '1500m' },
+    );
+    await expect.poll(scene.copies, { timeout: 5000 }).toEqual(NONE);
+    await nextIsServed(scene.client);
+  });
+
+  it('one that leaves while the copy is made leaves no copy', async () => {
+    await using scene = await serve();
+    const leaving = new AbortController();
+    const pieces = scene.client.admin.backupDatabase({}, { signal: leaving.signal });
+    const left = (async () => {
+      for await (const { chunk } of pieces) {
+        expect(chunk).toHaveLength(0);
+        leaving.abort();
+      }
+    })();
+    await expect(left).rejects.toMatchObject({ code: Code.Canceled });
+    await expect.poll(scene.copies).toEqual(NONE);
+    await nextIsServed(scene.client);
+  });
+});
+
 it.runIf(ON_POSTGRES)('V2: on Postgres the call is refused, and names what to use', async () => {
   await using server = await startTestServer({ engine: 'postgres' });
   const client = connectClient({ address: server.url });
@@ -86,4 +177,24 @@ it.runIf(ON_POSTGRES)('V2: on Postgres the call is refused, and names what to us
 async function copiesOf(file: string): Promise<string[]> {
   const names = await readdir(path.dirname(file));
   return names.filter((name) => name.startsWith(`${path.basename(file)}.backup-`));
+}
+
+/** The server notices after its client that a caller has left. */
+async function nextIsServed(client: AnabranchClient): Promise<void> {
+  const outcome = () =>
+    download(client).then(
+      () => 'served',
+      (refusal: unknown) => reasonOf(refusal),
+    );
+  await expect.poll(outcome).toBe('served');
+}
+
+const NONE = { named: 0, unnamed: 0 };
+
+/** Copies that this process, with the servers in it, has of a database: with a name, and without one any more. */
+async function copiesHeld(file: string): Promise<typeof NONE> {
+  const descriptors = await readdir('/dev/fd');
+  const targets = await Promise.all(descriptors.map((each) => readlink(`/dev/fd/${each}`).catch(() => '')));
+  const unnamed = targets.filter((target) => target.startsWith(`${file}.backup-`) && target.endsWith(' (deleted)'));
+  return { named: (await copiesOf(file)).length, unnamed: unnamed.length };
 }

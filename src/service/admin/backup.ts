@@ -7,7 +7,7 @@ import {
 import type { Call } from '../method.ts';
 import { type DatabaseFile, sqliteOnly } from './database_file.ts';
 
-/** V2. Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING. */
+/** V2. Errors: SQLITE_ONLY, BACKUP_IN_PROGRESS, STORAGE_FULL, SERVER_DRAINING. */
 export function backupDatabase(file: DatabaseFile | undefined) {
   return async function* (
     _request: BackupDatabaseRequest,

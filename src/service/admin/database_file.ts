@@ -11,7 +11,10 @@ export interface DatabaseParts {
 
 /** The file of an SQLite database, for work on the file as a whole. */
 export interface DatabaseFile extends ShrinkableFile {
-  /** V2: copies the file of one moment while writers continue, and then returns its bytes. Errors: STORAGE_FULL. */
+  /**
+   * V2: copies the file of one moment while writers continue, and then returns its bytes. One copy at a time. Errors:
+   * BACKUP_IN_PROGRESS, STORAGE_FULL.
+   */
   backUp(signal: AbortSignal): AsyncGenerator<BackupPiece, void, undefined>;
   /** V3. Errors: STORAGE_FULL, DATABASE_UNAVAILABLE. */
   vacuum(signal: AbortSignal, keepBytes: number): AsyncGenerator<VacuumProgress, void, undefined>;

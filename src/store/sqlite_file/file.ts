@@ -2,12 +2,15 @@ import { randomUUID } from 'node:crypto';
 import { readdirSync, realpathSync, rmSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { AnabranchError } from '../../domain/errors.ts';
 import { type BackupPiece, backUp } from './backup.ts';
 import { type VacuumProgress, vacuum } from './vacuum.ts';
 
 /** The file of a running server, for work on the file as a whole. Uses connections of its own. */
 export class SqliteFile {
   readonly #path: string;
+  /** Whether a backup has a copy of the file, which has no name once it is complete. */
+  #hasCopy = false;
 
   /**
    * The server must hold the lock of the file. Removes copies that an earlier process left behind when it was killed.
@@ -18,9 +21,20 @@ export class SqliteFile {
     for (const name of readdirSync(folder)) if (name.startsWith(prefix)) rmSync(join(folder, name), { force: true });
   }
 
-  /** V2. Needs room for a copy of the database next to it. Errors: STORAGE_FULL. */
-  backUp(signal: AbortSignal): AsyncGenerator<BackupPiece, void, undefined> {
-    return backUp(this.#path, `${this.#path}${COPY}${randomUUID()}`, signal);
+  /** V2. Needs room for a copy of the database next to it. Errors: BACKUP_IN_PROGRESS, STORAGE_FULL. */
+  async *backUp(signal: AbortSignal): AsyncGenerator<BackupPiece, void, undefined> {
+    if (this.#hasCopy) {
+      throw new AnabranchError(
+        'BACKUP_IN_PROGRESS',
+        'Another caller is backing up this database, and the server makes one copy at a time. Call again when that backup has ended.',
+      );
+    }
+    this.#hasCopy = true;
+    try {
+      yield* backUp(this.#path, `${this.#path}${COPY}${randomUUID()}`, signal);
+    } finally {
+      this.#hasCopy = false;
+    }
   }
 
   /** Bytes of the file, with those that are only in its log, and those of them that are free for new rows. */

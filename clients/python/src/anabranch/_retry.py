@@ -41,6 +41,7 @@ _PERMANENT_CODES = frozenset(
 _TRANSIENT_REASONS = frozenset(
     {
         "STORAGE_FULL",
+        "BACKUP_IN_PROGRESS",
         "DATABASE_UNAVAILABLE",
         "SERVER_DRAINING",
         "TOO_MANY_CONNECTIONS",

@@ -364,6 +364,12 @@ class DatabaseReadOnly(AnabranchError):
     """
 
 
+class BackupInProgress(AnabranchError):
+    """RESOURCE_EXHAUSTED. The server makes one copy of its database at a time, and another caller reads it.
+    Comes with RetryInfo.
+    """
+
+
 BY_REASON: dict[str, type[AnabranchError]] = {
     "INVALID_REQUEST": InvalidRequest,
     "INVALID_PAGE_TOKEN": InvalidPageToken,
@@ -432,4 +438,5 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "IMPORT_SUPERSEDED": ImportSuperseded,
     "STORAGE_LOST": StorageLost,
     "DATABASE_READ_ONLY": DatabaseReadOnly,
+    "BACKUP_IN_PROGRESS": BackupInProgress,
 }

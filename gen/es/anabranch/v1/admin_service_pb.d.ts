@@ -635,8 +635,9 @@ export declare const AdminService: GenService<{
   },
   /**
    * Copies an SQLite database while writers continue, and returns the bytes of the copy: a file of one moment. The
-   * server needs room for the copy next to its database until the copy is complete; it writes nothing else.
-   * Errors: SQLITE_ONLY, STORAGE_FULL, SERVER_DRAINING.
+   * server needs room for the copy next to its database until it has sent the copy; it writes nothing else. One call at
+   * a time. A caller that stops reading loses its copy (SLOW_READER).
+   * Errors: SQLITE_ONLY, BACKUP_IN_PROGRESS, STORAGE_FULL, SLOW_READER, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.AdminService.BackupDatabase
    */

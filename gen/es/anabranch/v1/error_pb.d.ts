@@ -539,6 +539,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_DATABASE_READ_ONLY = 75;
    */
   DATABASE_READ_ONLY = 75,
+
+  /**
+   * RESOURCE_EXHAUSTED. The server makes one copy of its database at a time, and another caller reads it. Comes with
+   * RetryInfo.
+   *
+   * @generated from enum value: ERROR_REASON_BACKUP_IN_PROGRESS = 76;
+   */
+  BACKUP_IN_PROGRESS = 76,
 }
 
 /**

@@ -235,6 +235,10 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.
     Comes with RetryInfo.
     """
+    ERROR_REASON_BACKUP_IN_PROGRESS: _ErrorReason.ValueType  # 76
+    """RESOURCE_EXHAUSTED. The server makes one copy of its database at a time, and another caller reads it. Comes with
+    RetryInfo.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed list of reasons why a call can fail.
@@ -456,5 +460,9 @@ or a mount) while it was served. It is unknown whether the call was stored. The 
 ERROR_REASON_DATABASE_READ_ONLY: ErrorReason.ValueType  # 75
 """UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.
 Comes with RetryInfo.
+"""
+ERROR_REASON_BACKUP_IN_PROGRESS: ErrorReason.ValueType  # 76
+"""RESOURCE_EXHAUSTED. The server makes one copy of its database at a time, and another caller reads it. Comes with
+RetryInfo.
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason
