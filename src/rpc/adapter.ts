@@ -95,7 +95,7 @@ export function createRpcHandler(options: AdapterOptions): HttpHandler {
     if (handler.method.methodKind === 'bidi_streaming' && request.httpVersionMajor < 2) {
       return refuseVersion(request, response, handler.method.name);
     }
-    if (!hasReadableQuery(request)) return refuseQuery(request, response);
+    if (request.method === 'GET' && !hasReadableQuery(request)) return refuseQuery(request, response);
     if (!takesStream(handler.method)) intake.expectOne();
     if (APPENDS.has(handler.method.input.typeName)) intake.waitFor(roomForSteps);
     const values = contextValues(
