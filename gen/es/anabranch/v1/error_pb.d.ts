@@ -494,14 +494,6 @@ export enum ErrorReason {
   SQLITE_ONLY = 69,
 
   /**
-   * FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is
-   * served.
-   *
-   * @generated from enum value: ERROR_REASON_VACUUM_UNAVAILABLE = 70;
-   */
-  VACUUM_UNAVAILABLE = 70,
-
-  /**
    * INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an
    * export. Metadata: `place`.
    *

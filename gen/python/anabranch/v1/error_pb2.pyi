@@ -213,10 +213,6 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """NOT_FOUND. No retention policy with this name is stored. Metadata: `retention_policy`."""
     ERROR_REASON_SQLITE_ONLY: _ErrorReason.ValueType  # 69
     """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
-    ERROR_REASON_VACUUM_UNAVAILABLE: _ErrorReason.ValueType  # 70
-    """FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is
-    served.
-    """
     ERROR_REASON_ARCHIVE_INVALID: _ErrorReason.ValueType  # 71
     """INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an
     export. Metadata: `place`.
@@ -439,10 +435,6 @@ ERROR_REASON_RETENTION_POLICY_NOT_FOUND: ErrorReason.ValueType  # 67
 """NOT_FOUND. No retention policy with this name is stored. Metadata: `retention_policy`."""
 ERROR_REASON_SQLITE_ONLY: ErrorReason.ValueType  # 69
 """FAILED_PRECONDITION. The call works on SQLite only, and the database is Postgres."""
-ERROR_REASON_VACUUM_UNAVAILABLE: ErrorReason.ValueType  # 70
-"""FAILED_PRECONDITION. An older version created the file of the database, so it cannot be shortened while it is
-served.
-"""
 ERROR_REASON_ARCHIVE_INVALID: ErrorReason.ValueType  # 71
 """INVALID_ARGUMENT. The archive is damaged, cut off, of another version or namespace, or was not written by an
 export. Metadata: `place`.
