@@ -86,7 +86,7 @@ export async function serveStore(
   { logger, settings, portLimits, validator }: ServerDeps,
 ): Promise<RunningServer> {
   const commitLanes = config.database.engine === 'sqlite' ? 1 : 2;
-  const database = databaseParts(config);
+  const database = databaseParts(config, store);
   const app = createApp({
     store,
     file: database.file,
@@ -149,9 +149,9 @@ export async function serveStore(
   }
 }
 
-function databaseParts({ database }: Config): HandlerDeps['database'] {
+function databaseParts({ database }: Config, store: Store): HandlerDeps['database'] {
   if (database.engine === 'postgres') return { sizeOf: () => sizeOfSchema(database.url), file: undefined };
-  const file = new SqliteFile(database.path);
+  const file = new SqliteFile(database.path, () => store.emptyLog());
   return { sizeOf: () => file.size(), file };
 }
 

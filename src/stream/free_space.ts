@@ -7,6 +7,8 @@ export interface ShrinkableFile {
   size(): Promise<{ readonly bytes: bigint; readonly freeBytes: bigint }>;
   /** V3: returns free space in short transactions, except about `keepBytes`. */
   vacuum(signal: AbortSignal, keepBytes: number): AsyncIterable<{ readonly freedBytes: bigint }>;
+  /** Returns the space that an earlier vacuum could not return, because another program was reading it. */
+  shorten(): Promise<void>;
 }
 
 /** Free space that stays in the file, so that writers need not extend it again: a share of what is in use. */
@@ -39,6 +41,7 @@ export function startReturningSpace(
 
 /** Returns free space, if there is much of it, until `stopped` returns true. Returns how many bytes. */
 export async function returnSpace(file: ShrinkableFile, isMerging: boolean, stopped: Stopped): Promise<bigint> {
+  await file.shorten();
   const { bytes, freeBytes } = await file.size();
   const used = Number(bytes - freeBytes);
   const kept = Math.max(used * (isMerging ? KEPT_SHARE_WHILE_MERGING : KEPT_SHARE), LEAST_KEPT_BYTES);

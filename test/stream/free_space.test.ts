@@ -8,6 +8,7 @@ function fileOf(used: number, free: number) {
   const kept: number[] = [];
   const file: ShrinkableFile = {
     size: async () => ({ bytes: BigInt((used + free) * MIB), freeBytes: BigInt(free * MIB) }),
+    shorten: async () => {},
     async *vacuum(_signal, keepBytes) {
       kept.push(keepBytes / MIB);
       for (let freed = 1; freed <= free - keepBytes / MIB; freed += 1) yield { freedBytes: BigInt(freed * MIB) };

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { statSync } from 'node:fs';
 import { copyFile, writeFile } from 'node:fs/promises';
+import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, connectClient, openWriter, readSteps, reasonOf } from '../../src/client/index.ts';
@@ -13,6 +14,8 @@ import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer } from '../support/test-server.ts';
 
 const MIB = 1024 * 1024;
+/** MiB that an idle server may leave free, and a little more. */
+const MOST_FREE = 9;
 
 async function vacuum(client: AnabranchClient): Promise<{ freedBytes: bigint; freeBytes: bigint } | undefined> {
   let last: { freedBytes: bigint; freeBytes: bigint } | undefined;
@@ -84,6 +87,7 @@ describe('a file of many rows', () => {
   });
   afterAll(() => many?.drop());
 
+  // A merge and the deletion leave less than 1 MiB in use.
   it.each(['deleted', 'merged'])(
     'V3: the space of %s rows is returned without a call, and the database stays intact',
     async (cause) => {
@@ -96,11 +100,33 @@ describe('a file of many rows', () => {
       await using server = await startTestServer({ database, settings: { mergeIdleMs, freeSpaceMs: 20 } });
       const client = connectClient({ address: server.url });
       if (cause === 'deleted') await client.trajectories.deleteTrajectory({ trajectoryId });
-      await vi.waitFor(() => expect(size()).toBeLessThan(before / 2), { timeout: 60_000, interval: 20 });
+      await vi.waitFor(() => expect(size()).toBeLessThan(MOST_FREE * MIB), { timeout: 60_000, interval: 20 });
       await requireIntact(client);
       client.close();
     },
   );
+
+  it('V3: space that another program still reads is returned when it has stopped, without a call or a write', async () => {
+    await using database = await createDatabase('sqlite');
+    await copyFile(sqlitePath(many), sqlitePath(database));
+    const size = () => statSync(sqlitePath(database)).size;
+    const before = size();
+    await using server = await startTestServer({ database, settings: { mergeIdleMs: 0, freeSpaceMs: 20 } });
+    const reader = new DatabaseSync(sqlitePath(database), { readOnly: true });
+    reader.exec('begin');
+    const pages = () => Number(reader.prepare('pragma page_count').get()!.page_count);
+    const held = pages();
+    const client = connectClient({ address: server.url });
+    await client.trajectories.deleteTrajectory({ trajectoryId });
+    const sql = await outsideSql(database);
+    const others = async () => Number((await sql.rows('pragma page_count'))[0]!.page_count);
+    await expect.poll(others).toBeLessThan(held / 2);
+    expect([pages(), size()]).toEqual([held, before]);
+    await sql.close();
+    reader.close();
+    await vi.waitFor(() => expect(size()).toBeLessThan(MOST_FREE * MIB), { timeout: 60_000, interval: 20 });
+    client.close();
+  });
 });
 
 it('V3: a file that no server uses is rewritten without free space, and stays intact', async () => {

@@ -83,6 +83,11 @@ export interface Store
   importArchive(namespace: string, parts: AsyncIterable<ArchivePart>): AsyncGenerator<ImportProgress, void, undefined>;
   /** Shares the thread of the server between large reads and everything else. */
   readonly slots: Slots;
+  /**
+   * SQLite: copies the log into the database file, which loses the space that was freed. Pauses reads of this process.
+   * Space that another program still reads stays until the next call. No effect on Postgres.
+   */
+  emptyLog(): Promise<void>;
   /** Resolves if the database answers. */
   ping(): Promise<void>;
   /** Ends all work and closes the database. Idempotent. */

@@ -243,6 +243,9 @@ export interface Engine {
    */
   onChange(listener: (change: Change | undefined) => void): () => void;
 
+  /** Copies the log into the database file, when no read of this process needs it. Only SQLite has both. */
+  emptyLog?(): Promise<void>;
+
   close(): Promise<void>;
 }
 

@@ -76,6 +76,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
     const { known, encoder, searcher } = this;
     return storeOver({ engine: this.engine.within(call), known, encoder, searcher });
   },
+  async emptyLog() {
+    await this.engine.emptyLog?.();
+  },
   async ping() {
     await sql`select 1`.execute(this.engine.db);
   },

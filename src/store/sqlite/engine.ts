@@ -39,6 +39,7 @@ import type { ReadJob, ReadResult } from './read_job.ts';
 import { objectsOf } from './read_thread_handle.ts';
 import type { ReadThreads } from './read_threads.ts';
 import type { RowWriter } from './rows.ts';
+import type { Wal } from './wal.ts';
 import type { WriteLock } from './write_lock.ts';
 
 const NOW = sql<string>`${sql.raw(CLOCK)}()`;
@@ -64,6 +65,7 @@ interface Parts extends EngineParts {
   readonly watch: FileWatch;
   readonly points: PointWriter;
   readonly rows: RowWriter;
+  readonly wal: Wal;
   /** Last assigned key of each table, even if its row was not committed. */
   readonly givenKeys: Map<KeyedTable, bigint>;
 }
@@ -300,6 +302,10 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
 
   hoursAgo(hours: number) {
     return sql<string>`(strftime('%Y-%m-%dT%H:%M:%f', 'now', ${`-${hours * 3600} seconds`}) || '000Z')`;
+  }
+
+  emptyLog(): Promise<void> {
+    return this.parts.wal.empty();
   }
 
   protected async closeParts(): Promise<void> {

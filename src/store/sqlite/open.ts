@@ -75,7 +75,7 @@ export async function openSqlite(
       ...{ description: `sqlite ${named}`, threads, slots, dialect, writing, writer, transact, writeLock, lock },
       ...{ watch, lost: watch.lost },
       ...{ listeners: new ChangeListeners(onFault), kept: new KeptQueries(), rows: new RowWriter(writer) },
-      ...{ points: new PointWriter(writer, transact), givenKeys: new Map(), closed: undefined },
+      ...{ points: new PointWriter(writer, transact), givenKeys: new Map(), closed: undefined, wal },
     });
   } catch (error) {
     writer?.close();

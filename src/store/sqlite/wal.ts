@@ -34,11 +34,24 @@ export class Wal {
     this.#commits += 1;
     if (this.#commits % COMMITS !== 0 || this.#restarting || !this.#isLarge()) return;
     this.#restarting = true;
-    this.#restart()
+    this.empty()
       .catch(this.#deps.onFault)
       .finally(() => {
         this.#restarting = false;
       });
+  }
+
+  /**
+   * Copies the log into the database file, as far as programs outside the server do not read older rows. Reads that
+   * start after it use the database file only, so the next commit restarts the log.
+   */
+  async empty(): Promise<void> {
+    const resume = await this.#deps.pauseReaders();
+    try {
+      await this.#deps.checkpoint();
+    } finally {
+      resume();
+    }
   }
 
   /** Never throws, because the transaction has already committed. */
@@ -49,16 +62,6 @@ export class Wal {
     } catch (error) {
       onFault(error);
       return false;
-    }
-  }
-
-  /** Reads that start after the checkpoint use the database file only, so the next commit restarts the log. */
-  async #restart(): Promise<void> {
-    const resume = await this.#deps.pauseReaders();
-    try {
-      await this.#deps.checkpoint();
-    } finally {
-      resume();
     }
   }
 }

@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto';
-import { readdirSync, realpathSync, rmSync } from 'node:fs';
+import { readdirSync, realpathSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { AnabranchError } from '../../domain/errors.ts';
@@ -11,12 +11,15 @@ export class SqliteFile {
   readonly #path: string;
   /** Whether a backup has a copy of the file, which has no name once it is complete. */
   #hasCopy = false;
+  readonly #emptyLog: () => Promise<void>;
 
   /**
    * The server must hold the lock of the file. Removes copies that an earlier process left behind when it was killed.
+   * `emptyLog` copies the log into the file, as far as no other program reads older rows.
    */
-  constructor(path: string) {
+  constructor(path: string, emptyLog: () => Promise<void>) {
     this.#path = realpathSync(path);
+    this.#emptyLog = emptyLog;
     const [folder, prefix] = [dirname(this.#path), `${basename(this.#path)}${COPY}`];
     for (const name of readdirSync(folder)) if (name.startsWith(prefix)) rmSync(join(folder, name), { force: true });
   }
@@ -50,8 +53,15 @@ export class SqliteFile {
   }
 
   /** V3: leaves about `keepBytes` of free space. Errors: STORAGE_FULL, DATABASE_UNAVAILABLE. */
-  vacuum(signal: AbortSignal, keepBytes: number): AsyncGenerator<VacuumProgress, void, undefined> {
-    return vacuum(this.#path, signal, keepBytes);
+  async *vacuum(signal: AbortSignal, keepBytes: number): AsyncGenerator<VacuumProgress, void, undefined> {
+    yield* vacuum(this.#path, signal, keepBytes);
+    await this.shorten();
+  }
+
+  /** The file becomes shorter when the log is copied into it, which readers of older rows delay. */
+  async shorten(): Promise<void> {
+    const { bytes } = await this.size();
+    if (statSync(this.#path).size > bytes) await this.#emptyLog();
   }
 }
 

@@ -18,8 +18,9 @@ const WAIT_MS = 4500;
 const RETRY_MS = 10;
 
 /**
- * Returns the space of deleted rows to the file system, in short transactions, except about `keepBytes`. Between them,
- * the writers of the server have twice as much time as the last one took. Errors: STORAGE_FULL, DATABASE_UNAVAILABLE.
+ * Cuts the space of deleted rows off the end of the file, in short transactions, except about `keepBytes`. Between
+ * them, the writers of the server have twice as much time as the last one took. The file becomes shorter when the log
+ * is copied into it. Errors: STORAGE_FULL, DATABASE_UNAVAILABLE.
  */
 export async function* vacuum(
   path: string,
@@ -46,8 +47,6 @@ export async function* vacuum(
       yield progress();
       await wait((performance.now() - begun) * PAUSE_PER_WORK);
     }
-    // The file becomes shorter when the log is copied into it.
-    await retryWhileLocked(() => database.exec('pragma wal_checkpoint(passive)'));
   } catch (error) {
     throw translateError(error);
   } finally {
