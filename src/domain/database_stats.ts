@@ -9,6 +9,7 @@ export interface DatabaseCounts {
   readonly metricPoints: bigint;
 }
 
+/** How much a run has stored. */
 export interface RunSize {
   readonly namespace: string;
   readonly runId: string;
@@ -16,10 +17,4 @@ export interface RunSize {
   readonly trajectories: bigint;
   /** Own steps of the trajectories of the run. */
   readonly steps: bigint;
-}
-
-export interface DatabaseStats {
-  readonly counts: DatabaseCounts;
-  /** The runs with the most steps, largest first. */
-  readonly largestRuns: readonly RunSize[];
 }

@@ -6,7 +6,7 @@ const LARGEST_FILE = 400;
 
 /** Lines of code in a room, without comments and blank lines. */
 const LARGEST_ROOMS = {
-  'src/store/contract': 1000,
+  'src/store/contract': 1010,
   'src/store/postgres': 1900,
   'src/store/sqlite': 1250,
 } as const;

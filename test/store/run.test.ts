@@ -514,4 +514,19 @@ describeStore('creating, getting and listing runs', (on) => {
     expect(await stranger.makeRun({ name: 'one' })).toMatchObject({ name: 'one', number: 1n });
     expect(await here.run(made.id)).toEqual(made);
   });
+
+  it('V4, N1: the largest runs are those of one namespace', async () => {
+    const [here, there] = [scene(), scene()];
+    const small = await here.makeRunWith(['one']);
+    const large = await here.makeRunWith(['one', 'two']);
+    const other = await there.makeRunWith(['one', 'two', 'three']);
+    const sizes = async ({ namespace }: RunScene) =>
+      (await on.store.findLargestRuns(namespace)).map(({ runId, steps }) => [runId, steps]);
+    expect(await sizes(here)).toEqual([
+      [large.id, 2n],
+      [small.id, 1n],
+    ]);
+    expect(await sizes(there)).toEqual([[other.id, 3n]]);
+    expect(await sizes(scene())).toEqual([]);
+  });
 });

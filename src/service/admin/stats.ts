@@ -6,8 +6,12 @@ import type { DatabaseParts } from './database_file.ts';
 export function getDatabaseStats({
   sizeOf,
 }: Pick<DatabaseParts, 'sizeOf'>): Unary<(typeof AdminService)['method']['getDatabaseStats']> {
-  return async (_request, { app }) => {
-    const [{ counts, largestRuns }, { bytes, freeBytes }] = await Promise.all([app.store.measureDatabase(), sizeOf()]);
+  return async (_request, { app, caller }) => {
+    const [counts, largestRuns, { bytes, freeBytes }] = await Promise.all([
+      app.store.countRows(),
+      app.store.findLargestRuns(caller.namespace),
+      sizeOf(),
+    ]);
     return { ...counts, largestRuns: [...largestRuns], bytes, ...(freeBytes === undefined ? {} : { freeBytes }) };
   };
 }

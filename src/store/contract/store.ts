@@ -1,5 +1,5 @@
 import type { ArchivePart, ArchiveScope, ImportProgress } from '../../domain/archive.ts';
-import type { DatabaseStats } from '../../domain/database_stats.ts';
+import type { DatabaseCounts, RunSize } from '../../domain/database_stats.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { VerificationProgress } from '../../domain/verification.ts';
 import type { AppendStore } from './append.ts';
@@ -70,7 +70,9 @@ export interface Store
   /** V7: the namespaces that have data, in order. */
   listNamespaces(): Promise<string[]>;
   /** V4: counts rows of all namespaces. */
-  measureDatabase(): Promise<DatabaseStats>;
+  countRows(): Promise<DatabaseCounts>;
+  /** V4: the ten runs of the namespace with the most steps, largest first. */
+  findLargestRuns(namespace: string): Promise<readonly RunSize[]>;
   /**
    * V5: reads everything of a namespace, a run or a trajectory, in short statements. Each trajectory is read up to its
    * end at the time when it is reached. Errors: RUN_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_CORRUPT, STATE_CORRUPT.

@@ -4,7 +4,7 @@ import { exportArchive } from './archive/export.ts';
 import { importArchive } from './archive/import.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from './attempt/validations.ts';
 import { claimRollouts } from './claim/claims.ts';
-import { measureDatabase } from './database_stats.ts';
+import { countRows, findLargestRuns } from './database_stats.ts';
 import type { Engine } from './engine.ts';
 import { createEnvironment, findEnvironment, listEnvironments, moveEnvironment } from './environment/environments.ts';
 import { createExperiment, listExperiments, updateExperiment } from './experiment/experiments.ts';
@@ -99,8 +99,11 @@ const METHODS: Store & ThisType<Store & Parts> = {
   listNamespaces() {
     return listNamespaces(this.engine);
   },
-  measureDatabase() {
-    return measureDatabase(this.engine);
+  countRows() {
+    return countRows(this.engine);
+  },
+  findLargestRuns(namespace) {
+    return findLargestRuns(this.engine, namespace);
   },
 
   expireRequests(days, limit) {

@@ -87,7 +87,7 @@ export declare type GetDatabaseStatsResponse = Message<"anabranch.v1.GetDatabase
   metricPoints: bigint;
 
   /**
-   * The 10 runs with the most steps, largest first.
+   * The 10 runs of the caller's namespace with the most steps, largest first.
    *
    * @generated from field: repeated anabranch.v1.RunSize largest_runs = 9;
    */
@@ -611,8 +611,8 @@ export declare const StorageCheckSchema: GenEnum<StorageCheck>;
  */
 export declare const AdminService: GenService<{
   /**
-   * Returns the size of the database, the numbers of its rows, and the largest runs. Counts all rows, so it takes
-   * longer the more there are.
+   * Returns the size of the database, the numbers of its rows, and the largest runs of the caller's namespace. Counts
+   * all rows, so it takes longer the more there are.
    *
    * @generated from rpc anabranch.v1.AdminService.GetDatabaseStats
    */

@@ -124,7 +124,7 @@ class GetDatabaseStatsResponse(google.protobuf.message.Message):
     """Number of points of metrics."""
     @property
     def largest_runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RunSize]:
-        """The 10 runs with the most steps, largest first."""
+        """The 10 runs of the caller's namespace with the most steps, largest first."""
 
     def __init__(
         self,

@@ -76,8 +76,8 @@ class AdminServiceServicer(object):
     """
 
     def GetDatabaseStats(self, request, context):
-        """Returns the size of the database, the numbers of its rows, and the largest runs. Counts all rows, so it takes
-        longer the more there are.
+        """Returns the size of the database, the numbers of its rows, and the largest runs of the caller's namespace. Counts
+        all rows, so it takes longer the more there are.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -184,8 +184,8 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
     ], channel: grpc.aio.Channel) -> None: ...
 
     GetDatabaseStats: _AdminServiceGetDatabaseStatsType
-    """Returns the size of the database, the numbers of its rows, and the largest runs. Counts all rows, so it takes
-    longer the more there are.
+    """Returns the size of the database, the numbers of its rows, and the largest runs of the caller's namespace. Counts
+    all rows, so it takes longer the more there are.
     """
 
     VerifyDatabase: _AdminServiceVerifyDatabaseType
@@ -260,8 +260,8 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.admin_service_pb2.GetDatabaseStatsResponse, collections.abc.Awaitable[anabranch.v1.admin_service_pb2.GetDatabaseStatsResponse]]:
-        """Returns the size of the database, the numbers of its rows, and the largest runs. Counts all rows, so it takes
-        longer the more there are.
+        """Returns the size of the database, the numbers of its rows, and the largest runs of the caller's namespace. Counts
+        all rows, so it takes longer the more there are.
         """
 
     @abc.abstractmethod
