@@ -4,6 +4,7 @@ import { resolve } from 'node:path';
 import { Command } from 'commander';
 import type { AnabranchClient } from '../client/index.ts';
 import { type CliContext, CliError } from './context.ts';
+import { valueJson } from './json_text.ts';
 import { createFile } from './new_file.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import {
@@ -43,7 +44,7 @@ async function backUp(cli: CliContext, file: string, flags: BackupFlags): Promis
   await withServerOnExisting(cli, flags, async ({ client }) => {
     const copy = await createFile(resolve(cli.cwd, file), (part) => download(cli, client, part, flags));
     const text = flags.json
-      ? JSON.stringify({ file, ...copy })
+      ? valueJson({ file, ...copy })
       : `${file} has the database, ${copy.bytes} bytes. \`${commandPrefix(cli)} restore ${file} --database sqlite:PATH\` restores it.`;
     await write(cli.stdout, `${text}\n`);
   });

@@ -25,7 +25,8 @@ export function columnsOf({ stdout, env }: Pick<CliContext, 'stdout' | 'env'>): 
 }
 
 const ELLIPSIS = '…';
-const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]+/gu;
+/** Characters that control a terminal, reorder text, or are invisible. */
+export const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]+/gu;
 const WIDE =
   /\p{Emoji_Presentation}|[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]/u;
 const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' });
@@ -33,6 +34,11 @@ const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' });
 /** Returns the text as one line: each run of line breaks and other control characters becomes one space. */
 export function printable(text: string): string {
   return text.replace(UNPRINTABLE, ' ');
+}
+
+/** Like `printable`, for a text of several lines. */
+export function printableLines(text: string): string {
+  return text.split('\n').map(printable).join('\n');
 }
 
 /** Returns how many columns a printable text takes. East Asian characters and emoji take two. */

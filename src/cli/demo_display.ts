@@ -5,6 +5,7 @@ import { CompareTrajectoriesResponseSchema } from '../../gen/es/anabranch/v1/tra
 import type { DemoEvent } from '../demo/events.ts';
 import { cut, fill, type Paint, shortNumber } from './columns.ts';
 import type { Output } from './context.ts';
+import { valueJson } from './json_text.ts';
 
 export interface DemoDisplay<E = DemoEvent> {
   show(event: E): void;
@@ -32,7 +33,7 @@ export function jsonDisplay(output: Output): DemoDisplay {
 }
 
 export function eventJson(event: object): string {
-  return JSON.stringify(event, (key, value: unknown) => {
+  return valueJson(event, (key, value: unknown) => {
     if (key === 'comparison')
       return toJson(CompareTrajectoriesResponseSchema, value as never, { alwaysEmitImplicit: true });
     return typeof value === 'bigint' ? String(value) : value;

@@ -3,6 +3,7 @@ import { resolve } from 'node:path';
 import { Command, Option } from 'commander';
 import type { AnabranchClient } from '../client/index.ts';
 import type { CliContext } from './context.ts';
+import { valueJson } from './json_text.ts';
 import { createFile } from './new_file.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import {
@@ -46,7 +47,7 @@ async function exportTo(cli: CliContext, file: string, flags: ExportFlags): Prom
   await withServerOnExisting(cli, flags, async ({ client }) => {
     const { steps, bytes } = await createFile(resolve(cli.cwd, file), (part) => download(cli, client, part, flags));
     const text = flags.json
-      ? JSON.stringify({ file, steps: `${steps}`, bytes })
+      ? valueJson({ file, steps: `${steps}`, bytes })
       : `${file} has ${steps} steps, ${bytes} bytes. \`${commandPrefix(cli)} import ${file}\` imports it.`;
     await write(cli.stdout, `${text}\n`);
   });

@@ -1,11 +1,11 @@
 import { open } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { toJson } from '@bufbuild/protobuf';
 import { Command } from 'commander';
 import { type ImportArchiveResponse, ImportArchiveResponseSchema } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { type CliContext, CliError } from './context.ts';
+import { messageJson } from './json_text.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
-import { addServerOptions, DEFAULT_ADDRESS, JSON_FORM, type ServerFlags, withServer, write } from './server_access.ts';
+import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServer, write } from './server_access.ts';
 
 interface ImportFlags extends ServerFlags {
   readonly json?: true;
@@ -54,9 +54,7 @@ async function importFrom(cli: CliContext, file: string, flags: ImportFlags): Pr
       const imported = await client.admin
         .importArchive(chunks(), { signal: cli.signal })
         .finally(() => progress.stop());
-      const text = flags.json
-        ? JSON.stringify(toJson(ImportArchiveResponseSchema, imported, JSON_FORM))
-        : linesOf(imported).join('\n');
+      const text = flags.json ? messageJson(ImportArchiveResponseSchema, imported) : linesOf(imported).join('\n');
       await write(cli.stdout, `${text}\n`);
     });
   } finally {

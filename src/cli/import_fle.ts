@@ -9,6 +9,7 @@ import { FleImportError, type FleSource } from '../fle/source.ts';
 import { paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { barDisplay, importTable, NO_DISPLAY } from './import_fle_display.ts';
+import { valueJson } from './json_text.ts';
 import {
   type Access,
   addServerOptions,
@@ -99,7 +100,7 @@ async function importFrom(
 
 function jsonOf({ description }: FleSource, { experiment, dryRun }: ImportFlags, versions: readonly ImportedVersion[]) {
   const sum = (of: (version: ImportedVersion) => number) => versions.reduce((total, each) => total + of(each), 0);
-  return JSON.stringify({
+  return valueJson({
     source: description,
     experiment,
     dryRun: dryRun === true,

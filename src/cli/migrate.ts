@@ -1,6 +1,7 @@
 import { Command } from 'commander';
 import { addConfigOptions, configOf } from './config_options.ts';
 import type { CliContext } from './context.ts';
+import { valueJson } from './json_text.ts';
 import { createLogger } from './logging.ts';
 
 /** Creates the command that migrates a database without serving it. `serve` migrates by itself. */
@@ -17,7 +18,7 @@ export function migrateCommand(cli: CliContext): Command {
       // Loaded on demand, so that other commands start fast.
       const { migrateStore } = await import('../server.ts');
       const { storeDescription: store } = await migrateStore(config, { logger });
-      const text = flags.json === true ? JSON.stringify({ event: 'migrated', store }) : `${store} is up to date.`;
+      const text = flags.json === true ? valueJson({ event: 'migrated', store }) : `${store} is up to date.`;
       cli.stdout.write(`${text}\n`);
     });
 }

@@ -2,6 +2,7 @@ import { Command } from 'commander';
 import type { Config } from '../config/config.ts';
 import { PASSWORD_IN_FLAG } from '../config/database.ts';
 import { type CliContext, CliError } from './context.ts';
+import { valueJson } from './json_text.ts';
 import { createLogger } from './logging.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import { configOfExisting, configOfNamed, write } from './server_access.ts';
@@ -72,7 +73,7 @@ async function migrateData(cli: CliContext, flags: MigrateDataFlags): Promise<vo
     identical: verified.identicalTrajectories,
   };
   const text = flags.json
-    ? JSON.stringify(Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, `${count}`])))
+    ? valueJson(Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, `${count}`])))
     : `Copied ${counts.namespaces} ${counts.namespaces === 1 ? 'namespace' : 'namespaces'}: ${counts.trajectories} trajectories with ${counts.steps} steps, ${counts.states} states, ${counts.runs} runs and ${counts.rollouts} rollouts. ${counts.identical} trajectories are equal in both databases.`;
   await write(cli.stdout, `${text}\n`);
   if (

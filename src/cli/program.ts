@@ -3,6 +3,7 @@ import { ConfigError } from '../config/values.ts';
 import { StartError } from '../start_error.ts';
 import { packageVersion } from '../version.ts';
 import { backupCommand } from './backup.ts';
+import { printableLines } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
 import { exportCommand } from './export.ts';
@@ -67,7 +68,7 @@ export async function run(args: readonly string[], cli: CliContext): Promise<num
   for (const command of [root, ...root.commands, ...root.commands.flatMap((each) => each.commands)]) {
     command.exitOverride().configureOutput({
       writeOut: (text) => void cli.stdout.write(text),
-      writeErr: (text) => void cli.stderr.write(text),
+      writeErr: (text) => void cli.stderr.write(printableLines(text)),
       getOutHelpWidth: () => cli.stdout.columns ?? 80,
       getErrHelpWidth: () => cli.stderr.columns ?? 80,
     });
@@ -90,7 +91,7 @@ function explain(error: unknown, cli: CliContext): number {
   return say(`Internal error.\n${text}`, 1);
 
   function say(message: string, code: number): number {
-    cli.stderr.write(`${message}\n`);
+    cli.stderr.write(`${printableLines(message)}\n`);
     return code;
   }
 }

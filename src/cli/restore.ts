@@ -6,6 +6,7 @@ import type { Config } from '../config/config.ts';
 import { StartError } from '../start_error.ts';
 import { configOfDatabase } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
+import { valueJson } from './json_text.ts';
 import { createLogger } from './logging.ts';
 import { createFile } from './new_file.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
@@ -57,7 +58,7 @@ async function restore(cli: CliContext, file: string, flags: RestoreFlags): Prom
     }
   });
   const text = flags.json
-    ? JSON.stringify({ file, database: path, ...checked })
+    ? valueJson({ file, database: path, ...checked })
     : `${path} has the data of ${file}: ${checked.steps} steps and ${checked.states} states, all intact.`;
   await write(cli.stdout, `${text}\n`);
 }

@@ -1,4 +1,4 @@
-import { fromJson, toJson, toJsonString } from '@bufbuild/protobuf';
+import { fromJson, toJson } from '@bufbuild/protobuf';
 import { type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
 import { Command } from 'commander';
 import {
@@ -8,11 +8,12 @@ import {
   type RetentionItem,
   RetentionPin,
 } from '../../gen/es/anabranch/v1/retention_service_pb.js';
-import { paintFor } from './columns.ts';
+import { paintFor, printable } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
+import { messageJson } from './json_text.ts';
 import { deleteCommand, listCommand, setCommand } from './retention_policies.ts';
 import { addPolicyOptions, type PolicyFlags, policyOf, totalsText } from './retention_policy.ts';
-import { addServerOptions, DEFAULT_ADDRESS, JSON_FORM, withServerOnExisting, write } from './server_access.ts';
+import { addServerOptions, DEFAULT_ADDRESS, withServerOnExisting, write } from './server_access.ts';
 
 interface RetentionFlags extends PolicyFlags {
   readonly asOf?: Timestamp;
@@ -85,7 +86,7 @@ function textOf(
       ...(totals && { totals }),
       ...(asOf && { asOf }),
     };
-    return `${toJsonString(ApplyRetentionResponseSchema, message, JSON_FORM)}\n`;
+    return `${messageJson(ApplyRetentionResponseSchema, message)}\n`;
   }
   const { dim } = paintFor(cli.stdout, cli.env);
   const lines = items.map((item) => (item.pins.length > 0 ? dim(itemLine(item)) : itemLine(item)));
@@ -114,5 +115,5 @@ function itemLine({
   if (pins.length > 0) return `${place}  pinned by ${pins.map((pin) => PINS[pin]).join(', ')}`;
   if (deletedFrom !== undefined)
     return `${place}  ${deletedFrom === 0n ? 'deleted' : `deleted from step ${deletedFrom} on`}`;
-  return `${place}  ${[...stateNames, ...contentMediaTypes].join(', ')}`;
+  return `${place}  ${printable([...stateNames, ...contentMediaTypes].join(', '))}`;
 }

@@ -1,5 +1,5 @@
 /** The commands of retention policies that servers apply regularly. */
-import { toJson, toJsonString } from '@bufbuild/protobuf';
+import { toJson } from '@bufbuild/protobuf';
 import { type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
 import { Command } from 'commander';
 import {
@@ -8,6 +8,7 @@ import {
 } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { type Paint, paintFor, printable } from './columns.ts';
 import type { CliContext } from './context.ts';
+import { messageJson } from './json_text.ts';
 import {
   addPolicyOptions,
   age,
@@ -21,7 +22,6 @@ import {
   addServerOptions,
   DEFAULT_ADDRESS,
   FIRST_ANSWER,
-  JSON_FORM,
   readAll,
   type ServerFlags,
   withServerOnExisting,
@@ -75,7 +75,7 @@ export function listCommand(cli: CliContext): Command {
       );
       const paint = paintFor(cli.stdout, cli.env);
       for (const policy of policies) {
-        const json = () => `${toJsonString(StoredRetentionPolicySchema, policy, JSON_FORM)}\n`;
+        const json = () => `${messageJson(StoredRetentionPolicySchema, policy)}\n`;
         await write(cli.stdout, flags.json ? json() : policyLines(policy, paint));
       }
       if (policies.length === 0 && !flags.json) await write(cli.stdout, 'No retention policy is stored.\n');
@@ -107,7 +107,7 @@ function policyLines({ name, policy, interval, dueTime, lastExecution }: StoredR
   const shown = lines.flatMap(([label, text]) =>
     text ? [`  ${paint.dim(label.padEnd(7))} ${printable(text)}\n`] : [],
   );
-  return `${name}\n${shown.join('')}`;
+  return `${printable(name)}\n${shown.join('')}`;
 }
 
 function timeText(time: Timestamp | undefined): string {

@@ -6,6 +6,7 @@ import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import type { CliContext } from './context.ts';
+import { valueJson } from './json_text.ts';
 import { type RunParts, runPage } from './run_page.ts';
 import { readRunTree, readSeries } from './run_parts.ts';
 import { addExperimentOption, findRun } from './run_reference.ts';
@@ -64,7 +65,7 @@ async function showRun(cli: CliContext, argument: string, flags: RunFlags): Prom
     const wanted = { keys: flags.metric ?? [], stages, rollouts: flags.rollouts ? limit : undefined };
     const parts = await readParts(client, run, wanted);
     const options = { columns: columnsOf(cli), paint: paintFor(cli.stdout, cli.env), stages };
-    const text = flags.json ? JSON.stringify(partsJson(parts)) : runPage(parts, options).join('\n');
+    const text = flags.json ? valueJson(partsJson(parts)) : runPage(parts, options).join('\n');
     await write(cli.stdout, `${text}\n`);
     if (!flags.json) await writePageLink(cli, flags, client, `/runs/${parts.run.id}`);
   });

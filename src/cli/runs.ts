@@ -1,5 +1,5 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import { create, toJsonString } from '@bufbuild/protobuf';
+import { create } from '@bufbuild/protobuf';
 import { Command, Option } from 'commander';
 import {
   type ListRunsRequestSchema,
@@ -12,6 +12,7 @@ import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { parseLabel, parseStatuses } from './filters.ts';
+import { messageJson } from './json_text.ts';
 import { experimentFilter } from './run_reference.ts';
 import { followRuns } from './runs_follow.ts';
 import { runsTable } from './runs_table.ts';
@@ -20,7 +21,6 @@ import {
   commandPrefix,
   DEFAULT_ADDRESS,
   FIRST_ANSWER,
-  JSON_FORM,
   type ServerFlags,
   withServerOnExisting,
   write,
@@ -88,7 +88,7 @@ async function listRuns(cli: CliContext, flags: RunsFlags): Promise<void> {
       );
     }
     const answer = await readRuns(client, filterOf(flags), { limit, pageToken: flags.page ?? '' });
-    if (flags.json) return write(cli.stdout, `${toJsonString(ListRunsResponseSchema, answer, JSON_FORM)}\n`);
+    if (flags.json) return write(cli.stdout, `${messageJson(ListRunsResponseSchema, answer)}\n`);
     const lines = answer.runs.length === 0 ? [nothing(cli, flags)] : linesOf(cli, flags, answer);
     await write(cli.stdout, `${lines.join('\n')}\n`);
   });

@@ -1,4 +1,4 @@
-import { create, type MessageInitShape, toJsonString } from '@bufbuild/protobuf';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import {
   type ListRunsRequestSchema,
   type RunWithProgress,
@@ -8,7 +8,8 @@ import { type AnabranchClient, type RunsPicture, watchRuns } from '../client/ind
 import { printable } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { type Forms, follow } from './follow.ts';
-import { FIRST_ANSWER, JSON_FORM } from './server_access.ts';
+import { messageJson } from './json_text.ts';
+import { FIRST_ANSWER } from './server_access.ts';
 import { progressText, runText } from './watch_text.ts';
 
 interface RunsView {
@@ -29,7 +30,7 @@ export async function followRuns(
       if (changed.runs.length === 0 && !changed.page) return undefined;
       const page = changed.page ? { page: { runIds: runs.flatMap(({ run }) => run?.id ?? []) } } : {};
       const message = create(WatchRunsResponseSchema, { runs: [...changed.runs], ...page, caughtUp: true });
-      return toJsonString(WatchRunsResponseSchema, message, JSON_FORM);
+      return messageJson(WatchRunsResponseSchema, message);
     },
     changes: ({ changed }) => changed.runs.map(changeOf),
     screen: ({ runs }) => table(runs),

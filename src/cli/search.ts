@@ -1,15 +1,14 @@
-import { toJsonString } from '@bufbuild/protobuf';
 import { Command, Option } from 'commander';
 import { type SearchHit, SearchHitSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, type SearchOptions, searchSteps } from '../client/index.ts';
 import { type Paint, paintFor, printable } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
+import { messageJson } from './json_text.ts';
 import { findExperiment, findRun } from './run_reference.ts';
 import {
   addServerOptions,
   DEFAULT_ADDRESS,
   FIRST_ANSWER,
-  JSON_FORM,
   type ServerFlags,
   withServerOnExisting,
   write,
@@ -89,7 +88,7 @@ async function search(cli: CliContext, text: string, flags: SearchFlags): Promis
       for await (const hit of searchSteps(client, { ...scope, text, maxHits, signal: cli.signal, onProgress })) {
         found += 1;
         progress.clear();
-        await write(cli.stdout, `${flags.json ? toJsonString(SearchHitSchema, hit, JSON_FORM) : lineOf(cli, hit)}\n`);
+        await write(cli.stdout, `${flags.json ? messageJson(SearchHitSchema, hit) : lineOf(cli, hit)}\n`);
       }
     } catch (error) {
       progress.clear();

@@ -3,6 +3,7 @@ import type { Config } from '../config/config.ts';
 import type { RunningServer } from '../server.ts';
 import { addConfigOptions, configOf } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
+import { valueJson } from './json_text.ts';
 import { createLogger } from './logging.ts';
 
 /** Creates the command that runs the server until it receives a signal, or loses the file of its database. */
@@ -35,7 +36,7 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
 
 function readyLine({ url, host, port, storeDescription }: RunningServer, { databaseChosenBy }: Config): string {
   const ready = { event: 'ready', url, host, port, store: storeDescription, storeChosenBy: databaseChosenBy };
-  return `${JSON.stringify(ready)}\n`;
+  return `${valueJson(ready)}\n`;
 }
 
 function welcome({ url, storeDescription }: RunningServer, { databaseChosenBy, page }: Config): string {

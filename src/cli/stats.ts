@@ -1,4 +1,3 @@
-import { toJsonString } from '@bufbuild/protobuf';
 import { Command, Option } from 'commander';
 import {
   type GetDatabaseStatsResponse,
@@ -12,18 +11,12 @@ import {
 } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { bytesText } from './bytes_text.ts';
-import { fill, paintFor } from './columns.ts';
+import { fill, paintFor, printable } from './columns.ts';
 import type { CliContext } from './context.ts';
+import { messageJson } from './json_text.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import { addExperimentOption, findRun } from './run_reference.ts';
-import {
-  addServerOptions,
-  DEFAULT_ADDRESS,
-  JSON_FORM,
-  type ServerFlags,
-  withServerOnExisting,
-  write,
-} from './server_access.ts';
+import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 
 interface StatsFlags extends ServerFlags {
   readonly run?: string;
@@ -65,14 +58,14 @@ export function statsCommand(cli: CliContext): Command {
 async function statsText(cli: CliContext, client: AnabranchClient, { json }: StatsFlags): Promise<string> {
   const stats = await client.admin.getDatabaseStats({}, { signal: cli.signal });
   return json
-    ? toJsonString(GetDatabaseStatsResponseSchema, stats, JSON_FORM)
+    ? messageJson(GetDatabaseStatsResponseSchema, stats)
     : statsLines(stats, paintFor(cli.stdout, cli.env).dim).join('\n');
 }
 
 async function usageText(cli: CliContext, client: AnabranchClient, flags: StatsFlags): Promise<string> {
   const usage = await measure(cli, client, await requestOf(cli, client, flags), flags);
   return flags.json
-    ? toJsonString(StorageUsageSchema, usage, JSON_FORM)
+    ? messageJson(StorageUsageSchema, usage)
     : usageLines(usage, paintFor(cli.stdout, cli.env).dim).join('\n');
 }
 
@@ -93,7 +86,7 @@ function statsLines(stats: GetDatabaseStatsResponse, dim: (text: string) => stri
   const row = (name: string, cells: readonly (string | bigint)[]) =>
     [fill(name, NAME_COLUMNS), ...cells.map((cell) => `${cell}`.padStart(WIDTH))].join(' ');
   const runs = largestRuns.map(({ name, runId, trajectories, steps }) =>
-    row(name === '' ? runId : name, [trajectories, steps]),
+    row(name === '' ? runId : printable(name), [trajectories, steps]),
   );
   return [
     `The database has ${bytesText(bytes)}${free}.`,

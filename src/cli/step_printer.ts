@@ -1,10 +1,11 @@
-import { create, toJsonString } from '@bufbuild/protobuf';
+import { create } from '@bufbuild/protobuf';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OwnedStepSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient, OwnedStep } from '../client/index.ts';
 import { columnsOf, cut, paintFor, printable } from './columns.ts';
 import type { CliContext } from './context.ts';
+import { messageJson } from './json_text.ts';
 import { FIRST_ANSWER, write } from './server_access.ts';
 import { statusName } from './status.ts';
 import { stepLine } from './step_line.ts';
@@ -30,7 +31,7 @@ export class StepPrinter {
   async step({ trajectoryId, step }: OwnedStep): Promise<void> {
     if (this.#json) {
       const owned = create(OwnedStepSchema, { trajectoryId, step });
-      await this.#print(toJsonString(OwnedStepSchema, owned, { alwaysEmitImplicit: true }));
+      await this.#print(messageJson(OwnedStepSchema, owned));
       return;
     }
     const paint = this.#paint;

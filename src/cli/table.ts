@@ -4,6 +4,7 @@ import { Command, Option } from 'commander';
 import { TABLE_FORMATS, type TableFormat } from '../tables/write.ts';
 import { type CliContext, CliError } from './context.ts';
 import { parseBound, parseLabel, parseStatuses, parseStepLabel } from './filters.ts';
+import { valueJson } from './json_text.ts';
 import { createFile } from './new_file.ts';
 import { progressBar } from './progress_bar.ts';
 import { addExperimentOption } from './run_reference.ts';
@@ -91,7 +92,7 @@ async function writeTableFile(cli: CliContext, argument: string | undefined, fla
     });
     const { size: bytes } = await stat(path);
     const text = flags.json
-      ? JSON.stringify({ file: output, format, table: kind, rows, bytes })
+      ? valueJson({ file: output, format, table: kind, rows, bytes })
       : `${output} has ${rows} rows of ${kind}, ${bytes} bytes.`;
     await write(cli.stdout, `${text}\n`);
   });

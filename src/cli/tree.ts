@@ -1,4 +1,4 @@
-import { create, toJsonString } from '@bufbuild/protobuf';
+import { create } from '@bufbuild/protobuf';
 import { Command } from 'commander';
 import { GetRunTreeResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import {
@@ -10,6 +10,7 @@ import {
 import { type AnabranchClient, reasonOf } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
+import { messageJson } from './json_text.ts';
 import { readRunTree } from './run_parts.ts';
 import { addExperimentOption, findRun, isId } from './run_reference.ts';
 import {
@@ -17,7 +18,6 @@ import {
   commandPrefix,
   DEFAULT_ADDRESS,
   FIRST_ANSWER,
-  JSON_FORM,
   type ServerFlags,
   withServerOnExisting,
   write,
@@ -118,7 +118,7 @@ async function isRun(client: AnabranchClient, runId: string): Promise<boolean> {
 }
 
 function trajectoryTreeText(cli: CliContext, nodes: TreeNode[], flags: TreeFlags): string {
-  if (flags.json) return toJsonString(GetTreeResponseSchema, create(GetTreeResponseSchema, { nodes }), JSON_FORM);
+  if (flags.json) return messageJson(GetTreeResponseSchema, create(GetTreeResponseSchema, { nodes }));
   return draw(cli, trajectoryItems(nodes), { noun: 'trajectory', bars: flags.bars });
 }
 
@@ -131,7 +131,7 @@ async function runTree(
   const { id, mainTrajectoryId } = await findRun(cli, client, { argument, experiment: flags.experiment });
   const runs = await readRunTree(client, id);
   const text = flags.json
-    ? toJsonString(GetRunTreeResponseSchema, create(GetRunTreeResponseSchema, { runs }), JSON_FORM)
+    ? messageJson(GetRunTreeResponseSchema, create(GetRunTreeResponseSchema, { runs }))
     : draw(cli, runItems(runs), { noun: 'run', here: id, bars: flags.bars });
   // The page draws the tree of the main trajectories.
   return { page: mainTrajectoryId === '' ? `/runs/${id}` : `/trees/${mainTrajectoryId}`, text };
@@ -157,7 +157,7 @@ async function listRoots(
   const request = { rootsOnly: true, withoutRun: flags.all !== true, pageSize: flags.limit };
   const answer = await client.trajectories.listTrajectories(request, FIRST_ANSWER);
   if (flags.json) {
-    await write(cli.stdout, `${toJsonString(ListTrajectoriesResponseSchema, answer, JSON_FORM)}\n`);
+    await write(cli.stdout, `${messageJson(ListTrajectoriesResponseSchema, answer)}\n`);
     return;
   }
   const command = commandPrefix(cli);

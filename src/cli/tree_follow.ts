@@ -1,10 +1,10 @@
-import { create, toJsonString } from '@bufbuild/protobuf';
+import { create } from '@bufbuild/protobuf';
 import { type TreeNode, WatchTreeResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, type TreePicture, watchTree } from '../client/index.ts';
 import { printable, shortNumber } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { type Forms, follow } from './follow.ts';
-import { JSON_FORM } from './server_access.ts';
+import { messageJson } from './json_text.ts';
 import { statusName } from './status.ts';
 import { getTrajectory } from './step_printer.ts';
 import { drawTree } from './tree_drawing.ts';
@@ -25,7 +25,7 @@ export async function followTree(
         removedIds: [...removedIds],
         caughtUp: true,
       });
-      return toJsonString(WatchTreeResponseSchema, message, JSON_FORM);
+      return messageJson(WatchTreeResponseSchema, message);
     },
     changes: ({ changed: { nodes, removedIds } }) => [
       ...nodes.map(changeOf),

@@ -3,6 +3,7 @@ import type { AnabranchClient } from '../client/index.ts';
 import { bytesText } from './bytes_text.ts';
 import { configOfDatabase } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
+import { valueJson } from './json_text.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 
@@ -20,7 +21,7 @@ export function vacuumCommand(cli: CliContext): Command {
   return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`).action(
     async (flags: VacuumFlags) => {
       const freed = flags.database === undefined ? await vacuumServed(cli, flags) : await rewrite(cli, flags.database);
-      const text = flags.json ? JSON.stringify({ freedBytes: `${freed}` }) : `Returned ${bytesText(freed)}.`;
+      const text = flags.json ? valueJson({ freedBytes: `${freed}` }) : `Returned ${bytesText(freed)}.`;
       await write(cli.stdout, `${text}\n`);
     },
   );

@@ -1,8 +1,9 @@
 import { create, toJson } from '@bufbuild/protobuf';
 import { Command } from 'commander';
 import { StorageCheck, type StorageFault, StorageFaultSchema } from '../../gen/es/anabranch/v1/admin_service_pb.js';
-import { paintFor } from './columns.ts';
+import { paintFor, printable } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
+import { valueJson } from './json_text.ts';
 import { createLogger } from './logging.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import {
@@ -41,7 +42,7 @@ async function verify(cli: CliContext, flags: VerifyFlags): Promise<void> {
   const result = flags.database === undefined ? await verifyServed(cli, flags) : await verifyUnserved(cli, flags);
   const { steps, states, found, faults } = result;
   const text = flags.json
-    ? JSON.stringify({ steps: `${steps}`, states: `${states}`, found, faults: faults.map(asJson) })
+    ? valueJson({ steps: `${steps}`, states: `${states}`, found, faults: faults.map(asJson) })
     : [...faultLines(cli, faults), `Read ${steps} steps and ${states} states: ${summary(found)}.`].join('\n');
   await write(cli.stdout, `${text}\n`);
   if (found > 0) throw new CliError('The database is damaged: see "Verification" in docs/operations.md.');
@@ -115,7 +116,7 @@ function faultLines(cli: CliContext, faults: readonly Fault[]): string[] {
   const paint = paintFor(cli.stdout, cli.env);
   return faults.map(({ check, namespace, message }) => {
     const place = namespace === 'default' ? '' : `${namespace}: `;
-    return `${paint.red(checkName(check).padEnd(NAME_COLUMNS))} ${place}${message}`;
+    return `${paint.red(checkName(check).padEnd(NAME_COLUMNS))} ${place}${printable(message)}`;
   });
 }
 

@@ -1,11 +1,12 @@
 /** Shows a live run: a picture on a terminal, lines elsewhere, JSON for scripts. */
-import { create, toJsonString } from '@bufbuild/protobuf';
+import { create } from '@bufbuild/protobuf';
 import { WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { RunPicture } from '../client/index.ts';
 import { cut, type Paint, printable } from './columns.ts';
 import type { Output } from './context.ts';
+import { messageJson } from './json_text.ts';
 import { leftText } from './progress_text.ts';
-import { JSON_FORM, write } from './server_access.ts';
+import { write } from './server_access.ts';
 import { stageTitle } from './stage_lines.ts';
 import { isTerminal } from './status.ts';
 import { groupText, groupTitle, rolloutText, rolloutTitle, stageTitleIn } from './watch_rollouts.ts';
@@ -31,7 +32,7 @@ export function jsonWatch(output: Output, errors: Output): WatchDisplay {
         ...(changed.progress ? { progress } : {}),
         caughtUp: true,
       });
-      await write(output, `${toJsonString(WatchRunResponseSchema, message, JSON_FORM)}\n`);
+      await write(output, `${messageJson(WatchRunResponseSchema, message)}\n`);
     },
     cut: notice.cut,
   };
