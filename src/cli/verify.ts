@@ -115,7 +115,7 @@ function summary(found: number): string {
 function faultLines(cli: CliContext, faults: readonly Fault[]): string[] {
   const paint = paintFor(cli.stdout, cli.env);
   return faults.map(({ check, namespace, message }) => {
-    const place = namespace === 'default' ? '' : `${namespace}: `;
+    const place = namespace === 'default' || namespace === '' ? '' : `${namespace}: `;
     return `${paint.red(checkName(check).padEnd(NAME_COLUMNS))} ${place}${printable(message)}`;
   });
 }

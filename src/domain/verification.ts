@@ -23,10 +23,13 @@ export type StorageCheck =
   /** A row belongs to a run, a stage or another resource that does not exist. */
   | 'ROWS'
   /** A status differs from the last entry of its history. */
-  | 'HISTORY';
+  | 'HISTORY'
+  /** Pages of tables and indexes, and entries of indexes, as the database itself checks them. */
+  | 'DATABASE';
 
 export interface StorageFault {
   readonly check: StorageCheck;
+  /** Empty if the fault belongs to the whole database. */
   readonly namespace: string;
   /** What is wrong, with the names of rows. */
   readonly message: string;

@@ -7,8 +7,8 @@ const LARGEST_FILE = 400;
 /** Lines of code in a room, without comments and blank lines. */
 const LARGEST_ROOMS = {
   'src/store/contract': 1010,
-  'src/store/postgres': 1900,
-  'src/store/sqlite': 1250,
+  'src/store/postgres': 1970,
+  'src/store/sqlite': 1300,
 } as const;
 
 describe('sizes', () => {

@@ -15,8 +15,20 @@ export function resolvePath(named: string): string {
   }
 }
 
+/** Damaged pages, a missing table or column, a file that cannot be read, and a file that is no database. */
+const DAMAGE = new Set([1, 10, 11, 26]);
+
+/** Returns whether SQLite could not read what it has stored, or returned a number out of range. */
+export function isDamage(error: unknown): boolean {
+  const { code, errcode } = (error ?? {}) as { code?: unknown; errcode?: unknown };
+  return code === 'ERR_OUT_OF_RANGE' || (typeof errcode === 'number' && DAMAGE.has(errcode & 0xff));
+}
+
+/** Explains to the operator why a file cannot be opened. */
 export function cannotOpen(named: string, cause: Error): StoreOpenError {
-  const message = `${named} cannot be opened as a database: ${cause.message}. Name another file (--database sqlite:PATH).`;
+  const message = isDamage(cause)
+    ? `${named} is damaged: ${cause.message}. Restore a backup (\`anabranch restore\`), or name another file (--database sqlite:PATH).`
+    : `${named} cannot be opened as a database: ${cause.message}. Name another file (--database sqlite:PATH).`;
   return new StoreOpenError(message, { cause });
 }
 

@@ -2,6 +2,7 @@ import { type Kysely, sql } from 'kysely';
 import { DEFAULT_MIGRATION_LOCK_TABLE, DEFAULT_MIGRATION_TABLE, Migrator } from 'kysely/migration';
 import { AnabranchError } from '../../domain/errors.ts';
 import { StoreOpenError } from '../contract/store.ts';
+import { TABLES } from '../sql/tables.ts';
 import type { Conversion, ConversionProgress, Migration } from './migration.ts';
 import { MIGRATIONS } from './migrations.ts';
 
@@ -22,7 +23,7 @@ export interface MigrateOptions {
 export async function migrate<T>(db: Kysely<T>, engine: EngineName, options: MigrateOptions = {}): Promise<void> {
   const before = await look(db, engine, options);
   refuse(before);
-  if (isUpToDate(before)) return;
+  if (isUpToDate(before)) return refuseIncomplete(before);
   try {
     // Only one process can open an SQLite file.
     if (engine === 'sqlite') await migrateAlone(db, engine, options);
@@ -62,6 +63,13 @@ function isUpToDate({ tables, migrations }: Found): boolean {
     ({ name, conversion }) =>
       migrations.includes(name) && (conversion === undefined || !tables.includes(conversion.progressTable)),
   );
+}
+
+/** A damaged catalogue can lack tables. Calls would fail one by one. */
+function refuseIncomplete({ tables }: Found): void {
+  const missing = Object.keys(TABLES).filter((name) => !tables.includes(name));
+  if (missing.length === 0) return;
+  throw new StoreOpenError(`The database is damaged: it has no table ${missing.join(', ')}. Restore a backup.`);
 }
 
 async function migrateAlone<T>(db: Kysely<T>, engine: EngineName, options: MigrateOptions): Promise<void> {

@@ -34,8 +34,9 @@ import type { Row, RowOf, RowUpdate, Table } from '../sql/tables/table.ts';
 import type { Tables } from '../sql/tables.ts';
 import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/trajectory/heads.ts';
 import { postgresAggregates } from './aggregates.ts';
+import { checkRelations } from './amcheck.ts';
 import { appendSeen } from './append_seen.ts';
-import { isRetryable } from './errors.ts';
+import { isDamage, isRetryable } from './errors.ts';
 import { upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import type { Notifier } from './notify.ts';
 import type { Lease, Pool } from './pool.ts';
@@ -146,6 +147,14 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
     } finally {
       lease.release();
     }
+  }
+
+  checkDatabase() {
+    return checkRelations((work) => this.write(work, { unbounded: true }));
+  }
+
+  isDamage(error: unknown): boolean {
+    return isDamage(error);
   }
 
   async giveWayAfter<T>(transaction: () => Promise<T>): Promise<T> {

@@ -65,6 +65,15 @@ export function isRetryable(error: unknown): boolean {
   return code === '40001' || code === '40P01';
 }
 
+/** Tables, columns and functions that are missing or exist although they should not, and files that cannot be read. */
+const DAMAGE = new Set(['42P01', '42P07', '42701', '42703', '42704', '42710', '42883', '22021', '58030', '58P01']);
+
+/** Returns whether Postgres could not read what it has stored: damaged pages, missing files, a changed schema. */
+export function isDamage(error: unknown): boolean {
+  const code = (error as { code?: unknown } | null)?.code;
+  return typeof code === 'string' && (DAMAGE.has(code) || code.startsWith('XX'));
+}
+
 /**
  * Returns whether the name of a prepared statement was unknown or taken: a pooler used another connection for the
  * transaction.

@@ -9,6 +9,7 @@ import { ReadLanes } from '../sql/reading/lanes.ts';
 import { ReadSlots } from '../sql/reading/slots.ts';
 import type { Tables } from '../sql/tables.ts';
 import { PostgresEngine } from './engine.ts';
+import { isDamage } from './errors.ts';
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
 import { SCHEMA } from './schema.ts';
@@ -91,6 +92,12 @@ async function checkServer(db: Kysely<Tables>): Promise<void> {
 }
 
 function asOpenError(error: unknown): unknown {
+  if (isDamage(error)) {
+    return new StoreOpenError(
+      `The schema "${SCHEMA}" is damaged: ${(error as Error).message}. Restore a backup of the database.`,
+      { cause: error },
+    );
+  }
   if (!(error instanceof AnabranchError)) return error;
   const reason = error.cause instanceof Error ? error.cause.message : error.message;
   return new StoreOpenError(

@@ -243,6 +243,15 @@ export interface Engine {
    */
   onChange(listener: (change: Change | undefined) => void): () => void;
 
+  /**
+   * Lets the database check the pages of its tables and the entries of its indexes, one table after the other, off the
+   * serving thread. Returns what is wrong.
+   */
+  checkDatabase(): AsyncGenerator<readonly string[], void, undefined>;
+
+  /** Returns whether the database could not read what it has stored. */
+  isDamage(error: unknown): boolean;
+
   /** Copies the log into the database file, when no read of this process needs it. Only SQLite has both. */
   emptyLog?(): Promise<void>;
 

@@ -4,6 +4,7 @@ import type { TreeRange } from '../../domain/lineage.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope } from '../contract/store.ts';
 import type { FileLock } from '../file_guard/lock.ts';
+import { isDamage } from '../file_guard/path.ts';
 import type { FileWatch } from '../file_guard/watch.ts';
 import {
   type Engine,
@@ -33,6 +34,7 @@ import { bindDigest, isSet } from '../sql/values.ts';
 import { sqliteAggregates } from './aggregates.ts';
 import { CLOCK, type Connection } from './connection.ts';
 import type { Dialect } from './dialect.ts';
+import { checkIntegrity } from './integrity.ts';
 import { type PointWriter, upsertPoints } from './metric_points.ts';
 import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
 import type { ReadJob, ReadResult } from './read_job.ts';
@@ -55,6 +57,7 @@ const PAUSE_PER_WORK = 2;
 const LONGEST_PAUSE_MS = 100;
 
 interface Parts extends EngineParts {
+  readonly path: string;
   readonly threads: ReadThreads;
   readonly dialect: Dialect;
   readonly writing: Kysely<Tables>;
@@ -302,6 +305,14 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
 
   hoursAgo(hours: number) {
     return sql<string>`(strftime('%Y-%m-%dT%H:%M:%f', 'now', ${`-${hours * 3600} seconds`}) || '000Z')`;
+  }
+
+  checkDatabase() {
+    return checkIntegrity(this.parts.path, this.call?.signal);
+  }
+
+  isDamage(error: unknown): boolean {
+    return isDamage(error);
   }
 
   emptyLog(): Promise<void> {

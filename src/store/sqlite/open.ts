@@ -72,7 +72,7 @@ export async function openSqlite(
       return result;
     };
     return new SqliteEngine({
-      ...{ description: `sqlite ${named}`, threads, slots, dialect, writing, writer, transact, writeLock, lock },
+      ...{ description: `sqlite ${named}`, path, threads, slots, dialect, writing, writer, transact, writeLock, lock },
       ...{ watch, lost: watch.lost },
       ...{ listeners: new ChangeListeners(onFault), kept: new KeptQueries(), rows: new RowWriter(writer) },
       ...{ points: new PointWriter(writer, transact), givenKeys: new Map(), closed: undefined, wal },

@@ -3,6 +3,8 @@ import { DatabaseSync } from 'node:sqlite';
 import { StoreOpenError } from '../contract/store.ts';
 import { refuseForeignFile } from '../file_guard/file_owner.ts';
 import { lockFile } from '../file_guard/lock.ts';
+import { cannotOpen } from '../file_guard/path.ts';
+import { isFileError } from '../sqlite/errors.ts';
 
 /**
  * Rewrites a file that no server uses, without free space. Needs room for the database twice. Returns the sizes before
@@ -34,11 +36,14 @@ export function deleteFile(named: string): void {
 function whileLocked<T>(named: string, work: (path: string) => T): T {
   if (!existsSync(named)) throw new StoreOpenError(`${named} does not exist.`);
   const path = realpathSync(named);
-  refuseForeignFile(path, named);
-  const lock = lockFile(path);
+  let lock: { release(): void } | undefined;
   try {
+    refuseForeignFile(path, named);
+    lock = lockFile(path);
     return work(path);
+  } catch (error) {
+    throw isFileError(error) ? cannotOpen(named, error) : error;
   } finally {
-    lock.release();
+    lock?.release();
   }
 }

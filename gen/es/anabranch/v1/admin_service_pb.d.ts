@@ -458,7 +458,7 @@ export declare type StorageFault = Message<"anabranch.v1.StorageFault"> & {
   check: StorageCheck;
 
   /**
-   * Namespace of the rows.
+   * Namespace of the rows. Empty if the fault belongs to the whole database.
    *
    * @generated from field: string namespace = 2;
    */
@@ -595,6 +595,14 @@ export enum StorageCheck {
    * @generated from enum value: STORAGE_CHECK_HISTORY = 11;
    */
   HISTORY = 11,
+
+  /**
+   * Pages of tables and indexes, and entries of indexes, as the database itself checks them, and what it cannot read.
+   * On Postgres, only what is read, unless the extension amcheck is installed.
+   *
+   * @generated from enum value: STORAGE_CHECK_DATABASE = 12;
+   */
+  DATABASE = 12,
 }
 
 /**

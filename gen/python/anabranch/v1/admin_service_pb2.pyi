@@ -49,6 +49,10 @@ class _StorageCheckEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._E
     """References between runs, stages, groups, rollouts and other resources."""
     STORAGE_CHECK_HISTORY: _StorageCheck.ValueType  # 11
     """Statuses, and the last entries of their histories."""
+    STORAGE_CHECK_DATABASE: _StorageCheck.ValueType  # 12
+    """Pages of tables and indexes, and entries of indexes, as the database itself checks them, and what it cannot read.
+    On Postgres, only what is read, unless the extension amcheck is installed.
+    """
 
 class StorageCheck(_StorageCheck, metaclass=_StorageCheckEnumTypeWrapper):
     """What VerifyDatabase compares. The page `docs/operations.md` says what to do about each."""
@@ -77,6 +81,10 @@ STORAGE_CHECK_ROWS: StorageCheck.ValueType  # 10
 """References between runs, stages, groups, rollouts and other resources."""
 STORAGE_CHECK_HISTORY: StorageCheck.ValueType  # 11
 """Statuses, and the last entries of their histories."""
+STORAGE_CHECK_DATABASE: StorageCheck.ValueType  # 12
+"""Pages of tables and indexes, and entries of indexes, as the database itself checks them, and what it cannot read.
+On Postgres, only what is read, unless the extension amcheck is installed.
+"""
 Global___StorageCheck: typing_extensions.TypeAlias = StorageCheck
 
 @typing.final
@@ -429,7 +437,7 @@ class StorageFault(google.protobuf.message.Message):
     check: Global___StorageCheck.ValueType
     """What was compared."""
     namespace: builtins.str
-    """Namespace of the rows."""
+    """Namespace of the rows. Empty if the fault belongs to the whole database."""
     message: builtins.str
     """What is wrong, in English, with the names of the rows."""
     trajectory_id: builtins.str

@@ -56,7 +56,11 @@ export async function* checkRelations(
   engine: Engine,
 ): AsyncGenerator<() => Promise<readonly StorageFault[]>, void, undefined> {
   for (const each of RELATIONS) {
-    for await (const after of windowsOf(engine, each)) yield () => dangling(engine, each, after);
+    try {
+      for await (const after of windowsOf(engine, each)) yield () => dangling(engine, each, after);
+    } catch (error) {
+      yield () => Promise.reject(error);
+    }
   }
   for (const noun of NOUNS) {
     for await (const after of windowsOf(engine, { ...noun, order: 'key' }))

@@ -4,51 +4,63 @@ import type { StorageFault, VerificationProgress } from '../../../domain/verific
 import type { Engine } from '../engine.ts';
 import { checkTotals } from '../usage/totals.ts';
 import { confirmed } from './confirmed.ts';
+import { checkDatabase, unreadable } from './database.ts';
 import { checkHeads, type HeadsPage } from './heads.ts';
 import { checkRelations } from './relations.ts';
 import { checkStates } from './states.ts';
 import { checkTrajectory } from './trajectory.ts';
 
-/** V1. Keeps a page of rows and some decoded states in memory. */
+/** V1. Keeps a page of rows and some decoded states in memory. What cannot be read is a fault, and the rest is read. */
 export async function* verify(engine: Engine): AsyncGenerator<VerificationProgress, void, undefined> {
-  const totals = await countRows(engine);
+  let totals = { steps: 0n, states: 0n };
   let [doneSteps, doneStates] = [0n, 0n];
   const progress = (faults: readonly StorageFault[]): VerificationProgress => ({
     ...{ doneSteps, doneStates, faults },
     totalSteps: largest(totals.steps, doneSteps),
     totalStates: largest(totals.states, doneStates),
   });
-  yield progress([]);
-  for await (const check of checkRelations(engine)) yield progress(await confirmed(check));
-  yield progress(await confirmed(() => checkTotals(engine)));
+  const faultsOf = async (what: string, check: () => Promise<readonly StorageFault[]>) => {
+    try {
+      return await check();
+    } catch (error) {
+      return [unreadable(engine, what, error)];
+    }
+  };
+  const counting = faultsOf('the number of rows', async () => {
+    totals = await countRows(engine);
+    return [];
+  });
+  yield progress(await counting);
+  for await (const faults of checkDatabase(engine)) yield progress(faults);
+  for await (const check of checkRelations(engine)) yield progress(await faultsOf('rows', () => confirmed(check)));
+  yield progress(await faultsOf('totals of namespaces', () => confirmed(() => checkTotals(engine))));
   for (let after: TrajectoryRef | undefined = { tree: 0n, key: 0n }; after !== undefined; ) {
-    const { page, faults }: CheckedPage = await checkPage(engine, after);
-    yield progress(faults);
-    for (const trajectory of page.trajectories) {
-      const found = await checkTrajectory(engine, trajectory);
+    const from: TrajectoryRef = after;
+    let page: HeadsPage | undefined;
+    const what = `trajectories after tree ${from.tree}, key ${from.key}`;
+    yield progress(
+      await faultsOf(what, () =>
+        confirmed(async () => {
+          page = await checkHeads(engine, from);
+          return page.faults;
+        }),
+      ),
+    );
+    for (const trajectory of page?.trajectories ?? []) {
+      const found = await faultsOf(`trajectory ${trajectory.id}`, () => checkTrajectory(engine, trajectory));
       doneSteps += trajectory.steps;
       yield progress(found);
     }
-    after = page.after;
+    after = page?.after;
   }
-  for await (const { done, faults } of checkStates(engine)) {
-    doneStates += done;
-    yield progress(faults);
+  try {
+    for await (const { done, faults } of checkStates(engine)) {
+      doneStates += done;
+      yield progress(faults);
+    }
+  } catch (error) {
+    yield progress([unreadable(engine, 'states', error)]);
   }
-}
-
-interface CheckedPage {
-  readonly page: HeadsPage;
-  readonly faults: readonly StorageFault[];
-}
-
-async function checkPage(engine: Engine, after: TrajectoryRef): Promise<CheckedPage> {
-  let page: HeadsPage | undefined;
-  const faults = await confirmed(async () => {
-    page = await checkHeads(engine, after);
-    return page.faults;
-  });
-  return { page: page!, faults };
 }
 
 async function countRows(engine: Engine): Promise<{ readonly steps: bigint; readonly states: bigint }> {
