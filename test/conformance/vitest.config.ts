@@ -48,7 +48,16 @@ export default defineConfig({
         },
       },
       ...(isChosen
-        ? [{ test: { ...each, name: 'statements', include: ['test/conformance/**'], sequence: { groupOrder: 2 } } }]
+        ? [
+            {
+              test: {
+                ...each,
+                name: 'statements',
+                include: ['test/conformance/**/*.test.ts'],
+                sequence: { groupOrder: 2 },
+              },
+            },
+          ]
         : []),
     ],
   },
