@@ -29,6 +29,7 @@ describe('isTransient', () => {
 
   it('the reason of the server takes precedence over the code', () => {
     expect(isTransient(refusal(Code.ResourceExhausted, 'STORAGE_FULL'))).toBe(true);
+    expect(isTransient(refusal(Code.Unavailable, 'STORAGE_LOST'))).toBe(true);
     expect(isTransient(refusal(Code.ResourceExhausted, 'MESSAGE_TOO_LARGE'))).toBe(false);
     expect(isTransient(refusal(Code.Aborted, 'TRAJECTORY_DELETED'))).toBe(false);
     expect(isTransient(refusal(Code.Unavailable, 'A_REASON_OF_A_NEWER_SERVER'))).toBe(true);

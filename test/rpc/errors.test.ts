@@ -60,14 +60,17 @@ describe('errors on the wire', () => {
     ]);
   });
 
-  it.each(['STORAGE_FULL', 'DATABASE_UNAVAILABLE', 'SERVER_DRAINING', 'TOO_MANY_CONNECTIONS'] as Reason[])(
-    '%s has a retry delay',
-    (reason) => {
-      const sent = toConnectError(new AnabranchError(reason, 'later'), 'write', new Log());
-      const { retryDelay } = sent.findDetails(RetryInfoSchema)[0]!;
-      expect(Number(retryDelay!.seconds) * 1000 + retryDelay!.nanos / 1e6).toBeGreaterThan(0);
-    },
-  );
+  it.each([
+    'STORAGE_FULL',
+    'STORAGE_LOST',
+    'DATABASE_UNAVAILABLE',
+    'SERVER_DRAINING',
+    'TOO_MANY_CONNECTIONS',
+  ] as Reason[])('%s has a retry delay', (reason) => {
+    const sent = toConnectError(new AnabranchError(reason, 'later'), 'write', new Log());
+    const { retryDelay } = sent.findDetails(RetryInfoSchema)[0]!;
+    expect(Number(retryDelay!.seconds) * 1000 + retryDelay!.nanos / 1e6).toBeGreaterThan(0);
+  });
 
   it('any other error is INTERNAL with an id to find it in the log, and without its text', () => {
     const log = new Log();

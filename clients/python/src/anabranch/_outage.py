@@ -20,7 +20,9 @@ Message_co = TypeVar("Message_co", covariant=True)
 _ATTEMPTS = 5
 #: How long calls and reads wait for a server that has answered before. An outage must not end a training run.
 CALL_SECONDS = 3600.0
-_RETRIED = frozenset({"SERVER_DRAINING", "DATABASE_UNAVAILABLE", "SLOW_READER", "TOO_MANY_CONNECTIONS"})
+_RETRIED = frozenset(
+    {"SERVER_DRAINING", "DATABASE_UNAVAILABLE", "STORAGE_LOST", "SLOW_READER", "TOO_MANY_CONNECTIONS"}
+)
 
 
 class Stream(Protocol[Message_co]):
