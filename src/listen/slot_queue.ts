@@ -17,9 +17,15 @@ export class SlotQueue {
   readonly #inside = new Set<Visit>();
   readonly #queue = new Set<Visit>();
   #taken = 0;
+  #waitingWeight = 0;
 
   constructor(capacity: number) {
     this.#capacity = capacity;
+  }
+
+  /** Total weight of the slots that wait. */
+  get waitingWeight(): number {
+    return this.#waitingWeight;
   }
 
   /** Number of slots that are running or waiting. */
@@ -32,21 +38,28 @@ export class SlotQueue {
     const { promise: begun, resolve: settle } = Promise.withResolvers<boolean>();
     const visit: Visit = { weight: Math.min(weight, this.#capacity), settle };
     this.#queue.add(visit);
+    this.#waitingWeight += visit.weight;
     this.#admit();
     return { begun, end: () => this.#end(visit) };
   }
 
   #end(visit: Visit): void {
     if (this.#inside.delete(visit)) this.#taken -= visit.weight;
-    else if (this.#queue.delete(visit)) visit.settle(false);
+    else if (this.#leave(visit)) visit.settle(false);
     else return;
     this.#admit();
+  }
+
+  #leave(visit: Visit): boolean {
+    if (!this.#queue.delete(visit)) return false;
+    this.#waitingWeight -= visit.weight;
+    return true;
   }
 
   #admit(): void {
     for (const visit of this.#queue) {
       if (this.#taken + visit.weight > this.#capacity) return;
-      this.#queue.delete(visit);
+      this.#leave(visit);
       this.#inside.add(visit);
       this.#taken += visit.weight;
       visit.settle(true);

@@ -1,5 +1,6 @@
-import type { Http2Session, ServerHttp2Stream } from 'node:http2';
+import { constants, type Http2Session, type ServerHttp2Stream } from 'node:http2';
 import type { HttpResponse } from './http.ts';
+import { cutStream } from './linger.ts';
 import { SlotQueue } from './slot_queue.ts';
 
 const LARGE_BYTES = 128 * 1024;
@@ -9,6 +10,16 @@ export function isLarge(message: { readonly length: number }): boolean {
   return message.length > LARGE_BYTES;
 }
 
+/** Thrown for a message that must not even wait. Other rooms recognise it by its code. */
+export class UnreadError extends Error {
+  override readonly name = 'UnreadError';
+  readonly code = 'ERR_UNREAD';
+
+  constructor() {
+    super('Too many large responses of the connection are unread: read them, or make fewer calls at once.');
+  }
+}
+
 /**
  * Bounds the bytes of large messages that each HTTP/2 connection has been given and has not sent, because its client
  * does not read. Without the bound, such messages could fill the memory that Node allows a session, and Node resets
@@ -16,17 +27,25 @@ export function isLarge(message: { readonly length: number }): boolean {
  */
 export class UnsentMessages {
   readonly #bytesPerConnection: number;
+  readonly #waitingBytes: number;
   readonly #connections = new WeakMap<Http2Session, SlotQueue>();
 
-  constructor(bytesPerConnection: number) {
+  /** `waitingBytes`: bytes of the messages of one connection that may wait for room. */
+  constructor(bytesPerConnection: number, waitingBytes: number) {
     this.#bytesPerConnection = bytesPerConnection;
+    this.#waitingBytes = waitingBytes;
   }
 
-  /** Waits for room for a large message. The returned function releases the room, as does the end of the stream. */
+  /**
+   * Waits for room for a large message. The returned function releases the room, as does the end of the stream. Fails
+   * if too many bytes wait already: the call must be cut off then, so that its message is not kept.
+   */
   async enter(stream: ServerHttp2Stream, bytes: number): Promise<() => void> {
     const { session } = stream;
     if (session === undefined || stream.closed) return nothing;
-    const slot = this.#queueOf(session).enter(bytes);
+    const queue = this.#queueOf(session);
+    if (queue.waitingWeight + bytes > this.#waitingBytes) throw new UnreadError();
+    const slot = queue.enter(bytes);
     stream.once('close', slot.end);
     await slot.begun;
     return () => {
@@ -42,8 +61,9 @@ export class UnsentMessages {
     } else if (!isLarge(bytes)) {
       response.end(bytes);
     } else {
-      const sent = await this.enter(response.stream, bytes.length);
-      response.end(bytes, sent);
+      const sent = await this.enter(response.stream, bytes.length).catch(() => undefined);
+      if (sent === undefined) cutStream(response.stream, constants.NGHTTP2_ENHANCE_YOUR_CALM);
+      else response.end(bytes, sent);
     }
   }
 

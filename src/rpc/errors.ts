@@ -121,7 +121,10 @@ export function toConnectError(error: unknown, purpose: Purpose, logger: Logger)
   return internalError(error, logger);
 }
 
-/** Converts the error of a request that ended too early or took too long. Returns undefined for other errors. */
+/**
+ * Converts the error of a call that ended too early or took too long, or whose response finds no room. Returns
+ * undefined for other errors.
+ */
 export function toReadError(error: unknown): AnabranchError | undefined {
   switch ((error as { code?: unknown } | null)?.code) {
     case 'ERR_STREAM_PREMATURE_CLOSE':
@@ -130,6 +133,8 @@ export function toReadError(error: unknown): AnabranchError | undefined {
       return callerGone();
     case 'ERR_MESSAGE_TIMEOUT':
       return new AnabranchError('MESSAGE_TIMEOUT', (error as Error).message);
+    case 'ERR_UNREAD':
+      return new AnabranchError('SLOW_READER', (error as Error).message);
     default:
       return undefined;
   }

@@ -90,7 +90,7 @@ export function createHandler({
   const wire: Wire = { app, logger, activity, validator };
   const health = new Health(SERVICES.map(({ typeName }) => typeName));
   const callerOf = () => ANONYMOUS;
-  const unsent = new UnsentMessages(LIMITS.unsentBytesPerConnection);
+  const unsent = new UnsentMessages(LIMITS.unsentBytesPerConnection, LIMITS.streamsPerConnection * LIMITS.messageBytes);
   const rpc = createRpcHandler({
     logger,
     version: info.version,

@@ -3,14 +3,14 @@ import type { Http2ServerResponse, Http2Session, ServerHttp2Stream } from 'node:
 import { setImmediate as nextIteration } from 'node:timers/promises';
 import { beforeEach, describe, expect, it } from 'vitest';
 import { LIMITS } from '../../src/domain/limits.ts';
-import { isLarge, UnsentMessages } from '../../src/listen/unsent.ts';
+import { isLarge, UnreadError, UnsentMessages } from '../../src/listen/unsent.ts';
 
 const ALL = LIMITS.unsentBytesPerConnection;
 
 let unsent: UnsentMessages;
 let session: Http2Session;
 beforeEach(() => {
-  unsent = new UnsentMessages(ALL);
+  unsent = new UnsentMessages(ALL, 4 * ALL);
   session = {} as Http2Session;
 });
 
@@ -69,6 +69,23 @@ describe('A8: large messages of one connection that are not sent', () => {
     const over = message(ALL, Object.assign(streamOf(session), { closed: true }));
     await nextIteration();
     expect([other.inside, over.inside]).toEqual([true, true]);
+  });
+
+  it('fail beyond a bound, so that the server need not keep them, until earlier ones have left', async () => {
+    const first = message(ALL);
+    const waiting = [1, 2, 3, 4].map(() => message(ALL));
+    await expect(unsent.enter(streamOf(session), 1)).rejects.toThrow(UnreadError);
+    waiting[3]?.stream.emit('close');
+    const last = message(ALL);
+    await expect(unsent.enter(streamOf(session), 1)).rejects.toThrow(UnreadError);
+    first.leave();
+    await nextIteration();
+    first.stream.emit('close');
+    for (const each of [...waiting.slice(0, 3), last]) {
+      await nextIteration();
+      expect(each.inside).toBe(true);
+      each.leave();
+    }
   });
 
   it('do not delay small messages', async () => {

@@ -1,6 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { constants } from 'node:http2';
 import os from 'node:os';
 import path from 'node:path';
 import { buffer } from 'node:stream/consumers';
@@ -41,8 +42,8 @@ const BUILT = {
 };
 
 /** Serves the page, and 418 for every path that is not the page's. Returns the server's address. */
-async function serve(mode: PageMode = 'write'): Promise<string> {
-  const page = servePage(mode, new UnsentMessages(UNSENT_BYTES), [path.join(folder, 'missing'), folder]);
+async function serve(mode: PageMode = 'write', waitingBytes = Infinity): Promise<string> {
+  const page = servePage(mode, new UnsentMessages(UNSENT_BYTES, waitingBytes), [path.join(folder, 'missing'), folder]);
   answers = [];
   sent = [];
   open = new Port({
@@ -206,6 +207,22 @@ describe('the page, as the server sends it', () => {
     const read = Promise.all(streams.map((stream) => buffer(stream)));
     session.settings({ initialWindowSize: 1 << 20 });
     for (const bytes of await read) expect(bytes.length).toBe(text.length);
+    session.destroy();
+  });
+
+  it('A8: files that must not even wait are cut off, and others are served later', async () => {
+    const text = randomBytes(UNSENT_BYTES / 2).toString('hex');
+    await build({ ...BUILT, 'docs.html': text });
+    const url = await serve('write', UNSENT_BYTES);
+    const session = await http2Session(url, { settings: { initialWindowSize: 0 } });
+    const [first, waiting, refused] = [1, 2, 3].map(() => session.request({ ':path': '/docs' }));
+    refused!.on('error', () => undefined);
+    await once(refused!, 'close').catch(() => undefined);
+    expect(refused!.rstCode).toBe(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+    const read = Promise.all([buffer(first!), buffer(waiting!)]);
+    session.settings({ initialWindowSize: 1 << 20 });
+    for (const { length } of await read) expect(length).toBe(text.length);
+    expect((await buffer(session.request({ ':path': '/docs' }))).length).toBe(text.length);
     session.destroy();
   });
 
