@@ -28,13 +28,18 @@ export function renewLease(lease: Lease, now: Instant, ms: bigint, pauses: reado
   return { end: earliest(now + ms * NANOS_PER_MS, attemptEnd), ms, attemptEnd, paused };
 }
 
-/** Returns the lease, adjusted by later pauses and the last append. `now` is required only if the run is paused. */
+/**
+ * Returns the lease, adjusted by later pauses and the last append. `now` is required only if the run is paused. With
+ * it, times that a clock has set ahead count no longer than from now on: a future append not at all.
+ */
 export function leaseAt(lease: Lease, lastAppend: Instant | undefined, pauses: readonly Pause[], now?: Instant): Lease {
   const paused = pausedTime(pauses, now);
   const since = paused - lease.paused;
   const attemptEnd = lease.attemptEnd === undefined ? undefined : lease.attemptEnd + since;
-  const kept = lease.end + since;
-  if (lastAppend === undefined) return { ...lease, end: kept, attemptEnd, paused };
+  const latest = now === undefined ? undefined : now + lease.ms * NANOS_PER_MS;
+  const kept = earliest(lease.end + since, latest);
+  if (lastAppend === undefined || (now !== undefined && lastAppend > now))
+    return { ...lease, end: kept, attemptEnd, paused };
   const appended = lastAppend + lease.ms * NANOS_PER_MS + paused - pausedTime(pauses, lastAppend);
   return { ...lease, end: earliest(kept > appended ? kept : appended, attemptEnd), attemptEnd, paused };
 }

@@ -13,7 +13,7 @@ describeClaims('leases', (scenes, on) => {
 
   /** Moves the start of a lease into the past, as if that much time had passed. */
   async function age(claim: Claim, what: 'lease' | 'commit', seconds: number): Promise<void> {
-    const ago = (column: string) => on.sql.earlier(column, seconds);
+    const ago = (column: string) => on.sql.earlier(column, seconds).replaceAll("'--", "'+");
     await on.sql.rows(
       what === 'lease'
         ? `update rollouts set lease_end_time = ${ago('lease_end_time')} where key = ${claim.rollout.key}`
@@ -260,5 +260,27 @@ describeClaims('leases', (scenes, on) => {
       expect(swept).toBe(completed === 'completed' ? 0 : 1);
     }
     expect(seen.size).toBeGreaterThan(0);
+  });
+
+  it('Q3: after a clock was 400 days ahead, a silent attempt is requeued after one lease, and an active one is kept', async () => {
+    const { scene, stage } = await fresh();
+    await scene.queue(stage, 2);
+    const [silent, active] = await scene.claims({ count: 2, leaseMs: 20_000 });
+    for (const claim of [silent!, active!]) await scene.append(claim.trajectory, [wordStep(0n, 'a')]);
+    const days = 400 * 86_400;
+    await silence(silent!, -days);
+    await silence(active!, -days);
+    await on.store.sweepLeases(1000);
+    const now = (await scene.make()).run.createTime;
+    for (const claim of [silent!, active!]) {
+      const { leaseEndTime, status } = await scene.rollout(claim.rollout.id);
+      expect([status, leaseEndTime! <= now + 20_000_000_000n]).toEqual(['INITIALIZING', true]);
+    }
+    // One lease later.
+    for (const claim of [silent!, active!]) await age(claim, 'lease', 21);
+    await scene.heartbeat([tokenOf(active!)]);
+    await on.store.sweepLeases(1000);
+    expect((await scene.rollout(silent!.rollout.id)).status).toBe('PENDING');
+    expect((await scene.rollout(active!.rollout.id)).status).toBe('INITIALIZING');
   });
 });

@@ -88,15 +88,18 @@ export class KeptStatement {
 /** SQL function that returns the time on the writing connection. */
 export const CLOCK = 'anabranch_now';
 
+/** A clock that was set back by more nanoseconds is followed, because its times were wrong before. */
+const MOST_AHEAD = 1_000_000_000n;
+
 /**
- * Returns times with six fractional digits. They strictly rise, so that the order of commit times is the order of
- * commits.
+ * Returns times with six fractional digits. They strictly rise unless the clock is set back, so that the order of
+ * commit times is the order of commits.
  */
 function commitClock(): () => string {
   let last = 0n;
   return () => {
     const now = BigInt(Date.now()) * 1_000_000n;
-    last = now > last ? now : last + 1000n;
+    last = now > last || last - now > MOST_AHEAD ? now : last + 1000n;
     return formatInstant(last, 6);
   };
 }

@@ -151,7 +151,7 @@ interface Swept {
 
 async function sweepBatch(tx: Transaction, limit: number): Promise<Swept> {
   await tx.readNow();
-  const ended = await lockEnded(tx, limit);
+  const ended = await lockDue(tx, limit);
   const runs = await visibleRuns(
     tx,
     ended.map(({ run }) => run),
@@ -185,18 +185,35 @@ async function sweepBatch(tx: Transaction, limit: number): Promise<Swept> {
   return { requeued: silent.length, kept: alive.length, changed: [...new Set(changed)] };
 }
 
-async function lockEnded(tx: Transaction, limit: number): Promise<LockedRollout[]> {
-  const query = tx.db
+/** Locks live rollouts whose lease has ended, or ends later than a lease that begins now: a clock was ahead. */
+async function lockDue(tx: Transaction, limit: number): Promise<LockedRollout[]> {
+  const live = () =>
+    tx.db
+      .selectFrom('rollouts as r')
+      .selectAll('r')
+      .where(IS_LIVE)
+      .where(
+        sql<boolean>`(select not u.hidden and u.status <> 'PAUSED' from ${tx.engine.table('runs')} as u where u.key = r.run)`,
+      )
+      .limit(limit);
+  const ended = live().where('r.lease_end_time', '<', tx.now).orderBy('r.lease_end_time');
+  const rows = await tx.engine.lockFree(ended, 'write').execute();
+  const [latest] = await tx.db
     .selectFrom('rollouts as r')
-    .selectAll('r')
+    .select(['r.lease_end_time', 'r.lease_ms'])
     .where(IS_LIVE)
-    .where('r.lease_end_time', '<', tx.now)
-    .where(
-      sql<boolean>`(select not u.hidden and u.status <> 'PAUSED' from ${tx.engine.table('runs')} as u where u.key = r.run)`,
-    )
-    .orderBy('r.lease_end_time')
-    .limit(limit);
-  return tx.engine.lockFree(query, 'write').execute();
+    .orderBy('r.lease_end_time', 'desc')
+    .limit(1)
+    .execute();
+  if (latest === undefined || !isAhead(latest, tx.now)) return rows;
+  const last = await tx.engine.lockFree(live().orderBy('r.lease_end_time', 'desc'), 'write').execute();
+  return [...rows, ...last.filter((row) => isAhead(row, tx.now))];
+}
+
+function isAhead(row: Pick<LockedRollout, 'lease_end_time' | 'lease_ms'>, now: string): boolean {
+  return (
+    row.lease_end_time !== null && parseInstant(row.lease_end_time) > parseInstant(now) + row.lease_ms * NANOS_PER_MS
+  );
 }
 
 /** Q3: returns the lease of a rollout that was selected by its stored lease end. */

@@ -1,7 +1,7 @@
 import { type Selectable, type SelectQueryBuilder, sql } from 'kysely';
 import { rolloutNotFound } from '../../../domain/errors.ts';
 import { type Instant, parseInstant } from '../../../domain/instant.ts';
-import { leaseAt } from '../../../domain/lease.ts';
+import { leaseAt, NANOS_PER_MS } from '../../../domain/lease.ts';
 import { isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import { isPaused } from '../../../domain/pauses.ts';
 import type { Rollout, ValidationOverride } from '../../../domain/rollout.ts';
@@ -204,13 +204,20 @@ export function readStart(row: { readonly start_trajectory: string | null; reado
   return { trajectoryId: row.start_trajectory, stepNumber: row.start_step };
 }
 
+/** In nanoseconds: 24 h. */
+const LONGEST_LEASE = 86_400_000n * NANOS_PER_MS;
+
 /** Q3: the lease runs from the latest of claim, heartbeat and append. It has no end while the run is paused. */
 function leaseEnd(row: RolloutRow): Instant | undefined {
   const lease = readLease(row);
   if (lease === undefined) return undefined;
   const pauses = readPauses(row.pauses);
   if (isPaused(pauses)) return undefined;
-  return leaseAt(lease, readOptionalTime(row.last_append), pauses).end;
+  const { end } = leaseAt(lease, undefined, pauses);
+  const lastAppend = readOptionalTime(row.last_append);
+  // Sweeps renew the stored end. An append that is later by the longest lease has the time of a clock that was ahead.
+  if (lastAppend === undefined || lastAppend > end + LONGEST_LEASE) return end;
+  return leaseAt(lease, lastAppend, pauses).end;
 }
 
 function readOverride(row: RolloutRow): ValidationOverride | undefined {
