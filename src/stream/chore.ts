@@ -1,4 +1,4 @@
-import type { Logger } from './logger.ts';
+import { type Logger, logFailure } from './logger.ts';
 
 /** Returns true once work has to stop after its current batch. */
 export type Stopped = () => boolean;
@@ -26,7 +26,7 @@ export class Chore {
       .then(
         (done) => this.#logger.debug(done, `${this.#name} done`),
         // The next round retries.
-        (error: unknown) => this.#logger.warn({ err: error }, `${this.#name} failed`),
+        (error: unknown) => logFailure(this.#logger, error, `${this.#name} failed`),
       )
       .finally(() => {
         this.#running = undefined;

@@ -1,7 +1,7 @@
 import type { TrajectoryRef } from '../domain/trajectory.ts';
 import type { MergeRequest } from '../store/contract/merge.ts';
 import { isOutage, type Store } from '../store/contract/store.ts';
-import type { Logger } from './logger.ts';
+import { type Logger, logFailure } from './logger.ts';
 import type { AppSettings } from './settings.ts';
 
 /** Steps that were appended to a trajectory. */
@@ -192,7 +192,7 @@ export class Merging {
   async #workAlone(requests: readonly Due[], failure: unknown): Promise<void> {
     if (isOutage(failure) || requests.length === 1) {
       // The rows stay as they are. The sweep finds them again.
-      this.#logger.warn({ err: failure, waiting: this.#due.size }, 'rows of steps could not be merged');
+      logFailure(this.#logger, failure, 'rows of steps could not be merged', { waiting: this.#due.size });
       this.#keep(requests, []);
       if (!isOutage(failure)) return;
       this.#due.clear();
@@ -242,7 +242,7 @@ export class Merging {
       for (const ref of found)
         if (!this.#stopped && !this.#unmerged.has(ref.key)) this.#merge({ ref, rest: true, steps: 0, bytes: 0 });
     } catch (error) {
-      this.#logger.warn({ err: error }, 'rows of steps to merge could not be looked up');
+      logFailure(this.#logger, error, 'rows of steps to merge could not be looked up');
     }
   }
 }

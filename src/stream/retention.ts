@@ -4,7 +4,7 @@ import type { DuePolicy, ExecutionEnd } from '../domain/retention_policies.ts';
 import type { Store } from '../store/contract/store.ts';
 import { Chore, type Stopped } from './chore.ts';
 import type { Drain } from './drain.ts';
-import type { Logger } from './logger.ts';
+import { type Logger, logFailure } from './logger.ts';
 import { collectFreed } from './maintenance.ts';
 import type { AppSettings } from './settings.ts';
 
@@ -69,7 +69,7 @@ async function execute({ store, logger, settings }: Work, due: DuePolicy, stoppe
     await collectFreed(store, settings, mustEnd);
     logger.info({ namespace, policy, ...removed, ended: !mustEnd() }, 'a retention policy was applied');
   } catch (thrown) {
-    logger.warn({ namespace, policy, ...removed, err: thrown }, 'a retention policy failed');
+    logFailure(logger, thrown, 'a retention policy failed', { namespace, policy, ...removed });
     error = thrown instanceof AnabranchError ? thrown : INTERNAL;
   } finally {
     clearInterval(timer);

@@ -1,6 +1,6 @@
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type AnabranchClient, connectClient, openWriter } from '../../src/client/index.ts';
+import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../src/client/index.ts';
 import { Pool } from '../../src/store/postgres/pool.ts';
 import { outsideSql } from '../store/sql.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
@@ -105,6 +105,45 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
     const direct = await settingsOf([new pg.Client({ connectionString: database.url })]);
     const clients = Array.from({ length: POOL_SIZE }, () => new pg.Client({ connectionString: pooler.url }));
     for (const found of await settingsOf(clients)) expect(found).toEqual(direct[0]);
+  });
+
+  it('A10: resets what an earlier user left in a session, and keeps what an operator set', async () => {
+    const leave = async (setting: string) => {
+      const clients = Array.from({ length: POOL_SIZE }, () => new pg.Client({ connectionString: pooler.url }));
+      for (const client of clients) {
+        await client.connect();
+        await client.query('begin');
+      }
+      // All connections to Postgres are in use: each client has another one.
+      for (const client of clients) await client.query(`commit; set default_transaction_read_only = ${setting}`);
+      for (const client of clients) await client.end();
+    };
+    await leave('on');
+    await using server = await startPooled();
+    const client = connectClient({ address: server.url });
+    await Promise.all(Array.from({ length: 6 }, (_, i) => work(client, `after another user ${i}`)));
+    const admin = new pg.Client({ connectionString: database.adminUrl });
+    await admin.connect();
+    const name = new URL(database.url).pathname.slice(1);
+    await admin.query(`alter role ${name} set default_transaction_read_only = on`);
+    // As RECONNECT of pgbouncer does: the default holds for new sessions.
+    const endSessions = () =>
+      admin.query('select pg_terminate_backend(pid) from pg_stat_activity where usename = $1', [name]);
+    await endSessions();
+    await leave('off');
+    const reason = () =>
+      client.trajectories.createTrajectory({}).then(
+        () => undefined,
+        (error: unknown) => reasonOf(error),
+      );
+    await expect.poll(reason, { timeout: 10_000 }).toBe('DATABASE_READ_ONLY');
+    await leave('off');
+    expect(await reason()).toBe('DATABASE_READ_ONLY');
+    await admin.query(`alter role ${name} reset default_transaction_read_only`);
+    await endSessions();
+    await expect.poll(reason, { timeout: 10_000 }).toBeUndefined();
+    await admin.end();
+    client.close();
   });
 
   it('enforces the time-outs of a server, and returns values in the expected format', async () => {

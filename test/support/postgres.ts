@@ -6,12 +6,14 @@
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { chown, mkdtemp, realpath, rename, rm } from 'node:fs/promises';
+import { chown, mkdtemp, realpath, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
+import { setTimeout as wait } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import pg from 'pg';
 import { exitOf, type Janitor, letGo, startJanitor } from './janitor.ts';
 import { embeddedBinaries, programEnv, type RunAs, runAs } from './postgres-binaries.ts';
 import { killTree } from './process-tree.ts';
@@ -63,6 +65,50 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   } catch (error) {
     await janitor.dismiss();
     throw error;
+  }
+}
+
+/**
+ * Starts a hot standby of a server that listens on a socket only. The server is killed for it and started again, so
+ * that its files can be copied.
+ */
+export async function startStandby(primary: PostgresServer): Promise<PostgresServer> {
+  const user = runAs();
+  const dir = await clusterFolder(shortFolder(), user);
+  const janitor = startJanitor(CLEAN_UP, [dir]);
+  try {
+    const bin = await embeddedBinaries(dir, user);
+    const data = path.join(dir, 'data');
+    await primary.killAll();
+    await copyTree(path.join(primary.dir, 'data'), data);
+    await rm(path.join(data, 'postmaster.pid'));
+    await writeFile(path.join(data, 'standby.signal'), '');
+    await primary.restart();
+    const settings = { primary_conninfo: `host=${primary.dir} user=postgres` };
+    const start = () =>
+      startPostmaster([path.join(bin, 'postgres'), ...serverArguments(dir, undefined, settings)], user);
+    const standby = clusterOf({ dir, url: urlOf(dir, undefined), start, postmaster: await start(), janitor });
+    await replayed(primary.url, standby.url);
+    return standby;
+  } catch (error) {
+    await janitor.dismiss();
+    throw error;
+  }
+}
+
+/** Resolves when the standby has all that the primary has now. */
+async function replayed(primaryUrl: string, standbyUrl: string): Promise<void> {
+  const [primary, standby] = [new pg.Client(primaryUrl), new pg.Client(standbyUrl)];
+  try {
+    await Promise.all([primary.connect(), standby.connect()]);
+    const { rows } = await primary.query('select pg_current_wal_lsn() as lsn');
+    for (;;) {
+      const found = await standby.query('select pg_last_wal_replay_lsn() >= $1 as done', [rows[0].lsn]);
+      if (found.rows[0].done === true) return;
+      await wait(20);
+    }
+  } finally {
+    await Promise.all([primary.end(), standby.end()]);
   }
 }
 
@@ -186,7 +232,7 @@ async function startPostmaster([program, ...args]: readonly string[], user: RunA
   );
   postmaster.stderr.setEncoding('utf8').on('data', (text: string) => {
     log = (log + text).slice(-20_000);
-    if (log.includes('ready to accept connections')) ready.resolve();
+    if (/ready to accept (read-only )?connections/.test(log)) ready.resolve();
   });
   await ready.promise;
   letGo(postmaster);

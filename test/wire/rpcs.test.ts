@@ -18,6 +18,7 @@ import { type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
 import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { Code, ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
+import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
@@ -44,11 +45,11 @@ import {
   AppendBatchResponseSchema,
   TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { AnabranchError, type Reason } from '../../src/domain/errors.ts';
 import { connectErrorOf } from '../../src/rpc/errors.ts';
 import { NAMED } from '../../src/rpc/named_field.ts';
-import { ENGINES } from '../support/database.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { sharedValidator } from '../support/shared_validator.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { ADMIN_RPCS } from './rpcs/admin.ts';
@@ -169,11 +170,12 @@ function throwEntryError({ results }: AppendBatchResponse): void {
   const place = results.findIndex((result) => result.error !== undefined);
   const error = results[place]?.error;
   if (error === undefined) return;
-  const { code, reason, message, metadata, field } = error;
+  const { code, reason, message, metadata, field, retryDelay } = error;
   const fieldViolations = field === '' ? [] : [{ field: `entries[${place}].${field}`, description: message }];
   throw new ConnectError(message, code, undefined, [
     { desc: ErrorInfoSchema, value: { reason, metadata } },
     { desc: BadRequestSchema, value: { fieldViolations } },
+    ...(retryDelay === undefined ? [] : [{ desc: RetryInfoSchema, value: { retryDelay } }]),
   ]);
 }
 
@@ -240,6 +242,17 @@ const PREPARED = [
 
 function takesFrames({ methodKind }: DescMethod): boolean {
   return methodKind === 'client_streaming' || methodKind === 'bidi_streaming';
+}
+
+/** As an operator does, who ends the sessions that began before. */
+async function makeReadOnly({ url, adminUrl }: TestDatabase): Promise<void> {
+  const admin = new pg.Client(adminUrl);
+  await admin.connect();
+  await admin.query(`alter database ${new URL(url).pathname.slice(1)} set default_transaction_read_only = on`);
+  await admin.query(
+    `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`,
+  );
+  await admin.end();
 }
 
 function isRead({ idempotency }: DescMethod): boolean {
@@ -415,6 +428,40 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     casesOf(method).served(answers as MessageShape<DescMessage>[], on);
     expect([...set].sort()).toEqual(method.input.fields.map(({ name }) => name).sort());
   });
+
+  it.runIf(engine === 'postgres')(
+    'A10: on a read-only database, each read is answered, and each write fails with DATABASE_READ_ONLY',
+    async () => {
+      await using frozen = await startTestServer({ engine });
+      const over = createGrpcTransport({ baseUrl: frozen.url });
+      const on: readonly AnyScene[] = [
+        await makeScene(client(over)),
+        await makeRunScene(client(over)),
+        await makeRolloutScene(client(over)),
+      ];
+      const sceneFor = ({ parent }: DescMethod) =>
+        on[[RunService.typeName, RolloutService.typeName].indexOf(parent.typeName) + 1]!;
+      const requests: (readonly [DescMethod, Message[][]])[] = [];
+      for (const method of supported) requests.push([method, await framesOf(method, sceneFor(method))]);
+      await makeReadOnly(frozen.database);
+      const refused = new Set<DescMethod>();
+      for (const [method, sent] of requests) {
+        for (const frames of sent) {
+          const refusal = await refusalOf(call(over, method, frames));
+          if (refusal === undefined) continue;
+          refused.add(method);
+          expect(reasonOf(refusal), `${method.name}: ${refusal.message}`).toBe('DATABASE_READ_ONLY');
+          expect(refusal.rawMessage, method.name).toMatch(/Nothing was stored/);
+          expect(refusal.findDetails(RetryInfoSchema), method.name).toHaveLength(1);
+        }
+      }
+      const answered = supported.filter((method) => !refused.has(method));
+      expect([...refused].filter(isRead)).toEqual([]);
+      // These requests find nothing to store: test/store/read_only.test.ts has others.
+      const idle = ['ImportArchive', 'ClaimRollouts'];
+      expect(answered.filter((method) => !isRead(method)).map(({ name }) => name)).toEqual(idle);
+    },
+  );
 
   it('Get returns what CreateRollouts, UpsertTasks and UpsertValidators stored', async () => {
     const on = await makeRolloutScene(client());

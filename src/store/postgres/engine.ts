@@ -41,6 +41,7 @@ import { upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import type { Notifier } from './notify.ts';
 import type { Lease, Pool } from './pool.ts';
 import { lockQueued, nextOfStage } from './queue.ts';
+import type { ReadOnlyWatch } from './read_only_watch.ts';
 import { Reader } from './reader.ts';
 import { insertRows, updateRows } from './rows.ts';
 import { SCHEMA, sequenceOf } from './schema.ts';
@@ -54,6 +55,7 @@ interface Parts extends EngineParts {
   readonly dialect: PostgresDialect;
   readonly lanes: ReadLanes;
   readonly notifier: Notifier;
+  readonly readOnly: ReadOnlyWatch;
 }
 
 export class PostgresEngine extends SharedEngine<Parts> implements Engine {
@@ -140,7 +142,7 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
         return result instanceof Later ? await result.value : result;
       } catch (error) {
         // The first failure is the cause. A connection that cannot roll back is discarded.
-        const cause = await transaction.causeOf(error);
+        const cause = transaction.causeOf(error);
         await transaction.rollback().catch(() => {});
         throw cause;
       }
@@ -345,7 +347,8 @@ export class PostgresEngine extends SharedEngine<Parts> implements Engine {
   }
 
   protected async closeParts(): Promise<void> {
-    const { notifier, lanes, pool } = this.parts;
+    const { notifier, lanes, pool, readOnly } = this.parts;
+    await readOnly.close();
     await notifier.close();
     lanes.close(new Error('the store is closed'));
     await pool.end();

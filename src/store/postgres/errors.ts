@@ -15,6 +15,13 @@ export function translateError(error: unknown): unknown {
       { cause: error },
     );
   }
+  if (isReadOnlyTransaction(error)) {
+    // Without the cause, which the log of each failed call would have: the change of the database is logged instead.
+    return new AnabranchError(
+      'DATABASE_READ_ONLY',
+      'The database is read-only: default_transaction_read_only is on, or the server is a standby. Nothing was stored; reads continue. Make it writable, or connect the server to the primary; then retry the call.',
+    );
+  }
   const held = CONTENTION[String(code)];
   if (held !== undefined) {
     return new Contended(
@@ -74,6 +81,11 @@ export function isDamage(error: unknown): boolean {
   return typeof code === 'string' && (DAMAGE.has(code) || code.startsWith('XX'));
 }
 
+/** Returns whether Postgres rejected a write or LISTEN, because the transaction is read-only or the server a standby. */
+export function isReadOnlyTransaction(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '25006';
+}
+
 /**
  * Returns whether the name of a prepared statement was unknown or taken: a pooler used another connection for the
  * transaction.
@@ -92,14 +104,16 @@ const UNAVAILABLE_CODES = new Set([
   'ETIMEDOUT',
   'EHOSTUNREACH',
   'EAI_AGAIN',
+  // A session cannot begin: the password, the role, its rights or the database has changed.
+  '28000',
+  '28P01',
+  '3D000',
   // Too many connections, or a server that is starting, stopping or recovering.
   '53300',
   '57P01',
   '57P02',
   '57P03',
   '25P03',
-  // The server is read-only, for example a standby before its promotion.
-  '25006',
 ]);
 
 function isUnavailable(error: Error, code: unknown): boolean {

@@ -40,14 +40,20 @@ export class Notifier {
       application_name: 'anabranch listener',
       pipeline: true,
     });
-    client.on('error', (error) => this.#lost(client, error));
-    client.on('end', () => this.#lost(client, new Error('the listening connection ended')));
+    // A lost connection causes several events.
+    let isLost = false;
+    const lose = (error: Error) => {
+      if (!isLost) this.#lost(client, error);
+      isLost = true;
+    };
+    client.on('error', lose);
+    client.on('end', () => lose(new Error('the listening connection ended')));
     client.on('notification', ({ payload }) => this.#hear(payload ?? ''));
     try {
       await client.connect();
       await client.query(`listen ${CHANNEL}`);
     } catch (error) {
-      this.#lost(client, error as Error);
+      lose(error as Error);
       return;
     }
     if (this.#closed) {

@@ -1,6 +1,6 @@
 import { Kysely, PostgresDialect, sql } from 'kysely';
 import { AnabranchError } from '../../domain/errors.ts';
-import { StoreOpenError } from '../contract/store.ts';
+import { isReadOnly, StoreOpenError } from '../contract/store.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import type { Engine } from '../sql/engine.ts';
@@ -8,10 +8,12 @@ import { KeptQueries } from '../sql/kept_queries.ts';
 import { ReadLanes } from '../sql/reading/lanes.ts';
 import { ReadSlots } from '../sql/reading/slots.ts';
 import type { Tables } from '../sql/tables.ts';
+import { explainConnecting, lineOf } from './connecting.ts';
 import { PostgresEngine } from './engine.ts';
-import { isDamage } from './errors.ts';
+import { isDamage, isReadOnlyTransaction } from './errors.ts';
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
+import { ReadOnlyWatch } from './read_only_watch.ts';
 import { SCHEMA } from './schema.ts';
 
 export interface PostgresOptions {
@@ -21,6 +23,7 @@ export interface PostgresOptions {
 }
 
 interface Log {
+  info(details: object, message: string): void;
   warn(details: object, message: string): void;
 }
 
@@ -31,17 +34,23 @@ export async function openPostgres(
   onFault: (error: unknown) => void,
   migrating: MigrateOptions = {},
 ): Promise<Engine> {
-  const onLost = (error: Error) => logger.warn({ err: error }, 'a connection to Postgres was lost');
   const { url, poolSize = 10, namedStatements = true } = options;
-  await prepareDatabase(new Pool({ url, poolSize: 2, namedStatements: false, bounded: false, onLost }), migrating);
+  const warnOfLost = (error: Error) => logger.warn({ err: error }, 'a connection to Postgres was lost');
+  const first = new Pool({ url, poolSize: 2, namedStatements: false, bounded: false, onLost: warnOfLost });
+  const beginsReadOnly = await prepareDatabase(first, migrating);
+  const readOnly = new ReadOnlyWatch({ url, logger, onChange: () => pool.renew() });
+  const onReadOnly = () => readOnly.begin();
+  // A standby rejects LISTEN.
+  const onLost = (error: Error) => (isReadOnlyTransaction(error) ? onReadOnly() : warnOfLost(error));
   const onForgotten = (error: unknown) =>
     logger.warn(
       { err: error },
       'the pooler between this server and Postgres does not support named prepared statements: the server uses unnamed statements from now on. Set ANABRANCH_NAMED_STATEMENTS=false, or enable them in the pooler (pgbouncer 1.21 or later: max_prepared_statements)',
     );
-  const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost, onForgotten });
+  const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost, onForgotten, onReadOnly });
   const listeners = new ChangeListeners(onFault);
   const notifier = new Notifier({ url, onChange: (key) => listeners.tell(key), onLost });
+  if (beginsReadOnly) readOnly.begin();
   await notifier.connect();
   const slots = new ReadSlots();
   return new PostgresEngine({
@@ -50,6 +59,7 @@ export async function openPostgres(
     dialect: new PostgresDialect({ pool }),
     lanes: new ReadLanes({ ...lanesOf(poolSize), restFor: (milliseconds) => slots.restAfter(milliseconds) }),
     notifier,
+    readOnly,
     listeners,
     slots,
     kept: new KeptQueries(),
@@ -62,12 +72,16 @@ function lanesOf(poolSize: number): { long: number; quick: number } {
   return { long: Math.max(1, Math.floor(poolSize / 5)), quick: Math.max(1, Math.floor(poolSize / 2)) };
 }
 
-/** Checks that the database is usable and migrates its schema, on separate connections. */
-async function prepareDatabase(pool: Pool, migrating: MigrateOptions): Promise<void> {
+/**
+ * Checks that the database is usable and migrates its schema, on separate connections. Returns whether the database is
+ * read-only.
+ */
+async function prepareDatabase(pool: Pool, migrating: MigrateOptions): Promise<boolean> {
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
   try {
-    await checkServer(db);
+    const beginsReadOnly = await checkServer(db);
     await migrate(db, 'postgres', { ...migrating, schema: SCHEMA });
+    return beginsReadOnly;
   } catch (error) {
     throw asOpenError(error);
   } finally {
@@ -75,10 +89,12 @@ async function prepareDatabase(pool: Pool, migrating: MigrateOptions): Promise<v
   }
 }
 
-async function checkServer(db: Kysely<Tables>): Promise<void> {
-  const { rows } = await sql<{ version: number; encoding: string }>`select
-    current_setting('server_version_num')::int as version, current_setting('server_encoding') as encoding`.execute(db);
-  const { version = 0, encoding = '' } = rows[0] ?? {};
+/** Returns whether the database is read-only. */
+async function checkServer(db: Kysely<Tables>): Promise<boolean> {
+  const { rows } = await sql<{ version: number; encoding: string; access: string }>`select
+    current_setting('server_version_num')::int as version, current_setting('server_encoding') as encoding,
+    current_setting('transaction_read_only') as access`.execute(db);
+  const { version = 0, encoding = '', access = '' } = rows[0] ?? {};
   if (version < 150_000) {
     throw new StoreOpenError(
       `This Postgres is version ${Math.floor(version / 10_000)}: version 15 or later is required.`,
@@ -89,21 +105,20 @@ async function checkServer(db: Kysely<Tables>): Promise<void> {
       `This database keeps text as ${encoding}, which cannot hold all of it: make one with encoding UTF8 (create database … encoding 'UTF8' template template0).`,
     );
   }
+  return access === 'on';
 }
 
 function asOpenError(error: unknown): unknown {
-  if (isDamage(error)) {
-    return new StoreOpenError(
-      `The schema "${SCHEMA}" is damaged: ${(error as Error).message}. Restore a backup of the database.`,
-      { cause: error },
-    );
-  }
-  if (!(error instanceof AnabranchError)) return error;
-  const reason = error.cause instanceof Error ? error.cause.message : error.message;
-  return new StoreOpenError(
-    `The database does not respond (${reason}): check that Postgres is running and that the URL is correct.`,
-    { cause: error },
-  );
+  if (error instanceof StoreOpenError) return error;
+  const message = messageOf(error);
+  return message === undefined ? error : new StoreOpenError(message, { cause: error });
+}
+
+function messageOf(error: unknown): string | undefined {
+  if (isReadOnly(error))
+    return 'The database is read-only (default_transaction_read_only is on, or the server is a standby), and its schema is missing or of an older version: make the database writable, or name the primary, to migrate the schema.';
+  if (isDamage(error)) return `The schema "${SCHEMA}" is damaged: ${lineOf(error)}. Restore a backup of the database.`;
+  return explainConnecting(error instanceof AnabranchError ? error.cause : error);
 }
 
 /** Returns host, port and database of a URL, without the password. */

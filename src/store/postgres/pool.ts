@@ -4,9 +4,9 @@ import { AnabranchError } from '../../domain/errors.ts';
 import { Activity } from './activity.ts';
 import { type CancellableClient, requestCancel } from './cancel.ts';
 import { CopyQuery } from './copy.ts';
-import { isForgottenStatement, translateError } from './errors.ts';
+import { isForgottenStatement, isReadOnlyTransaction, translateError } from './errors.ts';
 import { ParseTime } from './parse_time.ts';
-import { prepareSession, type Session, sessionSettings } from './session.ts';
+import { prepareSession, RESET_READ_ONLY, type Session, sessionSettings } from './session.ts';
 import { SilenceWatch } from './silence.ts';
 import { StatementNames } from './statement_names.ts';
 
@@ -25,6 +25,8 @@ export interface PoolOptions {
   /** False: statements have no time limit. */
   readonly bounded: boolean;
   readonly onLost: (error: Error) => void;
+  /** Called for each statement that is rejected because the database is read-only. */
+  readonly onReadOnly?: () => void;
   /** Called once if a pooler does not keep prepared statements. Afterwards statements have no names. */
   readonly onForgotten?: (error: unknown) => void;
 }
@@ -74,6 +76,7 @@ export function readTimestamp(text: string): string {
 }
 
 interface MeasuredSession extends Session {
+  readonly generation: number;
   readonly parseTime: ParseTime;
 }
 
@@ -83,19 +86,23 @@ export class Pool implements PostgresPool {
   readonly #pool: pg.Pool;
   readonly #sessions = new WeakMap<pg.ClientBase, MeasuredSession>();
   readonly #onForgotten: ((error: unknown) => void) | undefined;
+  readonly #onReadOnly: () => void;
   readonly #silence: SilenceWatch;
   readonly #activity: Activity;
   /** Those who wait for a connection: what ends their waiting. */
   readonly #waiting = new Set<(reason: unknown) => void>();
   readonly #bounded: boolean;
   #names: StatementNames | undefined;
+  /** How often sessions were renewed. */
+  #generation = 0;
 
-  constructor({ url, poolSize, namedStatements, bounded, onLost, onForgotten }: PoolOptions) {
+  constructor({ url, poolSize, namedStatements, bounded, onLost, onForgotten, onReadOnly = () => {} }: PoolOptions) {
     this.#names = namedStatements ? new StatementNames() : undefined;
     this.#bounded = bounded;
     this.#activity = new Activity(url);
     this.#silence = new SilenceWatch((processIds) => this.#activity.findWorking(processIds));
     this.#onForgotten = onForgotten;
+    this.#onReadOnly = onReadOnly;
     this.#pool = new pg.Pool({
       connectionString: url,
       max: poolSize,
@@ -127,14 +134,27 @@ export class Pool implements PostgresPool {
    */
   async lease(signal?: AbortSignal): Promise<Lease> {
     signal?.throwIfAborted();
-    const client = await this.#connected(signal);
-    return new Lease(
-      client,
-      (text, values) => this.#statement(text, values),
-      this.#sessions.get(client),
+    for (;;) {
+      const client = await this.#connected(signal);
+      const session = this.#sessions.get(client)!;
+      if (session.generation === this.#generation) return this.#leaseOf(client, session, signal);
+      client.release(true);
+    }
+  }
+
+  #leaseOf(client: pg.PoolClient, session: MeasuredSession, signal: AbortSignal | undefined): Lease {
+    return new Lease(client, {
+      session,
       signal,
-      this.#bounded ? this.#silence : undefined,
-    );
+      silence: this.#bounded ? this.#silence : undefined,
+      prepare: (text, values) => this.#statement(text, values),
+      onReadOnly: this.#onReadOnly,
+    });
+  }
+
+  /** Closes each session before its next use: what is set for a database or a role holds for new sessions only. */
+  renew(): void {
+    this.#generation += 1;
   }
 
   /** Closes idle connections and waits for the others. Callers that wait for a connection fail. */
@@ -181,10 +201,11 @@ export class Pool implements PostgresPool {
   }
 
   async #prepare(client: pg.ClientBase): Promise<void> {
+    const generation = this.#generation;
     try {
       const bounds = this.#bounded ? { statementMs: STATEMENT_MS, lockMs: LOCK_MS } : undefined;
       const session = await prepareSession(client, sessionSettings(bounds));
-      this.#sessions.set(client, { ...session, parseTime: new ParseTime(client) });
+      this.#sessions.set(client, { ...session, generation, parseTime: new ParseTime(client) });
     } finally {
       this.#silence.unwatch(client);
     }
@@ -220,46 +241,52 @@ function watchedClient(silence: SilenceWatch): typeof pg.Client {
 /** Interval of cancel requests. A request that arrives between two statements has no effect. */
 const CANCEL_AGAIN_MS = 50;
 
+interface LeaseDeps {
+  readonly session: MeasuredSession;
+  /** When it is aborted, running statements are cancelled and reject with its reason. */
+  readonly signal: AbortSignal | undefined;
+  /** Undefined: statements have no time limit. */
+  readonly silence: SilenceWatch | undefined;
+  readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
+  readonly onReadOnly: () => void;
+}
+
 /** A connection with one user. Statements may be sent without waiting for earlier ones, and run in order. */
 export class Lease {
   readonly processID: number;
   readonly #client: pg.PoolClient;
-  readonly #parseTime: ParseTime | undefined;
+  readonly #parseTime: ParseTime;
   readonly #parsedBefore: number;
-  readonly #prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
+  readonly #prepare: LeaseDeps['prepare'];
+  readonly #onReadOnly: () => void;
   /** Settings that every transaction must set; undefined if the connection keeps them. */
   readonly #beginWith: string | undefined;
   readonly #signal: AbortSignal | undefined;
-  /** Undefined: statements have no time limit. */
   #silence: SilenceWatch | undefined;
   #inTransaction = false;
   #broken: Error | undefined;
+  /** Error of the first statement that failed. In a transaction, later ones fail because of it. */
+  firstFailure: unknown;
   /** Number of sent statements that have not ended. */
   #running = 0;
   #cancelling: Promise<void> | undefined;
 
-  /** When the signal is aborted, running statements are cancelled and reject with the signal's reason. */
-  constructor(
-    client: pg.PoolClient,
-    prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig,
-    session: MeasuredSession | undefined,
-    signal: AbortSignal | undefined,
-    silence: SilenceWatch | undefined,
-  ) {
+  constructor(client: pg.PoolClient, { session, signal, silence, prepare, onReadOnly }: LeaseDeps) {
     this.#client = client;
-    this.#parseTime = session?.parseTime;
-    this.#parsedBefore = this.#parseTime?.milliseconds ?? 0;
+    this.#parseTime = session.parseTime;
+    this.#parsedBefore = this.#parseTime.milliseconds;
     this.#silence = silence;
     this.processID = (client as { processID?: number }).processID ?? 0;
     this.#prepare = prepare;
-    this.#beginWith = session?.beginWith;
+    this.#onReadOnly = onReadOnly;
+    this.#beginWith = session.beginWith;
     this.#signal = signal;
     signal?.addEventListener('abort', this.#onAbort);
   }
 
   /** For how long results of this lease have kept the serving thread busy so far, before anybody converts them. */
   get parseMs(): number {
-    return (this.#parseTime?.milliseconds ?? 0) - this.#parsedBefore;
+    return this.#parseTime.milliseconds - this.#parsedBefore;
   }
 
   /** Removes the time limit of the statements that follow. */
@@ -347,7 +374,10 @@ export class Lease {
     } catch (error) {
       // A connection that failed outside of SQL has an unknown state and is discarded.
       if ((error as { severity?: string }).severity !== 'ERROR') this.#broken = error as Error;
-      throw translateError(error);
+      if (isReadOnlyTransaction(error)) this.#onReadOnly();
+      const translated = translateError(error);
+      this.firstFailure ??= translated;
+      throw translated;
     } finally {
       this.#running -= 1;
       if (this.#running === 0) this.#silence?.unwatch(this.#client);
@@ -374,7 +404,7 @@ function closing(): AnabranchError {
 }
 
 /** Statement for transactions that do not state their isolation level. */
-const BEGIN = 'begin isolation level read committed read write';
+const BEGIN = `${RESET_READ_ONLY}; begin isolation level read committed`;
 
 function isBegin(text: string): boolean {
   return /^(begin|start transaction)\b/i.test(text);

@@ -39,11 +39,17 @@ export function sessionSettings(bounds: Bounds | undefined): Settings {
   };
 }
 
-/** Defaults of transactions. They must be set before the first query of a transaction, so the session sets them. */
-const TRANSACTION_DEFAULTS: Settings = {
-  default_transaction_isolation: "'read committed'",
-  default_transaction_read_only: 'off',
-};
+/**
+ * Must be set before the first query of a transaction, so the session sets it. `default_transaction_read_only` is left
+ * to the operator (A10).
+ */
+const TRANSACTION_DEFAULTS: Settings = { default_transaction_isolation: "'read committed'" };
+
+/**
+ * What an earlier user of a pooler's connection left in the session must not hold for the next transaction. What the
+ * operator set does. `set local` has no effect on the transaction that it is in, so this takes a transaction.
+ */
+export const RESET_READ_ONLY = 'begin; reset default_transaction_read_only; commit';
 
 /**
  * Applies the settings to a new connection, unless it leads to a pooler. A pooler may use another connection for each

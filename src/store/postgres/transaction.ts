@@ -55,10 +55,8 @@ export class PipelinedTransaction {
   }
 
   /** Returns the first error of the transaction. Later statements only report that the transaction has failed. */
-  async causeOf(error: unknown): Promise<unknown> {
-    if ((error as { code?: unknown } | null)?.code !== IN_FAILED_TRANSACTION) return error;
-    const ends = await Promise.allSettled(this.#sent);
-    return ends.find((end) => end.status === 'rejected')?.reason ?? error;
+  causeOf(error: unknown): unknown {
+    return (error as { code?: unknown } | null)?.code === IN_FAILED_TRANSACTION ? this.#lease.firstFailure : error;
   }
 
   async rollback(): Promise<void> {

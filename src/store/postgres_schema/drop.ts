@@ -1,6 +1,8 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import pg from 'pg';
 import { StoreOpenError } from '../contract/store.ts';
+import { explainConnecting, lineOf } from '../postgres/connecting.ts';
+import { isReadOnlyTransaction } from '../postgres/errors.ts';
 import { SCHEMA } from '../postgres/schema.ts';
 
 /** How long `dropSchema` waits for connections to end. Postgres still lists those of a server that has just stopped. */
@@ -22,7 +24,10 @@ export async function dropSchema(url: string): Promise<void> {
     await client.query(`drop schema if exists ${SCHEMA} cascade`);
   } catch (error) {
     if (error instanceof StoreOpenError) throw error;
-    throw new StoreOpenError(`The schema ${SCHEMA} was not deleted: ${(error as Error).message}.`, { cause: error });
+    const why = isReadOnlyTransaction(error)
+      ? 'The database is read-only: make it writable, or name the primary.'
+      : (explainConnecting(error) ?? `${lineOf(error)}.`);
+    throw new StoreOpenError(`The schema ${SCHEMA} was not deleted. ${why}`, { cause: error });
   } finally {
     await client.end().catch(() => undefined);
   }

@@ -21,7 +21,14 @@ _ATTEMPTS = 5
 #: How long calls and reads wait for a server that has answered before. An outage must not end a training run.
 CALL_SECONDS = 3600.0
 _RETRIED = frozenset(
-    {"SERVER_DRAINING", "DATABASE_UNAVAILABLE", "STORAGE_LOST", "SLOW_READER", "TOO_MANY_CONNECTIONS"}
+    {
+        "SERVER_DRAINING",
+        "DATABASE_UNAVAILABLE",
+        "DATABASE_READ_ONLY",
+        "STORAGE_LOST",
+        "SLOW_READER",
+        "TOO_MANY_CONNECTIONS",
+    }
 )
 
 

@@ -43,6 +43,7 @@ _TRANSIENT_REASONS = frozenset(
         "STORAGE_FULL",
         "BACKUP_IN_PROGRESS",
         "DATABASE_UNAVAILABLE",
+        "DATABASE_READ_ONLY",
         "STORAGE_LOST",
         "SERVER_DRAINING",
         "TOO_MANY_CONNECTIONS",

@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
 import { AnabranchError } from '../../../domain/errors.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../../contract/rollout.ts';
+import { Contended, isOutage } from '../../contract/store.ts';
 import { readAttemptValues } from '../attempt/rows.ts';
 import { type Engine, Later, type QueuedRow, type Wanted } from '../engine.ts';
 import { requestIdReused } from '../requests.ts';
@@ -146,7 +147,7 @@ class Claiming {
     try {
       return await readScope(this.#tx, wanted);
     } catch (error) {
-      if (!(error instanceof AnabranchError) || error.reason === 'DATABASE_UNAVAILABLE') throw error;
+      if (!(error instanceof AnabranchError) || error instanceof Contended || isOutage(error)) throw error;
       return error;
     }
   }

@@ -1,0 +1,84 @@
+import pg from 'pg';
+import { RESET_READ_ONLY } from './session.ts';
+
+const ASK_MS = 1000;
+/** Longest time to wait for a connection, and for an answer. */
+const CONNECT_MS = 1000;
+const ANSWER_MS = 1000;
+
+interface Log {
+  info(details: object, message: string): void;
+  warn(details: object, message: string): void;
+}
+
+export interface ReadOnlyWatchOptions {
+  readonly url: string;
+  readonly logger: Log;
+  /** Called when the database becomes read-only, and when it accepts writes again. */
+  readonly onChange: () => void;
+}
+
+/**
+ * A10: follows whether the database is read-only, and logs each change once. The first rejected statement begins the
+ * condition. From then on a new session is asked until it may write: what is set for a database or a role holds for new
+ * sessions only, and a standby can be promoted.
+ */
+export class ReadOnlyWatch {
+  readonly #options: ReadOnlyWatchOptions;
+  readonly #pool: pg.Pool;
+  #isReadOnly = false;
+  #next: NodeJS.Timeout | undefined;
+  #closed = false;
+
+  constructor(options: ReadOnlyWatchOptions) {
+    this.#options = options;
+    this.#pool = new pg.Pool({
+      connectionString: options.url,
+      max: 1,
+      maxUses: 1,
+      connectionTimeoutMillis: CONNECT_MS,
+      query_timeout: ANSWER_MS,
+      allowExitOnIdle: true,
+      application_name: 'anabranch',
+    });
+    this.#pool.on('error', () => undefined);
+  }
+
+  /** Must be called when a statement was rejected. */
+  begin(): void {
+    if (this.#isReadOnly || this.#closed) return;
+    this.#isReadOnly = true;
+    this.#options.logger.warn(
+      {},
+      'the database is read-only, so writes fail with DATABASE_READ_ONLY and reads continue: default_transaction_read_only is on (of the database, the role or the server), or the server is a standby',
+    );
+    this.#options.onChange();
+    this.#askLater();
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    clearTimeout(this.#next);
+    await this.#pool.end();
+  }
+
+  #askLater(): void {
+    if (!this.#closed) this.#next = setTimeout(() => void this.#ask(), ASK_MS).unref();
+  }
+
+  async #ask(): Promise<void> {
+    // Without an answer, nothing has changed.
+    const isReadOnly = await isNewSessionReadOnly(this.#pool).catch(() => true);
+    if (isReadOnly || this.#closed) return this.#askLater();
+    this.#isReadOnly = false;
+    this.#options.logger.info({}, 'the database accepts writes again');
+    this.#options.onChange();
+  }
+}
+
+async function isNewSessionReadOnly(pool: pg.Pool): Promise<boolean> {
+  const results = await pool.query(`${RESET_READ_ONLY}; show transaction_read_only`);
+  // One result for each statement.
+  const { rows } = (results as unknown as pg.QueryResult<{ transaction_read_only: string }>[]).at(-1)!;
+  return rows[0]?.transaction_read_only !== 'off';
+}
