@@ -1,11 +1,10 @@
 import { createHash } from 'node:crypto';
 import { open } from 'node:fs/promises';
-import { resolve } from 'node:path';
 import { Command } from 'commander';
 import type { AnabranchClient } from '../client/index.ts';
 import { type CliContext, CliError } from './context.ts';
 import { valueJson } from './json_text.ts';
-import { createFile } from './new_file.ts';
+import { createFile, fileOf } from './new_file.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import {
   addServerOptions,
@@ -41,8 +40,9 @@ export function backupCommand(cli: CliContext): Command {
 }
 
 async function backUp(cli: CliContext, file: string, flags: BackupFlags): Promise<void> {
+  const path = fileOf(cli, file);
   await withServerOnExisting(cli, flags, async ({ client }) => {
-    const copy = await createFile(resolve(cli.cwd, file), (part) => download(cli, client, part, flags));
+    const copy = await createFile(path, (part) => download(cli, client, part, flags));
     const text = flags.json
       ? valueJson({ file, ...copy })
       : `${file} has the database, ${copy.bytes} bytes. \`${commandPrefix(cli)} restore ${file} --database sqlite:PATH\` restores it.`;

@@ -1,10 +1,9 @@
 import { open } from 'node:fs/promises';
-import { resolve } from 'node:path';
 import { Command, Option } from 'commander';
 import type { AnabranchClient } from '../client/index.ts';
 import type { CliContext } from './context.ts';
 import { valueJson } from './json_text.ts';
-import { createFile } from './new_file.ts';
+import { createFile, fileOf } from './new_file.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import {
   addServerOptions,
@@ -45,7 +44,7 @@ export function exportCommand(cli: CliContext): Command {
 
 async function exportTo(cli: CliContext, file: string, flags: ExportFlags): Promise<void> {
   await withServerOnExisting(cli, flags, async ({ client }) => {
-    const { steps, bytes } = await createFile(resolve(cli.cwd, file), (part) => download(cli, client, part, flags));
+    const { steps, bytes } = await createFile(fileOf(cli, file), (part) => download(cli, client, part, flags));
     const text = flags.json
       ? valueJson({ file, steps: `${steps}`, bytes })
       : `${file} has ${steps} steps, ${bytes} bytes. \`${commandPrefix(cli)} import ${file}\` imports it.`;

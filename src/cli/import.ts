@@ -1,9 +1,9 @@
 import { open } from 'node:fs/promises';
-import { resolve } from 'node:path';
 import { Command } from 'commander';
 import { type ImportArchiveResponse, ImportArchiveResponseSchema } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { type CliContext, CliError } from './context.ts';
 import { messageJson } from './json_text.ts';
+import { fileOf } from './new_file.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServer, write } from './server_access.ts';
 
@@ -35,7 +35,7 @@ export function importCommand(cli: CliContext): Command {
 }
 
 async function importFrom(cli: CliContext, file: string, flags: ImportFlags): Promise<void> {
-  const source = await open(resolve(cli.cwd, file), 'r').catch((cause: Error) => {
+  const source = await open(fileOf(cli, file), 'r').catch((cause: Error) => {
     throw new CliError(`${file} cannot be read: ${cause.message}.`, { exitCode: 2, cause });
   });
   try {

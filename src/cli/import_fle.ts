@@ -1,7 +1,7 @@
 import { resolve } from 'node:path';
 import { Command } from 'commander';
 import { loadConfig } from '../config/config.ts';
-import { scrubUrl } from '../config/scrub_url.ts';
+import { mayHoldPassword, schemeOf, scrubUrl } from '../config/scrub_url.ts';
 import { ConfigError } from '../config/values.ts';
 import { type ImportedVersion, importFle } from '../fle/import.ts';
 import { openFleSource } from '../fle/open.ts';
@@ -64,7 +64,8 @@ async function runImport(cli: CliContext, sourceText: string, flags: ImportFlags
 }
 
 async function openSource(cli: CliContext, text: string): Promise<FleSource> {
-  if (!/^(?:[a-z][a-z0-9+]*:\/\/|sqlite:)/i.test(text)) {
+  if (schemeOf(text) === '') {
+    if (mayHoldPassword(text)) throw invalidSource(text);
     return openFleSource({ engine: 'sqlite', path: resolve(cli.cwd, text) }, text);
   }
   try {
@@ -72,9 +73,18 @@ async function openSource(cli: CliContext, text: string): Promise<FleSource> {
     return await openFleSource(database, scrubUrl(text));
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error;
-    const message = `SOURCE is "${scrubUrl(text)}": expected a SQLite file or postgres://USER:PASSWORD@HOST:PORT/DATABASE.`;
-    throw new CliError(message, { exitCode: 2, cause: error });
+    throw invalidSource(text);
   }
+}
+
+/** Prints no more of the text than its scheme: it may hold a password. */
+function invalidSource(text: string): CliError {
+  const scheme = schemeOf(text);
+  const shown = scheme === '' ? 'is not a URL (not shown: it may hold a password)' : `begins with "${scheme}"`;
+  return new CliError(
+    `SOURCE ${shown}: expected a SQLite file or postgres://USER:PASSWORD@HOST:PORT/DATABASE with each part percent-encoded.`,
+    { exitCode: 2 },
+  );
 }
 
 async function importFrom(

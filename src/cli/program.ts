@@ -1,5 +1,6 @@
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/values.ts';
+import { AnabranchError } from '../domain/errors.ts';
 import { StartError } from '../start_error.ts';
 import { packageVersion } from '../version.ts';
 import { backupCommand } from './backup.ts';
@@ -69,6 +70,7 @@ export async function run(args: readonly string[], cli: CliContext): Promise<num
     command.exitOverride().configureOutput({
       writeOut: (text) => void cli.stdout.write(text),
       writeErr: (text) => void cli.stderr.write(printableLines(text)),
+      outputError: (text, write) => write(withoutValues(text)),
       getOutHelpWidth: () => cli.stdout.columns ?? 80,
       getErrHelpWidth: () => cli.stderr.columns ?? 80,
     });
@@ -81,12 +83,24 @@ export async function run(args: readonly string[], cli: CliContext): Promise<num
   }
 }
 
+/** Removes what was typed in a wrong place from a message of commander: it may be a URL with a password. */
+function withoutValues(message: string): string {
+  const excess = /^error: too many arguments[\s\S]*? but got \d+/u.exec(message)?.[0];
+  if (excess !== undefined) return `${excess}.\n`;
+  const [, what = '', given = '', rest = ''] =
+    /^(error: unknown (?:option|command)) '([\s\S]*?)'((?:\n\(Did you mean [^\n]*\))?\s*)$/u.exec(message) ?? [];
+  if (what === '') return message;
+  const [name] = given.split('=', 1);
+  return `${what}${/^[\w-]+$/u.test(name ?? '') ? ` '${name}'` : ''}${rest}`;
+}
+
 function explain(error: unknown, cli: CliContext): number {
   // Commander has printed its message already.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   if (error instanceof ConfigError) return say(error.message, 2);
   if (error instanceof CliError) return say(error.message, error.exitCode);
   if (error instanceof StartError) return say(error.message, 1);
+  if (error instanceof AnabranchError) return say(`${error.message} (${error.reason})`, 1);
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
   return say(`Internal error.\n${text}`, 1);
 

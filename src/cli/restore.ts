@@ -1,6 +1,6 @@
 import { constants } from 'node:fs';
 import { copyFile, mkdir, rm, stat } from 'node:fs/promises';
-import { dirname, resolve } from 'node:path';
+import { dirname } from 'node:path';
 import { Command } from 'commander';
 import type { Config } from '../config/config.ts';
 import { StartError } from '../start_error.ts';
@@ -8,7 +8,7 @@ import { configOfDatabase } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
 import { valueJson } from './json_text.ts';
 import { createLogger } from './logging.ts';
-import { createFile } from './new_file.ts';
+import { createFile, fileOf } from './new_file.ts';
 import { NO_PROGRESS, progressBar } from './progress_bar.ts';
 import { write } from './server_access.ts';
 
@@ -37,7 +37,7 @@ export function restoreCommand(cli: CliContext): Command {
 }
 
 async function restore(cli: CliContext, file: string, flags: RestoreFlags): Promise<void> {
-  const source = resolve(cli.cwd, file);
+  const source = fileOf(cli, file);
   if (!(await exists(source))) throw new CliError(`${file} does not exist.`, { exitCode: 2 });
   const config = configOf(cli, flags.database);
   const { path } = config.database;

@@ -6,7 +6,7 @@ import { type Command, Option } from 'commander';
 import { pino } from 'pino';
 import { type AnabranchClient, connectClient, reasonOf } from '../client/index.ts';
 import { type Config, loadConfig } from '../config/config.ts';
-import { scrubUrl } from '../config/scrub_url.ts';
+import { mayHoldPassword, scrubUrl } from '../config/scrub_url.ts';
 import { paintFor } from './columns.ts';
 import { type CliContext, CliError, type Output } from './context.ts';
 
@@ -111,7 +111,10 @@ function connect(address: string): AnabranchClient {
     return connectClient({ address });
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
-    throw new CliError(`--address: ${error.message}.`, { exitCode: 2, cause: error });
+    const message = mayHoldPassword(address)
+      ? '--address is not the address of a server (not shown: it may hold a password): expected HOST:PORT.'
+      : `--address: ${error.message}.`;
+    throw new CliError(message, { exitCode: 2, cause: error });
   }
 }
 

@@ -1,4 +1,5 @@
 import { resolve } from 'node:path';
+import { mayHoldPassword } from './scrub_url.ts';
 import { type Key, SQLITE_FILE, TABLE } from './table.ts';
 import { ConfigError, type Values } from './values.ts';
 
@@ -74,10 +75,13 @@ function databaseFromUrl(values: Values, cwd: string): FoundDatabase {
   const url = text.replace(/^postgres(?:ql)?(?:\+\w+)?:\/\//u, 'postgres://').replace('@/', '@localhost/');
   const parsed = URL.parse(url);
   if (!url.startsWith('postgres://') || parsed === null) throw values.error('database');
+  if (isSplitInPassword(parsed)) throw values.error('database', ENCODED);
   if (parsed.pathname.length < 2) throw values.error('database', 'the name of a database after HOST:PORT/');
+  const [user, host, name] = [decode(parsed.username), decode(parsed.hostname), decode(parsed.pathname.slice(1))];
   const password = decode(parsed.password) || (parsed.searchParams.get('password') ?? undefined);
-  if (password !== undefined && decode(parsed.username) === '')
-    throw values.error('database', 'a USER before the password');
+  if (password !== undefined && user === '') throw values.error('database', 'a USER before the password');
+  // These are printed.
+  if (user.includes(':') || !isHost(host) || mayHoldPassword(name)) throw values.error('database', ENCODED);
   return { database: { engine: 'postgres', url }, password };
 
   function decode(text: string): string {
@@ -89,9 +93,23 @@ function databaseFromUrl(values: Values, cwd: string): FoundDatabase {
   }
 }
 
+const ENCODED =
+  'postgres://USER:PASSWORD@HOST:PORT/DATABASE with each part percent-encoded (@ as %40, : as %3A, / as %2F, ? as %3F, # as %23)';
+
+/** Whether the URL would end in the middle of a password with `/`, `?` or `#`: then an `@` follows. */
+function isSplitInPassword({ pathname, search, hash }: URL): boolean {
+  return hash !== '' || pathname.includes('/', 1) || `${pathname}${search}`.includes('@');
+}
+
+/** A name, an address (also in brackets), or the folder of a socket. */
+function isHost(text: string): boolean {
+  return /^[\p{L}\p{N}._-]*$|^\[?[\da-f:.]+\]?$|^\/[^:@]*$/iu.test(text);
+}
+
 function sqliteFile(values: Values, key: Key, path: string, cwd: string): DatabaseConfig {
   if (path.includes(':memory:'))
     throw values.error(key, 'the path of a file: a database in memory would lose acked steps');
+  if (mayHoldPassword(path)) throw values.error(key, `${SQLITE_FILE}, not of a server`);
   if (path === '' || path.endsWith('/') || path.startsWith('//') || /[?\0]/u.test(path)) {
     throw values.error(key, `${SQLITE_FILE}, as in sqlite:.anabranch/data.db`);
   }
@@ -99,11 +117,11 @@ function sqliteFile(values: Values, key: Key, path: string, cwd: string): Databa
 }
 
 function postgresByParts(values: Values): FoundDatabase {
-  const user = values.text('postgresUser');
+  const user = nameOf(values, 'postgresUser');
   return postgresFromParts({
-    host: values.text('postgresHost'),
+    host: hostOf(values, 'postgresHost'),
     port: values.whole('postgresPort'),
-    name: values.env('postgresDb') ?? user,
+    name: values.env('postgresDb') === undefined ? user : nameOf(values, 'postgresDb'),
     user,
     password: values.env('postgresPassword'),
   });
@@ -122,12 +140,24 @@ function fleDatabase(values: Values, cwd: string): FoundDatabase {
     );
   }
   return postgresFromParts({
-    host: values.text('skillsDbHost'),
+    host: hostOf(values, 'skillsDbHost'),
     port: values.whole('skillsDbPort'),
-    name: values.text('skillsDbName'),
-    user: values.text('skillsDbUser'),
+    name: nameOf(values, 'skillsDbName'),
+    user: nameOf(values, 'skillsDbUser'),
     password: values.env('skillsDbPassword'),
   });
+}
+
+function hostOf(values: Values, key: Key): string {
+  const host = values.text(key);
+  if (!isHost(host)) throw values.error(key);
+  return host;
+}
+
+function nameOf(values: Values, key: Key): string {
+  const name = values.text(key);
+  if (mayHoldPassword(name)) throw values.error(key);
+  return name;
 }
 
 interface PostgresParts {

@@ -1,13 +1,24 @@
 /**
- * Removes the password from a database URL, and its query except `host`. Also works on text that is not a valid URL.
+ * Returns a valid database URL without its password, and without its query except `host`. Of any other text, returns no
+ * more than its scheme.
  */
 export function scrubUrl(text: string): string {
-  const [base = '', query = ''] = splitOnce(text, '?');
-  const host = new URLSearchParams(query).get('host');
-  return base.replace(/(:\/\/[^:/?#]*):.*@/su, '$1@') + (host === null ? '' : `?host=${host}`);
+  if (text.startsWith('sqlite:')) return text;
+  const scheme = schemeOf(text);
+  const parsed = URL.parse(text.replace('@/', '@localhost/'));
+  if (parsed === null || !scheme.startsWith('postgres')) return scheme;
+  const { username, host, pathname, searchParams } = parsed;
+  const socket = searchParams.get('host');
+  return `${scheme}${username === '' ? '' : `${username}@`}${host}${pathname}${socket === null ? '' : `?host=${socket}`}`;
 }
 
-function splitOnce(text: string, separator: string): [string, string] {
-  const at = text.indexOf(separator);
-  return at < 0 ? [text, ''] : [text.slice(0, at), text.slice(at + 1)];
+/** Returns the scheme of a URL. Empty for text that does not begin with one: it could be a part of a password. */
+export function schemeOf(text: string): string {
+  return /^(?:sqlite:|[a-z][a-z\d+.-]{0,31}:\/\/)/iu.exec(text.trim())?.[0] ?? '';
+}
+
+/** Whether a text that should be a name or a path may have a password, before an `@` or after a `=`. */
+export function mayHoldPassword(text: string): boolean {
+  const withoutDrive = text.replace(/^[a-z]:\\/iu, '');
+  return /:.*@|(?:password|passwd|pass|pwd)\s*=/isu.test(withoutDrive);
 }

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { parseEnv } from 'node:util';
 import { z } from 'zod';
-import { scrubUrl } from './scrub_url.ts';
+import { mayHoldPassword, schemeOf } from './scrub_url.ts';
 import { type ConfigRow, type Key, type NumberKey, TABLE } from './table.ts';
 
 /** Flags by name, such as commander's options. Names that are not in CONFIG_TABLE are ignored. */
@@ -32,7 +32,7 @@ export class Values {
 
   constructor({ env, flags, cwd, readFile = readTextFile }: ConfigSources) {
     this.#ofProcess = env;
-    this.#env = { ...readDotEnv(join(cwd, '.env'), readFile), ...env };
+    this.#env = { ...readDotEnv(join(cwd, '.env'), readFile, env), ...env };
     this.#flags = flags;
   }
 
@@ -93,12 +93,19 @@ export class Values {
     return this.flag(key) === undefined ? row.name : (row.flag?.split(' ')[0] ?? row.name);
   }
 
-  /** Returns `--listen is "0.0.0.0": expected …`. The value of a secret is left out. */
+  /**
+   * Returns `--listen is "0.0.0.0": expected …`. The value of a secret is left out, and of a database URL everything
+   * but the scheme: nobody knows where its password begins.
+   */
   error(key: Key, expected: string = TABLE[key].expected): ConfigError {
+    const text = this.text(key);
+    const shown = key === 'database' ? shownUrl(text) : this.#isSecret(key, text) ? 'is invalid' : `is "${text}"`;
+    return new ConfigError(`${this.nameOf(key)} ${shown}: expected ${expected}.`);
+  }
+
+  #isSecret(key: Key, text: string): boolean {
     const row: ConfigRow = TABLE[key];
-    const name = this.nameOf(key);
-    if (key === 'database') return new ConfigError(`${name} is "${scrubUrl(this.text(key))}": expected ${expected}.`);
-    return new ConfigError(`${name} is ${row.secret ? 'invalid' : `"${this.text(key)}"`}: expected ${expected}.`);
+    return row.secret === true || mayHoldPassword(text);
   }
 
   #parse<T>(key: Key, schema: z.ZodType<T>): T {
@@ -108,13 +115,41 @@ export class Values {
   }
 }
 
-function readDotEnv(path: string, readFile: (path: string) => string | undefined): NodeJS.Dict<string> {
+function shownUrl(text: string): string {
+  const scheme = schemeOf(text);
+  if (text.trim() === '') return 'is empty';
+  return scheme === '' ? 'is not a database URL (not shown: it may hold a password)' : `begins with "${scheme}"`;
+}
+
+function readDotEnv(
+  path: string,
+  readFile: (path: string) => string | undefined,
+  env: ConfigSources['env'],
+): NodeJS.Dict<string> {
   try {
-    return parseEnv(readFile(path) ?? '');
+    const text = readFile(path) ?? '';
+    refuseCutSecrets(text, env);
+    return parseEnv(text);
   } catch (error) {
+    if (error instanceof ConfigError) throw error;
     throw new ConfigError(`${path} cannot be read (${reasonOf(error)}): expected a readable .env file, or none.`, {
       cause: error,
     });
+  }
+}
+
+const SECRETS = new Set(Object.values<ConfigRow>(TABLE).flatMap(({ name, secret }) => (secret ? name : [])));
+
+/** A value of `.env` that goes on after a `#` within a word, where a comment begins, or after its closing quote. */
+const CUT = /^\s*(?:export\s+)?(\w+)\s*=[^\S\n]*(?:[^'"`\s#](?:[^\n#]*[^\s#])?#|(['"`])[^\n]*?\2[^\S\n]*[^\s#])/gmu;
+
+/** What is left of a URL could be valid, with a part of the password as its database. */
+function refuseCutSecrets(text: string, env: ConfigSources['env']): void {
+  for (const [, name = ''] of text.matchAll(CUT)) {
+    if (!SECRETS.has(name) || env[name] !== undefined) continue;
+    throw new ConfigError(
+      `${name} (.env) is cut at a # or a quote in its value: put the value into quotes that it does not contain, and in a URL write # as %23.`,
+    );
   }
 }
 

@@ -106,7 +106,7 @@ describe('serve', () => {
       'does not have that address',
     ],
     ['all addresses without --insecure', ['--listen', '0.0.0.0:0'], 2, '--insecure'],
-    ['an invalid database', ['--database', 'mysql://x'], 2, '--database is "mysql://x": expected sqlite:PATH'],
+    ['an invalid database', ['--database', 'mysql://x'], 2, '--database begins with "mysql://": expected sqlite:PATH'],
     ['an unreachable Postgres', ['--database', 'postgres://ann@127.0.0.1:1/x'], 1, 'ECONNREFUSED'],
     ['an unknown flag', ['--lisen', 'x'], 2, 'Did you mean --listen?'],
     ['an extra argument', ['now'], 2, 'too many arguments'],
