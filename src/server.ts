@@ -4,6 +4,7 @@ import type { Logger } from 'pino';
 import { v7 } from 'uuid';
 import { type Config, describeDatabase, isLoopback } from './config/config.ts';
 import type { CopyProgress } from './domain/archive.ts';
+import { AnabranchError } from './domain/errors.ts';
 import { LIMITS } from './domain/limits.ts';
 import type { VerificationProgress } from './domain/verification.ts';
 import { ListenError } from './listen/listen_error.ts';
@@ -192,6 +193,9 @@ export async function* copyDatabase(
     const target = await open(to, logger);
     try {
       yield* copyStore(source, target, namespaces.length === 0 ? there : [...new Set(namespaces)]);
+    } catch (error) {
+      // For example, the target is full or read-only.
+      throw error instanceof AnabranchError ? new StartError(error.message, { cause: error }) : error;
     } finally {
       await target.close();
     }

@@ -1,6 +1,5 @@
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/values.ts';
-import { AnabranchError } from '../domain/errors.ts';
 import { StartError } from '../start_error.ts';
 import { packageVersion } from '../version.ts';
 import { backupCommand } from './backup.ts';
@@ -100,7 +99,6 @@ function explain(error: unknown, cli: CliContext): number {
   if (error instanceof ConfigError) return say(error.message, 2);
   if (error instanceof CliError) return say(error.message, error.exitCode);
   if (error instanceof StartError) return say(error.message, 1);
-  if (error instanceof AnabranchError) return say(`${error.message} (${error.reason})`, 1);
   const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
   return say(`Internal error.\n${text}`, 1);
 

@@ -72,7 +72,11 @@ function databaseFromUrl(values: Values, cwd: string): FoundDatabase {
   }
   // URL requires a host after credentials, Postgres does not: `?host=` can name the folder of a socket, and
   // overrides the host.
-  const url = text.replace(/^postgres(?:ql)?(?:\+\w+)?:\/\//u, 'postgres://').replace('@/', '@localhost/');
+  // `pg` treats these modes of TLS as verify-full, and prints a warning of several lines for them.
+  const url = text
+    .replace(/^postgres(?:ql)?(?:\+\w+)?:\/\//u, 'postgres://')
+    .replace('@/', '@localhost/')
+    .replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)(?!.*uselibpqcompat)/u, '$1verify-full');
   const parsed = URL.parse(url);
   if (!url.startsWith('postgres://') || parsed === null) throw values.error('database');
   if (isSplitInPassword(parsed)) throw values.error('database', ENCODED);

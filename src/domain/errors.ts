@@ -112,6 +112,11 @@ export class AnabranchError extends Error {
   }
 }
 
+/** Whether the database rejects writes. The store logs when that begins and when it ends; its users do not. */
+export function isReadOnly(error: unknown): boolean {
+  return error instanceof AnabranchError && error.reason === 'DATABASE_READ_ONLY';
+}
+
 /** Returns the error for a request with one invalid field. */
 export function invalidField(field: string, description: string): AnabranchError {
   return new AnabranchError('INVALID_REQUEST', `${field}: ${description}`, { violations: [{ field, description }] });

@@ -122,5 +122,7 @@ function explained(error: unknown, description: string): unknown {
   if (!(error instanceof Error) || error instanceof FleImportError) return error;
   // Node reports several failed addresses as an AggregateError without a message.
   const causes = error instanceof AggregateError ? error.errors.map(String) : [];
-  return new FleImportError(`${description} cannot be read: ${error.message || causes.join('; ')}.`);
+  return new FleImportError(
+    `${description} cannot be read: ${error.message || causes.join('; ')}. Check its URL, and the rights of its role.`,
+  );
 }

@@ -1,4 +1,4 @@
-import { isReadOnly } from '../store/contract/store.ts';
+import { isReadOnly } from '../domain/errors.ts';
 
 /** The part of pino's interface that is used. Payloads are never logged. */
 export interface Logger {

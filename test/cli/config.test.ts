@@ -147,7 +147,7 @@ describe('the database', () => {
 
   it.each([
     ['postgres://u:p@h:5/d', 'postgres://u:p@h:5/d'],
-    ['postgresql://u:p@h/d?sslmode=require', 'postgres://u:p@h/d?sslmode=require'],
+    ['postgresql://u:p@h/d?sslmode=require', 'postgres://u:p@h/d?sslmode=verify-full'],
     ['postgresql+psycopg2://u:p%40x@h:5/d', 'postgres://u:p%40x@h:5/d'],
     ['postgresql+asyncpg://h/d', 'postgres://h/d'],
     ['postgres://u@/d?host=/run/postgresql', 'postgres://u@localhost/d?host=/run/postgresql'],
@@ -177,6 +177,14 @@ describe('the database', () => {
     expect(refusal({}, { database: url })).toMatch(new RegExp(`^--database ${told}: expected .+`, 'u'));
     if (url !== '')
       expect(refusal({ DATABASE_URL: url })).toMatch(new RegExp(`^DATABASE_URL ${told}: expected .+`, 'u'));
+  });
+
+  it('checks certificates in all modes of TLS but no-verify, as the driver does', () => {
+    const urlOf = (query: string) => load({ DATABASE_URL: `postgres://u@h/d?${query}` }).database;
+    for (const mode of ['prefer', 'require', 'verify-ca', 'verify-full'])
+      expect(urlOf(`sslmode=${mode}&a=1`)).toMatchObject({ url: 'postgres://u@h/d?sslmode=verify-full&a=1' });
+    for (const query of ['sslmode=no-verify', 'sslmode=require&uselibpqcompat=true'])
+      expect(urlOf(query)).toMatchObject({ url: `postgres://u@h/d?${query}` });
   });
 
   it('C-23: is built from POSTGRES_… with special characters encoded', () => {

@@ -30,8 +30,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   // Searches steps on a thread.
   'src/store/sql/search': { rooms: SHARED_SQL, packages: ['kysely', 'node:events', 'node:worker_threads'] },
+  // Questions and requests to Postgres by connections beside the pool, and explanations of its refusals.
+  'src/store/postgres_access': { rooms: [], packages: ['pg'] },
   'src/store/postgres': {
-    rooms: SHARED_SQL,
+    rooms: [...SHARED_SQL, 'src/store/postgres_access'],
     packages: ['kysely', 'pg', 'node:crypto', 'node:net'],
   },
   // Whether a process may use an SQLite file: whose it is, its lock, its other names, and whether it is still there.
@@ -58,7 +60,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   // Work on the schema in Postgres as a whole.
   'src/store/postgres_schema': {
-    rooms: ['src/store/contract', 'src/store/postgres'],
+    rooms: ['src/store/contract', 'src/store/postgres', 'src/store/postgres_access'],
     packages: ['node:timers/promises', 'pg'],
   },
   'src/store/open.ts': {

@@ -6,7 +6,9 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { openStore } from '../../src/store/open.ts';
 import { createApp } from '../../src/stream/app.ts';
+import { runCli } from '../cli/run_cli.ts';
 import { createPostgresDatabase, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { type PostgresServer, startPostgres, startStandby } from '../support/postgres.ts';
 import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { openOn, refusedOpen } from './on_store.ts';
@@ -170,6 +172,19 @@ describe('a read-only database, on postgres', () => {
     for (const [way, write] of Object.entries(writes)) expect(await reasonOf(write()), way).toBe('DATABASE_READ_ONLY');
     expect((await scene.rollout(held.rollout.id)).status).toBe('INITIALIZING');
     await store.close();
+  });
+
+  it('A10: a copy into it fails in one line', async () => {
+    await using source = await createMigratedDatabase('sqlite');
+    const filled = await openOn(source);
+    await new Scene(filled).createWith(['a']);
+    await filled.close();
+    await tell(`alter database ${name} set default_transaction_read_only = on`);
+    const args = ['migrate-data', '--from', source.url, '--to', database.url];
+    const { code, stderr } = await runCli(args);
+    expect(code).toBe(1);
+    expect(stderr.trim().split('\n').at(-1)).toMatch(/^The database is read-only: .* Nothing was stored/);
+    expect(stderr).not.toMatch(/\n\s+at /);
   });
 
   it('A10: a hot standby serves reads, refuses writes, and accepts them once it is promoted', async () => {

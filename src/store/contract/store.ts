@@ -1,6 +1,6 @@
 import type { ArchivePart, ArchiveScope, ImportProgress } from '../../domain/archive.ts';
 import type { DatabaseCounts, RunSize } from '../../domain/database_stats.ts';
-import { AnabranchError, type Reason } from '../../domain/errors.ts';
+import { AnabranchError } from '../../domain/errors.ts';
 import type { VerificationProgress } from '../../domain/verification.ts';
 import type { AppendStore } from './append.ts';
 import type { EnvironmentStore } from './environment.ts';
@@ -125,17 +125,5 @@ export class Contended extends AnabranchError {}
 /** Whether work failed for a reason that any other work meets too: trying its parts alone would not help. */
 export function isOutage(error: unknown): boolean {
   if (!(error instanceof AnabranchError) || error instanceof Contended) return false;
-  return OUTAGES.has(error.reason);
-}
-
-const OUTAGES: ReadonlySet<Reason> = new Set([
-  'DATABASE_UNAVAILABLE',
-  'DATABASE_READ_ONLY',
-  'STORAGE_FULL',
-  'STORAGE_LOST',
-]);
-
-/** Whether the database rejects writes. The store logs when that begins and when it ends; its users do not. */
-export function isReadOnly(error: unknown): boolean {
-  return error instanceof AnabranchError && error.reason === 'DATABASE_READ_ONLY';
+  return ['DATABASE_UNAVAILABLE', 'DATABASE_READ_ONLY', 'STORAGE_FULL', 'STORAGE_LOST'].includes(error.reason);
 }

@@ -4,6 +4,7 @@ import type { Digest } from '../../domain/ids.ts';
 import type { TreeRange } from '../../domain/lineage.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { CallScope } from '../contract/store.ts';
+import type { ReadOnlyWatch } from '../postgres_access/read_only_watch.ts';
 import {
   type Engine,
   type FoundState,
@@ -41,7 +42,6 @@ import { upsertPointsText, upsertPointsValues } from './metric_points.ts';
 import type { Notifier } from './notify.ts';
 import type { Lease, Pool } from './pool.ts';
 import { lockQueued, nextOfStage } from './queue.ts';
-import type { ReadOnlyWatch } from './read_only_watch.ts';
 import { Reader } from './reader.ts';
 import { insertRows, updateRows } from './rows.ts';
 import { SCHEMA, sequenceOf } from './schema.ts';

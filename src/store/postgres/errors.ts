@@ -81,7 +81,7 @@ export function isDamage(error: unknown): boolean {
   return typeof code === 'string' && (DAMAGE.has(code) || code.startsWith('XX'));
 }
 
-/** Returns whether Postgres rejected a write or LISTEN, because the transaction is read-only or the server a standby. */
+/** Returns whether Postgres rejected a write or LISTEN: the transaction is read-only, or the server a standby. */
 export function isReadOnlyTransaction(error: unknown): boolean {
   return (error as { code?: unknown } | null)?.code === '25006';
 }

@@ -1,19 +1,19 @@
 import { Kysely, PostgresDialect, sql } from 'kysely';
-import { AnabranchError } from '../../domain/errors.ts';
-import { isReadOnly, StoreOpenError } from '../contract/store.ts';
+import { AnabranchError, isReadOnly } from '../../domain/errors.ts';
+import { StoreOpenError } from '../contract/store.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
+import { explainConnecting, lineOf } from '../postgres_access/connecting.ts';
+import { ReadOnlyWatch } from '../postgres_access/read_only_watch.ts';
 import { ChangeListeners } from '../sql/changes.ts';
 import type { Engine } from '../sql/engine.ts';
 import { KeptQueries } from '../sql/kept_queries.ts';
 import { ReadLanes } from '../sql/reading/lanes.ts';
 import { ReadSlots } from '../sql/reading/slots.ts';
 import type { Tables } from '../sql/tables.ts';
-import { explainConnecting, lineOf } from './connecting.ts';
 import { PostgresEngine } from './engine.ts';
 import { isDamage, isReadOnlyTransaction } from './errors.ts';
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
-import { ReadOnlyWatch } from './read_only_watch.ts';
 import { SCHEMA } from './schema.ts';
 
 export interface PostgresOptions {

@@ -46,12 +46,6 @@ export function sessionSettings(bounds: Bounds | undefined): Settings {
 const TRANSACTION_DEFAULTS: Settings = { default_transaction_isolation: "'read committed'" };
 
 /**
- * What an earlier user of a pooler's connection left in the session must not hold for the next transaction. What the
- * operator set does. `set local` has no effect on the transaction that it is in, so this takes a transaction.
- */
-export const RESET_READ_ONLY = 'begin; reset default_transaction_read_only; commit';
-
-/**
  * Applies the settings to a new connection, unless it leads to a pooler. A pooler may use another connection for each
  * transaction, and share it with other users, who must not get these settings. A pooler is recognised by its invented
  * process id.

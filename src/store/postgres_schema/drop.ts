@@ -1,9 +1,9 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import pg from 'pg';
 import { StoreOpenError } from '../contract/store.ts';
-import { explainConnecting, lineOf } from '../postgres/connecting.ts';
 import { isReadOnlyTransaction } from '../postgres/errors.ts';
 import { SCHEMA } from '../postgres/schema.ts';
+import { explainConnecting, lineOf } from '../postgres_access/connecting.ts';
 
 /** How long `dropSchema` waits for connections to end. Postgres still lists those of a server that has just stopped. */
 const PATIENCE_MS = 5_000;

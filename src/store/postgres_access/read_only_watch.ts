@@ -1,5 +1,10 @@
 import pg from 'pg';
-import { RESET_READ_ONLY } from './session.ts';
+
+/**
+ * What an earlier user of a pooler's connection left in the session must not hold for the next transaction. What the
+ * operator set does. `set local` has no effect on the transaction that it is in, so this takes a transaction.
+ */
+export const RESET_READ_ONLY = 'begin; reset default_transaction_read_only; commit';
 
 const ASK_MS = 1000;
 /** Longest time to wait for a connection, and for an answer. */

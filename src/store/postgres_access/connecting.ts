@@ -40,7 +40,7 @@ function explainRefusal(code: string, text: string): string | undefined {
 /** By SQLSTATE or its class. */
 const REMEDIES: Readonly<Record<string, string>> = {
   '28P01': 'correct the user and the password; in a URL, both are percent-encoded (@ as %40)',
-  '28': 'create the role with LOGIN, and allow it in pg_hba.conf from this machine; an entry hostssl needs ?sslmode=require in the URL',
+  '28': 'create the role with LOGIN, and allow it in pg_hba.conf from this machine; an entry hostssl needs ?sslmode=verify-full in the URL (no-verify: with any certificate)',
   '3D000': 'create the database (createdb NAME), or correct its name',
   '42501':
     'let the owner of the database run: grant connect, create on database NAME to ROLE. An existing schema anabranch must belong to the role',
