@@ -39,7 +39,10 @@ describe.each(ENGINES)('the TypeScript of README.md, on %s', (engine) => {
 
   it('records a run as docs/training.md says', async () => {
     await using server = await startTestServer({ engine });
-    const program = pointedAt(programOf(readSnippets('docs/training.md'), 'runs', 'ts'), `${server.host}:${server.port}`);
+    const program = pointedAt(
+      programOf(readSnippets('docs/training.md'), 'runs', 'ts'),
+      `${server.host}:${server.port}`,
+    );
 
     expect(await runTypeScript(program)).toEqual({
       output: ['{ optimizer: { lr: 0.5, momentum: 0.9 } }', 'first 100'],
@@ -64,7 +67,10 @@ describe.each(ENGINES)('the TypeScript of README.md, on %s', (engine) => {
 describe.each(ENGINES)('the rollouts of docs/training.md, on %s', (engine) => {
   it('are claimed, played, completed and read as it says', async () => {
     await using server = await startTestServer({ engine });
-    const program = pointedAt(programOf(readSnippets('docs/training.md'), 'rollouts', 'ts'), `${server.host}:${server.port}`);
+    const program = pointedAt(
+      programOf(readSnippets('docs/training.md'), 'rollouts', 'ts'),
+      `${server.host}:${server.port}`,
+    );
 
     expect(await runTypeScript(program)).toEqual({
       output: ['guess-7 0 2', 'guess-7 1 2', '1 0.5'],
