@@ -25,6 +25,16 @@ export function isTerminal(status: Status): status is SealStatus {
 
 export const VERBS = ['start', 'pause', 'resume', 'complete', 'fail', 'cancel', 'reopen'] as const;
 export type Verb = (typeof VERBS)[number];
+/** A stage is never PAUSED. */
+export type StageVerb = Exclude<Verb, 'pause' | 'resume'>;
+
+interface Verbs {
+  readonly run: Verb;
+  readonly stage: StageVerb;
+  readonly environment: Verb;
+}
+export type Noun = keyof Verbs;
+export type VerbOf<N extends Noun> = Verbs[N];
 
 interface Move {
   readonly from: readonly Status[];
@@ -43,15 +53,17 @@ const SHARED_MOVES: Readonly<Record<Verb, Move>> = {
   reopen: { from: TERMINAL_STATUSES, to: 'RUNNING' },
 };
 
+const { pause: _, resume: __, ...STAGE_MOVES } = SHARED_MOVES;
+
 /**
  * L2: the legal moves of each noun. A run can end from every open status. Environments cannot be reopened, because no
  * RPC does it.
  */
-export const MOVES = Object.freeze({
+export const MOVES: { readonly [N in Noun]: Readonly<Record<VerbOf<N>, Move>> } = Object.freeze({
   run: { ...SHARED_MOVES, complete: { from: OPEN, to: 'COMPLETED' } },
-  stage: SHARED_MOVES,
+  stage: { ...STAGE_MOVES, complete: { from: ['RUNNING'], to: 'COMPLETED' } },
   environment: SHARED_MOVES,
-} as const satisfies Record<string, Readonly<Record<Verb, Move>>>);
+});
 
 /** The outcome of a terminal verb. A repeated verb must have the same outcome (L5). */
 export interface Outcome {
@@ -63,11 +75,11 @@ export interface Outcome {
  * L5: returns the status that a verb leads to. Returns undefined if the status is in effect and nothing must be
  * written. Errors: RESULT_CONFLICT (in effect with another result), ILLEGAL_TRANSITION.
  */
-export function decideMove(
-  noun: keyof typeof NOUNS,
+export function decideMove<N extends Noun>(
+  noun: N,
   status: Status,
   stored: Outcome,
-  verb: Verb,
+  verb: VerbOf<N>,
   outcome: Outcome,
 ): Status | undefined {
   const { from, to }: Move = MOVES[noun][verb];

@@ -56,7 +56,7 @@ interface AbandonedTally extends StageWorkTally {
 export interface KindTally {
   readonly kind: StageKind;
   readonly pending: bigint;
-  /** INITIALIZING, RUNNING or PAUSED. */
+  /** INITIALIZING or RUNNING. */
   readonly open: bigint;
   readonly completed: bigint;
   readonly failed: bigint;

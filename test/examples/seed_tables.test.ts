@@ -128,10 +128,14 @@ describe('rows of the three systems are returned unchanged in every status:', ()
   );
 
   it.each(['pending', 'initializing', 'running', 'paused', 'completed', 'failed', 'cancelled'])(
-    'a training and an eval that are %s, with few values',
+    'a training that is %s, and an eval of it, with few values',
     async (status) => {
       const training = sparse('CUA', 'training', { ...leastOf('training'), status, run_name: `${status} one` });
-      const evaluation = sparse('CUA', 'eval', { ...leastOf('eval'), status });
+      // Runs are paused, stages are not.
+      const evaluation = sparse('CUA', 'eval', {
+        ...leastOf('eval'),
+        status: status === 'paused' ? 'running' : status,
+      });
       const runId = await cua.takeOverTraining(client, { training: [training], eval: [evaluation] });
       expect(await cua.giveBackTraining(client, runId)).toMatchObject({ training: [training], eval: [evaluation] });
     },

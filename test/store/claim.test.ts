@@ -189,7 +189,7 @@ describeStore('claims', (on) => {
     ]);
   });
 
-  it('Q4: rollouts of a paused or terminal run or stage are skipped', async () => {
+  it('Q4: rollouts of a paused run, or a terminal run or stage, are skipped', async () => {
     const { scene, run, stage } = await fresh();
     const other = await scene.place();
     const [id = ''] = await scene.queue(stage, 1, { maxAttempts: 9 });
@@ -209,13 +209,6 @@ describeStore('claims', (on) => {
     expect(await next()).toEqual({ ids: [], drained: false });
     await scene.move(run, 'resume');
     expect(await next()).toEqual({ ids: [id], drained: false });
-    await scene.store.moveStage(scene.caller, stage.id, 'pause', {
-      message: '',
-      metadataJson: '',
-      phase: undefined,
-      resultJson: '',
-    });
-    expect(await next()).toEqual({ ids: [], drained: false });
     await scene.store.moveStage(scene.caller, stage.id, 'cancel', {
       message: '',
       metadataJson: '',

@@ -71,7 +71,7 @@ describeStore('rollouts that are claimed by their creation', (on) => {
     expect((await create([{ number: 1n }, { number: 2n }], {}, 'other')).claims).toEqual([]);
   });
 
-  it('Q2, Q4: in a paused or ended run or stage the call is STAGE_NOT_CLAIMABLE and creates nothing', async () => {
+  it('Q2, Q4: in a paused run, or an ended run or stage, the call is STAGE_NOT_CLAIMABLE and creates nothing', async () => {
     const { scene, run, stage, create } = await fresh();
     const before = await countRows(on.sql, scene.namespace);
     await scene.move(run, 'pause');

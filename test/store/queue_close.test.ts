@@ -1,7 +1,7 @@
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
-import type { Verb } from '../../src/domain/lifecycle.ts';
+import type { StageVerb } from '../../src/domain/lifecycle.ts';
 import type { Stage } from '../../src/domain/run.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
@@ -14,7 +14,7 @@ import { refusalOf } from './scene.ts';
 import { dumpNamespace, waitingForLocks } from './sql.ts';
 
 const close = (scene: RolloutScene, { id }: Pick<Stage, 'id'>) => scene.store.closeQueue(scene.namespace, id);
-const move = (scene: RolloutScene, { id }: Pick<Stage, 'id'>, verb: Verb) =>
+const move = (scene: RolloutScene, { id }: Pick<Stage, 'id'>, verb: StageVerb) =>
   scene.store.moveStage(scene.caller, id, verb, SILENT);
 
 describeStore('closing a queue', (on) => {
@@ -90,9 +90,7 @@ describeStore('closing a queue', (on) => {
       expect((await move(scene, stage, 'reopen')).queueCloseTime).toBeUndefined();
       await scene.queue(stage, 1);
       const { queueCloseTime } = await close(scene, stage);
-      for (const step of ['pause', 'resume', verb] as const) {
-        expect((await move(scene, stage, step)).queueCloseTime).toBe(queueCloseTime);
-      }
+      expect((await move(scene, stage, verb)).queueCloseTime).toBe(queueCloseTime);
     }
   });
 
@@ -115,9 +113,9 @@ describeStore('closing a queue', (on) => {
     await close(scene, stage);
     const others = [{ labels: new Map([['a', 'c']]) }, { minPriority: 1 }, { taskIds: ['unknown'] }];
     for (const other of others) expect(await isDrained({ ...of, ...other })).toBe(true);
-    await scene.store.moveStage(scene.caller, stage.id, 'pause', SILENT);
-    expect(await isDrained(of), 'PENDING, of a paused stage').toBe(false);
-    await scene.store.moveStage(scene.caller, stage.id, 'resume', SILENT);
+    await scene.move(run, 'pause');
+    expect(await isDrained(of), 'PENDING, of a paused run').toBe(false);
+    await scene.move(run, 'resume');
     const claim = await scene.claimOne(of);
     for (const each of [of, { ...of, runId: run.id }]) expect(await isDrained(each), 'INITIALIZING').toBe(false);
     await scene.start(claim);

@@ -340,7 +340,7 @@ describeStore('deleting runs and experiments', (on) => {
     await here.appendWords(await main(here, branch), ['y', 'z']);
     for (let i = 0; i < 30; i += 1) {
       const stage = await here.stage(root, { number: BigInt(i), status: 'RUNNING' });
-      await here.store.moveStage(here.caller, stage.id, 'pause', SILENT);
+      await here.store.moveStage(here.caller, stage.id, 'complete', SILENT);
     }
     await here.store.logMetrics(
       here.namespace,

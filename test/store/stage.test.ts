@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { type INITIAL_STATUSES, MOVES, STATUSES, type Status, VERBS } from '../../src/domain/lifecycle.ts';
+import { type INITIAL_STATUSES, MOVES, type StageVerb, type Status } from '../../src/domain/lifecycle.ts';
 import { progressOf } from '../../src/domain/progress.ts';
 import { STAGE_KINDS, type Stage, type TimeSpan } from '../../src/domain/run.ts';
 import type { StageChanges } from '../../src/store/contract/stage.ts';
@@ -17,7 +17,7 @@ describeStore('stages', (on) => {
   const scene = () => new RunScene(on.store);
   const update = (here: RunScene, { id }: { readonly id: string }, changes: StageChanges) =>
     here.store.updateStage(here.namespace, id, changes);
-  const move = (here: RunScene, { id }: Stage, verb: (typeof VERBS)[number], details = {}) =>
+  const move = (here: RunScene, { id }: Stage, verb: StageVerb, details = {}) =>
     here.store.moveStage(here.caller, id, verb, { ...SILENT, ...details });
   const tallyOf = async (here: RunScene, key: bigint) => {
     const tally = (await here.store.tallyRuns(here.namespace, [key])).get(key);
@@ -132,7 +132,7 @@ describeStore('stages', (on) => {
     expect(await list({}, { limit: 99, after: first.at(-1)!.key })).toEqual(made.slice(4));
     expect(await list({ descending: true }, { limit: 2, after: made[4]!.key })).toEqual([made[3], made[2]]);
     const moved = await move(here, made[2]!, 'start');
-    expect(await list({ statuses: ['RUNNING', 'PAUSED'] })).toEqual([moved]);
+    expect(await list({ statuses: ['RUNNING', 'CANCELLED'] })).toEqual([moved]);
     expect(await list({ statuses: [] })).toEqual([]);
     expect(await list({ kinds: [] })).toEqual([]);
     const basic = await here.store.listStages(here.namespace, run.id, {}, ALL, 'BASIC');
@@ -234,18 +234,16 @@ describeStore('stages', (on) => {
     const here = scene();
     const run = await here.makeRun();
     let number = 0n;
-    const ways: Record<Status, readonly [(typeof INITIAL_STATUSES)[number], ...(typeof VERBS)[number][]]> = {
+    const ways: Readonly<Record<string, readonly [(typeof INITIAL_STATUSES)[number], ...StageVerb[]]>> = {
       PENDING: ['PENDING'],
       INITIALIZING: ['INITIALIZING'],
       RUNNING: ['RUNNING'],
-      PAUSED: ['RUNNING', 'pause'],
       COMPLETED: ['RUNNING', 'complete'],
       FAILED: ['PENDING', 'fail'],
       CANCELLED: ['INITIALIZING', 'cancel'],
     };
-    for (const status of STATUSES)
-      for (const verb of VERBS) {
-        const [initial, ...verbs] = ways[status];
+    for (const [status, [initial, ...verbs]] of Object.entries(ways) as [Status, (typeof ways)[string]][])
+      for (const verb of Object.keys(MOVES.stage) as StageVerb[]) {
         number += 1n;
         let stage = await here.stage(run, { number, status: initial });
         for (const each of verbs) stage = await move(here, stage, each);
@@ -256,9 +254,9 @@ describeStore('stages', (on) => {
         if (from.includes(status)) {
           const moved = await call;
           expect(moved).toMatchObject({ status: to, statusMessage: 'why', phase: 'ph', revision: stage.revision + 1n });
-          const running = to === 'RUNNING' || status === 'RUNNING' || status === 'PAUSED' || status === 'COMPLETED';
+          const running = to === 'RUNNING' || status === 'RUNNING' || status === 'COMPLETED';
           expect(moved.startTime !== undefined).toBe(running);
-          expect(moved.endTime).toBe(to === 'RUNNING' || to === 'PAUSED' ? undefined : moved.updateTime);
+          expect(moved.endTime).toBe(to === 'RUNNING' ? undefined : moved.updateTime);
           const history = await here.history('STAGE', stage);
           expect(history.slice(0, -1)).toEqual(before);
           expect(history.at(-1)).toMatchObject({
@@ -303,12 +301,10 @@ describeStore('stages', (on) => {
     const stage = await here.stage(run, { status: 'RUNNING', phase: 'rollout' });
     expect(await update(here, stage, { completedSubsteps: 4n })).toMatchObject({ status: 'RUNNING' });
     await update(here, stage, { completedSubsteps: 1n, phase: 'training' });
-    await move(here, stage, 'pause');
     await move(here, stage, 'fail');
     const history = await here.history('STAGE', stage);
     expect(history.map(({ newStatus, phase, progressPercent }) => [newStatus, phase, progressPercent])).toEqual([
       ['RUNNING', 'rollout', 0],
-      ['PAUSED', 'training', 25],
       ['FAILED', 'training', 25],
     ]);
     const unplanned = await here.stage(await here.makeRun());
@@ -350,14 +346,13 @@ describeStore('stages', (on) => {
     const stages: Stage[] = [];
     for (let number = 0n; number < 6n; number += 1n)
       stages.push(await here.stage(run, { number: 5n - number, status: 'RUNNING' }));
-    const [a, b, c, d, e] = stages as [Stage, Stage, Stage, Stage, Stage];
+    const [a, b, c, , e] = stages as [Stage, Stage, Stage, Stage, Stage];
     await update(here, a, { completedSubsteps: 4n });
     await update(here, b, { completedSubsteps: 2n, phase: 'training' });
     await update(here, e, { completedSubsteps: 1n, totalSubsteps: 2n });
     await move(here, a, 'complete');
     await move(here, b, 'fail');
     await move(here, c, 'cancel');
-    await move(here, d, 'pause');
     const evaluation = await here.stage(run, { kind: 'EVAL', number: 3n });
     const tallies = await here.store.tallyRuns(here.namespace, [run.key, bare.key, 987_654_321n]);
     expect([...tallies.keys()]).toEqual([run.key, bare.key, 987_654_321n]);

@@ -25,7 +25,7 @@ type Operation =
   | { readonly kind: 'plan'; readonly stages: number }
   | { readonly kind: 'step' };
 
-const VERBS = ['start', 'pause', 'resume', 'complete', 'fail', 'cancel', 'reopen', 'close'] as const;
+const VERBS = ['start', 'complete', 'fail', 'cancel', 'reopen', 'close'] as const;
 
 const operation: fc.Arbitrary<Operation> = fc.oneof(
   {
@@ -173,8 +173,6 @@ async function perform(
 function stageVerbs(runs: AnabranchClient['runs']) {
   return {
     start: runs.startStage,
-    pause: runs.pauseStage,
-    resume: runs.resumeStage,
     complete: runs.completeStage,
     fail: runs.failStage,
     cancel: runs.cancelStage,

@@ -6,7 +6,7 @@ import {
   UpdateStageRequestSchema,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { AnabranchError, invalidField, stageNotFound } from '../../domain/errors.ts';
-import type { Verb } from '../../domain/lifecycle.ts';
+import type { StageVerb } from '../../domain/lifecycle.ts';
 import type { StageKind as DomainKind, Stage } from '../../domain/run.ts';
 import type { StageReference } from '../../store/contract/stage.ts';
 import type { View } from '../../store/contract/view.ts';
@@ -90,8 +90,6 @@ export const stageMethods = {
   },
 
   startStage: (request, call) => move('start', request, call),
-  pauseStage: (request, call) => move('pause', request, call),
-  resumeStage: (request, call) => move('resume', request, call),
   completeStage: (request, call) => move('complete', request, call),
   failStage: (request, call) => move('fail', request, call),
   reopenStage: (request, call) => move('reopen', request, call),
@@ -107,7 +105,7 @@ export const stageMethods = {
 type MoveRequest = Omit<StartStageRequest, '$typeName' | '$unknown'> & { readonly cancelRollouts?: boolean };
 
 /** Changes the status and records the change (L2, L5). */
-async function move(verb: Verb, request: MoveRequest, { app, caller }: Call) {
+async function move(verb: StageVerb, request: MoveRequest, { app, caller }: Call) {
   const { stageId, message, metadataJson, phase, cancelRollouts: marksRollouts = false } = request;
   const details = { message, metadataJson, phase, resultJson: '' };
   return { stage: stageMessage(await app.store.moveStage(caller, stageId, verb, details, marksRollouts), 'FULL') };

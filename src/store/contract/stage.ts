@@ -1,5 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
-import type { InitialStatus, Status, Verb } from '../../domain/lifecycle.ts';
+import type { InitialStatus, StageVerb, Status } from '../../domain/lifecycle.ts';
 import type { Stage, StageKind, StageSettings, TimeSpan } from '../../domain/run.ts';
 import type { Page } from './page.ts';
 import type { MoveDetails } from './run.ts';
@@ -42,7 +42,13 @@ export interface StageStore {
    * L2, L5: applies a verb as `moveRun` does, including `cancelRollouts`. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION,
    * RESULT_CONFLICT.
    */
-  moveStage(caller: Caller, id: string, verb: Verb, details: MoveDetails, cancelRollouts?: boolean): Promise<Stage>;
+  moveStage(
+    caller: Caller,
+    id: string,
+    verb: StageVerb,
+    details: MoveDetails,
+    cancelRollouts?: boolean,
+  ): Promise<Stage>;
 
   /**
    * Sets `queueCloseTime` if it is unset. Afterwards no rollout can be created in the stage (Q2). Terminal verbs do the

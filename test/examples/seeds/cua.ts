@@ -143,7 +143,6 @@ async function makeStage(
 async function moveStage(client: AnabranchClient, stageId: string, table: StageTable, row: Row, rows: Rows) {
   const verbs: Verbs = {
     start: (said) => client.runs.startStage({ stageId, ...said }),
-    pause: (said) => client.runs.pauseStage({ stageId, ...said }),
     complete: (said) => client.runs.completeStage({ stageId, ...said }),
     fail: (said) => client.runs.failStage({ stageId, ...said }),
     cancel: (said) => client.runs.cancelStage({ stageId, ...said }),

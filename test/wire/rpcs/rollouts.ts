@@ -101,10 +101,10 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
         return [{ stageId, rollouts: [{ groupNumber: 8n }, { groupNumber: 8n }], requestId }];
       },
       STAGE_NOT_CLAIMABLE: async () => {
-        const place = { runId, kind: StageKind.TRAIN_STEP, number: 98n };
-        const pausedId = (await runs.getOrCreateStage({ ...place, initialStatus: Status.RUNNING })).stage!.id;
-        await runs.pauseStage({ stageId: pausedId });
-        return [{ stageId: pausedId, rollouts: [{ groupNumber: 0n }], ...claiming() }];
+        const paused = (await runs.createRun({ initialStatus: Status.RUNNING })).run!;
+        const { stage } = await runs.getOrCreateStage({ runId: paused.id, kind: StageKind.TRAIN_STEP, number: 0n });
+        await runs.pauseRun({ runId: paused.id });
+        return [{ stageId: stage!.id, rollouts: [{ groupNumber: 0n }], ...claiming() }];
       },
       CLAIMS_TOO_LARGE: async () => {
         const id = randomUUID();

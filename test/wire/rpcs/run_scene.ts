@@ -96,8 +96,8 @@ export async function makeEval({ runs }: WireClient, runId: string): Promise<str
 
 /** Creates a rollout in a stage (EVAL 1 of `main`) and claims it. Returns its id. */
 export async function claimOne({ rollouts, runs }: WireClient, stageId: string): Promise<string> {
-  // Other cases may have paused them.
-  const { stage } = await runs.resumeStage({ stageId });
+  // Another case may have paused the run.
+  const { stage } = await runs.getStage({ stageId });
   await runs.resumeRun({ runId: stage!.runId });
   const labels = { which: randomUUID() };
   const groups = (await rollouts.listGroups({ stageId })).groups.length;

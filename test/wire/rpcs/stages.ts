@@ -150,14 +150,6 @@ export const STAGE_RPCS = {
     refused: () => ({ STAGE_NOT_FOUND: [{ stageId: NOBODY }] }),
   },
   startStage: verb(Status.RUNNING, { ready: ({ baselineId }) => baselineId, illegal: 'trainedId' }),
-  pauseStage: verb(Status.PAUSED, { ready: ({ evalId }) => evalId, illegal: 'baselineId' }),
-  resumeStage: verb(Status.RUNNING, {
-    ready: async ({ evalId, runs }) => {
-      await runs.pauseStage({ stageId: evalId });
-      return evalId;
-    },
-    illegal: 'baselineId',
-  }),
   completeStage: ending(Status.COMPLETED, {
     ready: ({ evalId }) => evalId,
     again: 'trainedId',

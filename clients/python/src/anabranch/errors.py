@@ -311,7 +311,7 @@ class StepCorrupt(AnabranchError):
 
 class StageNotClaimable(AnabranchError):
     """FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because
-    the stage or its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+    the stage or its run has ended, or the run is paused. Metadata: `stage`, `stage_status`, `run_status`.
     """
 
 

@@ -457,7 +457,7 @@ export enum ErrorReason {
 
   /**
    * FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage
-   * or its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+   * or its run has ended, or the run is paused. Metadata: `stage`, `stage_status`, `run_status`.
    *
    * @generated from enum value: ERROR_REASON_STAGE_NOT_CLAIMABLE = 64;
    */

@@ -503,7 +503,7 @@ export declare type Stage = Message<"anabranch.v1.Stage"> & {
   batch?: bigint | undefined;
 
   /**
-   * Output only. Status; changed by the verbs (StartStage, PauseStage, …).
+   * Output only. Status; never PAUSED. Changed by the verbs (StartStage, CompleteStage, …).
    *
    * @generated from field: anabranch.v1.Status status = 6;
    */

@@ -199,7 +199,7 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """
     ERROR_REASON_STAGE_NOT_CLAIMABLE: _ErrorReason.ValueType  # 64
     """FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage
-    or its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+    or its run has ended, or the run is paused. Metadata: `stage`, `stage_status`, `run_status`.
     """
     ERROR_REASON_CLAIMS_TOO_LARGE: _ErrorReason.ValueType  # 65
     """FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of
@@ -421,7 +421,7 @@ ERROR_REASON_STEP_CORRUPT: ErrorReason.ValueType  # 57
 """
 ERROR_REASON_STAGE_NOT_CLAIMABLE: ErrorReason.ValueType  # 64
 """FAILED_PRECONDITION. CreateRollouts with `claim` would create a rollout that cannot be claimed, because the stage
-or its run is paused or has ended. Metadata: `stage`, `stage_status`, `run_status`.
+or its run has ended, or the run is paused. Metadata: `stage`, `stage_status`, `run_status`.
 """
 ERROR_REASON_CLAIMS_TOO_LARGE: ErrorReason.ValueType  # 65
 """FAILED_PRECONDITION. The claims of CreateRollouts do not fit into one response. Metadata: `rollouts` (how many of

@@ -491,7 +491,7 @@ class Stage(google.protobuf.message.Message):
     batch: builtins.int
     """Number of the batch, chosen by the client. Optional."""
     status: anabranch.v1.status_pb2.Status.ValueType
-    """Output only. Status; changed by the verbs (StartStage, PauseStage, …)."""
+    """Output only. Status; never PAUSED. Changed by the verbs (StartStage, CompleteStage, …)."""
     status_message: builtins.str
     """Last message about the status, set by a verb or by UpdateStage. Empty if none."""
     phase: builtins.str

@@ -172,16 +172,6 @@ class RunServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.StartStageRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_run__service__pb2.StartStageResponse.FromString,
                 _registered_method=True)
-        self.PauseStage = channel.unary_unary(
-                '/anabranch.v1.RunService/PauseStage',
-                request_serializer=anabranch_dot_v1_dot_run__service__pb2.PauseStageRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_run__service__pb2.PauseStageResponse.FromString,
-                _registered_method=True)
-        self.ResumeStage = channel.unary_unary(
-                '/anabranch.v1.RunService/ResumeStage',
-                request_serializer=anabranch_dot_v1_dot_run__service__pb2.ResumeStageRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_run__service__pb2.ResumeStageResponse.FromString,
-                _registered_method=True)
         self.CompleteStage = channel.unary_unary(
                 '/anabranch.v1.RunService/CompleteStage',
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.CompleteStageRequest.SerializeToString,
@@ -468,25 +458,9 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def PauseStage(self, request, context):
-        """Pauses a stage: RUNNING to PAUSED. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
-        ILLEGAL_TRANSITION.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ResumeStage(self, request, context):
-        """Resumes a stage: PAUSED to RUNNING. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
-        ILLEGAL_TRANSITION.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def CompleteStage(self, request, context):
-        """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has
-        already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already taken
+        effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -724,16 +698,6 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.StartStage,
                     request_deserializer=anabranch_dot_v1_dot_run__service__pb2.StartStageRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_run__service__pb2.StartStageResponse.SerializeToString,
-            ),
-            'PauseStage': grpc.unary_unary_rpc_method_handler(
-                    servicer.PauseStage,
-                    request_deserializer=anabranch_dot_v1_dot_run__service__pb2.PauseStageRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_run__service__pb2.PauseStageResponse.SerializeToString,
-            ),
-            'ResumeStage': grpc.unary_unary_rpc_method_handler(
-                    servicer.ResumeStage,
-                    request_deserializer=anabranch_dot_v1_dot_run__service__pb2.ResumeStageRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_run__service__pb2.ResumeStageResponse.SerializeToString,
             ),
             'CompleteStage': grpc.unary_unary_rpc_method_handler(
                     servicer.CompleteStage,
@@ -1528,60 +1492,6 @@ class RunService(object):
             '/anabranch.v1.RunService/StartStage',
             anabranch_dot_v1_dot_run__service__pb2.StartStageRequest.SerializeToString,
             anabranch_dot_v1_dot_run__service__pb2.StartStageResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PauseStage(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RunService/PauseStage',
-            anabranch_dot_v1_dot_run__service__pb2.PauseStageRequest.SerializeToString,
-            anabranch_dot_v1_dot_run__service__pb2.PauseStageResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ResumeStage(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RunService/ResumeStage',
-            anabranch_dot_v1_dot_run__service__pb2.ResumeStageRequest.SerializeToString,
-            anabranch_dot_v1_dot_run__service__pb2.ResumeStageResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -457,38 +457,6 @@ _RunServiceStartStageType = typing_extensions.TypeVar(
     ],
 )
 
-_RunServicePauseStageType = typing_extensions.TypeVar(
-    '_RunServicePauseStageType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.PauseStageRequest,
-        anabranch.v1.run_service_pb2.PauseStageResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.PauseStageRequest,
-        anabranch.v1.run_service_pb2.PauseStageResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.PauseStageRequest,
-        anabranch.v1.run_service_pb2.PauseStageResponse,
-    ],
-)
-
-_RunServiceResumeStageType = typing_extensions.TypeVar(
-    '_RunServiceResumeStageType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.ResumeStageRequest,
-        anabranch.v1.run_service_pb2.ResumeStageResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.ResumeStageRequest,
-        anabranch.v1.run_service_pb2.ResumeStageResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.ResumeStageRequest,
-        anabranch.v1.run_service_pb2.ResumeStageResponse,
-    ],
-)
-
 _RunServiceCompleteStageType = typing_extensions.TypeVar(
     '_RunServiceCompleteStageType',
     grpc.UnaryUnaryMultiCallable[
@@ -681,7 +649,7 @@ _RunServiceWatchRunsType = typing_extensions.TypeVar(
     ],
 )
 
-class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceGetLatestCheckpointedStageType, _RunServiceStartStageType, _RunServicePauseStageType, _RunServiceResumeStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceGetProgressType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType, _RunServiceWatchRunsType]):
+class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceGetLatestCheckpointedStageType, _RunServiceStartStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceGetProgressType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType, _RunServiceWatchRunsType]):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
@@ -796,14 +764,6 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.StartStageRequest,
             anabranch.v1.run_service_pb2.StartStageResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.run_service_pb2.PauseStageRequest,
-            anabranch.v1.run_service_pb2.PauseStageResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.run_service_pb2.ResumeStageRequest,
-            anabranch.v1.run_service_pb2.ResumeStageResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.CompleteStageRequest,
@@ -964,14 +924,6 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.StartStageRequest,
             anabranch.v1.run_service_pb2.StartStageResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.run_service_pb2.PauseStageRequest,
-            anabranch.v1.run_service_pb2.PauseStageResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.run_service_pb2.ResumeStageRequest,
-            anabranch.v1.run_service_pb2.ResumeStageResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.CompleteStageRequest,
@@ -1152,19 +1104,9 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
     STAGE_NOT_FOUND, ILLEGAL_TRANSITION.
     """
 
-    PauseStage: _RunServicePauseStageType
-    """Pauses a stage: RUNNING to PAUSED. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-
-    ResumeStage: _RunServiceResumeStageType
-    """Resumes a stage: PAUSED to RUNNING. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-
     CompleteStage: _RunServiceCompleteStageType
-    """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has
-    already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already taken
+    effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
 
     FailStage: _RunServiceFailStageType
@@ -1336,14 +1278,6 @@ RunServiceAsyncStub: typing_extensions.TypeAlias = RunServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.run_service_pb2.StartStageRequest,
         anabranch.v1.run_service_pb2.StartStageResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.PauseStageRequest,
-        anabranch.v1.run_service_pb2.PauseStageResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.ResumeStageRequest,
-        anabranch.v1.run_service_pb2.ResumeStageResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.run_service_pb2.CompleteStageRequest,
@@ -1666,33 +1600,13 @@ class RunServiceServicer(metaclass=abc.ABCMeta):
         """
 
     @abc.abstractmethod
-    def PauseStage(
-        self,
-        request: anabranch.v1.run_service_pb2.PauseStageRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.run_service_pb2.PauseStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.PauseStageResponse]]:
-        """Pauses a stage: RUNNING to PAUSED. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
-        ILLEGAL_TRANSITION.
-        """
-
-    @abc.abstractmethod
-    def ResumeStage(
-        self,
-        request: anabranch.v1.run_service_pb2.ResumeStageRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.run_service_pb2.ResumeStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ResumeStageResponse]]:
-        """Resumes a stage: PAUSED to RUNNING. No effect if it has already taken effect. Errors: STAGE_NOT_FOUND,
-        ILLEGAL_TRANSITION.
-        """
-
-    @abc.abstractmethod
     def CompleteStage(
         self,
         request: anabranch.v1.run_service_pb2.CompleteStageRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.run_service_pb2.CompleteStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CompleteStageResponse]]:
-        """Completes a stage: RUNNING or PAUSED to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has
-        already taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already taken
+        effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @abc.abstractmethod

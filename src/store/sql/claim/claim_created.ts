@@ -62,7 +62,7 @@ function pointOf(row: QueuedRow, points: ReadonlyMap<string, FoundPoint>): Locke
 function stageNotClaimable({ id, status, runStatus }: KeptStage): AnabranchError {
   return new AnabranchError(
     'STAGE_NOT_CLAIMABLE',
-    `Stage ${id} is ${status} and its run is ${runStatus}, so its rollouts cannot be claimed. None was created. Resume or reopen both first, or create the rollouts without \`claim\`.`,
+    `Stage ${id} is ${status} and its run is ${runStatus}, so its rollouts cannot be claimed. None was created. Resume the run, and reopen what has ended, first, or create the rollouts without \`claim\`.`,
     { metadata: { stage: id, stage_status: status, run_status: runStatus } },
   );
 }

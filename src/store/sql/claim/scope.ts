@@ -39,9 +39,9 @@ function nameOf({ caller, runId, stageId, taskIds, rolloutIds, labels, minPriori
 
 /** Stages, tasks and rollouts that a filter selects. */
 export interface ClaimScope {
-  /** Queues that can be claimed from: neither the stage nor its run is paused or terminal (Q4). */
+  /** Queues that can be claimed from: the stage is not terminal, and its run is neither paused nor terminal (Q4). */
   readonly queues: readonly Queue[];
-  /** Keys of all open stages, including paused ones, which can be claimed from later. */
+  /** Keys of all open stages, including those of paused runs, which can be claimed from later. */
   readonly stages: readonly bigint[];
   readonly runs: readonly bigint[];
   /** Keys of the requested tasks; undefined for any task. */
@@ -142,7 +142,7 @@ function selectOpen(db: Db, namespace: string, runId: string | undefined, stageI
     .selectFrom('stages as s')
     .innerJoin('runs as u', (join) => join.onRef('u.key', '=', 's.run').on('u.hidden', '=', 0))
     .select(['s.key', 's.run'])
-    .select(sql<boolean | bigint>`(s.status = 'PAUSED' or u.status = 'PAUSED')`.as('paused'))
+    .select(sql<boolean | bigint>`(u.status = 'PAUSED')`.as('paused'))
     .select(sql<boolean | bigint>`(s.queue_close_time is not null)`.as('closed'))
     .where('s.namespace', '=', namespace)
     .where(sql<boolean>`s.status in ('PENDING', 'INITIALIZING', 'RUNNING', 'PAUSED')`)

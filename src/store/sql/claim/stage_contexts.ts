@@ -33,7 +33,8 @@ export interface Taken {
 
 /**
  * Reads the stages of locked rollouts. Must run after the rollouts are locked, because a deletion hides the run before
- * it locks the run's rollouts. Stages that are paused, terminal or deleted, or whose run is, are omitted.
+ * it locks the run's rollouts. Stages are omitted if they
+ * or their run are terminal or deleted, or their run is paused.
  */
 export async function readContexts(tx: Transaction, rows: readonly QueuedRow[]): Promise<StageContexts> {
   const { engine } = tx;

@@ -76,7 +76,7 @@ async function insertEnvironment(tx: CallerTransaction, run: bigint, newEnvironm
 }
 
 /** A verb of an environment, which is never reopened. */
-interface EnvironmentMove extends Move {
+interface EnvironmentMove extends Move<'environment'> {
   readonly verb: Exclude<Verb, 'reopen'>;
   /** Undefined: not changed. */
   readonly externalId: string | undefined;
@@ -91,7 +91,7 @@ export function moveEnvironment(
   return applyVerb(engine, caller, id, ENVIRONMENTS, move);
 }
 
-const ENVIRONMENTS: Movable<LockedEnvironment, EnvironmentMove, Environment> = {
+const ENVIRONMENTS: Movable<'environment', LockedEnvironment, EnvironmentMove, Environment> = {
   noun: 'environment',
   lock: lockEnvironment,
   entityOf: ({ run, key }) => ({ tree: run, noun: 'ENVIRONMENT', key }),

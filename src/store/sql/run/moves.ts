@@ -30,7 +30,7 @@ export function moveRun(engine: Engine, caller: Caller, id: string, move: RunMov
   return applyVerb(engine, caller, id, RUNS, move);
 }
 
-const RUNS: Movable<LockedRun, RunMove, Run> = {
+const RUNS: Movable<'run', LockedRun, RunMove, Run> = {
   noun: 'run',
   lock: lockRun,
   entityOf,

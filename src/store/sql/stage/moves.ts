@@ -1,5 +1,5 @@
 import type { Caller } from '../../../domain/caller.ts';
-import { isTerminal, type Status, type Verb } from '../../../domain/lifecycle.ts';
+import { isTerminal, type StageVerb, type Status } from '../../../domain/lifecycle.ts';
 import type { Stage } from '../../../domain/run.ts';
 import type { MoveDetails } from '../../contract/run.ts';
 import type { Engine } from '../engine.ts';
@@ -10,11 +10,13 @@ import { type CallerTransaction, writeIn } from '../transaction.ts';
 import { findStage } from './rows.ts';
 import { endOfStage, type LockedStage, lockStage, writeStage } from './writing.ts';
 
-export function moveStage(engine: Engine, caller: Caller, id: string, move: Move): Promise<Stage> {
+export function moveStage(engine: Engine, caller: Caller, id: string, move: StageMove): Promise<Stage> {
   return applyVerb(engine, caller, id, STAGES, move);
 }
 
-const STAGES: Movable<LockedStage, Move, Stage> = {
+type StageMove = Move<'stage'>;
+
+const STAGES: Movable<'stage', LockedStage, StageMove, Stage> = {
   noun: 'stage',
   lock: (tx, id, verb) => lockStage(tx, id, CLOSING.has(verb) ? 'delete' : 'write'),
   entityOf,
@@ -31,7 +33,7 @@ const STAGES: Movable<LockedStage, Move, Stage> = {
   read: (tx, { id }) => findStage(tx, { id }),
 };
 
-const CLOSING: ReadonlySet<Verb> = new Set(['complete', 'fail', 'cancel']);
+const CLOSING: ReadonlySet<StageVerb> = new Set(['complete', 'fail', 'cancel']);
 
 /** Closes the queue of a stage if it is open. After the commit, no transaction creates a rollout in the stage. */
 export async function closeQueue(engine: Engine, namespace: string, id: string): Promise<Stage> {

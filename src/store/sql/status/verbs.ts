@@ -1,5 +1,5 @@
 import type { Caller } from '../../../domain/caller.ts';
-import { decideMove, type Status, type Verb } from '../../../domain/lifecycle.ts';
+import { decideMove, type Noun, type Status, type VerbOf } from '../../../domain/lifecycle.ts';
 import type { MoveDetails } from '../../contract/run.ts';
 import type { Engine } from '../engine.ts';
 import { type Cancelled, markRollouts, unmarkRollouts } from '../rollout/cancellation.ts';
@@ -8,18 +8,18 @@ import type { StatusRow } from './moved_status.ts';
 import { messageOfEnd, type StatusEntity } from './status_changes.ts';
 
 /** A verb as it is called. */
-export interface Move {
-  readonly verb: Verb;
+export interface Move<N extends Noun> {
+  readonly verb: VerbOf<N>;
   readonly details: MoveDetails;
   /** For Cancel: requests the cancellation of the rollouts. Reopen withdraws the request. */
   readonly cancelRollouts?: boolean;
 }
 
 /** How verbs are applied to one noun: runs, stages or environments. */
-export interface Movable<Row extends StatusRow, Of extends Move, Resource> {
-  readonly noun: Parameters<typeof decideMove>[0];
+export interface Movable<N extends Noun, Row extends StatusRow, Of extends Move<N>, Resource> {
+  readonly noun: N;
   /** Locks the row for the verb. Errors: not found. */
-  lock(tx: CallerTransaction, id: string, verb: Verb): Promise<Row>;
+  lock(tx: CallerTransaction, id: string, verb: Of['verb']): Promise<Row>;
   entityOf(row: Row): StatusEntity;
   /** The rollouts that Cancel can cancel. */
   rolloutsOf?(row: Row): Cancelled;
@@ -33,11 +33,11 @@ export interface Movable<Row extends StatusRow, Of extends Move, Resource> {
 }
 
 /** L2, L5: applies a verb. Writes no StatusChange if the verb is already in effect. */
-export async function applyVerb<Row extends StatusRow, Of extends Move, Resource>(
+export async function applyVerb<N extends Noun, Row extends StatusRow, Of extends Move<N>, Resource>(
   engine: Engine,
   caller: Caller,
   id: string,
-  of: Movable<Row, Of, Resource>,
+  of: Movable<N, Row, Of, Resource>,
   move: Of,
 ): Promise<Resource> {
   const { verb, details } = move;
