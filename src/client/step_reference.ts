@@ -1,3 +1,4 @@
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { ClientCalls } from './calls.ts';
 
 /** A trajectory or one of its steps, in the notation of rule B5: `TRAJECTORY`, `TRAJECTORY@200`, `TRAJECTORY@tag`. */
@@ -27,15 +28,15 @@ export function parseStepReference(text: string): StepReference {
   throw invalid(text, 'a step number or a tag after @, such as @200 or @fork');
 }
 
-/** Returns the number of the referenced step, or undefined if the reference has none. Looks up a tag with GetTag. */
+/** Returns the number of the referenced step, or undefined if the reference has none. Looks up a tag with GetStep. */
 export async function resolveStep(
   client: Pick<ClientCalls, 'trajectories'>,
   { trajectoryId, at }: StepReference,
 ): Promise<bigint | undefined> {
   if (at === undefined) return undefined;
   if ('stepNumber' in at) return at.stepNumber;
-  const { tag } = await client.trajectories.getTag({ trajectoryId, name: at.tag });
-  return tag?.stepNumber;
+  const { step } = await client.trajectories.getStep({ trajectoryId, tag: at.tag, view: View.BASIC });
+  return step?.stepNumber;
 }
 
 function invalid(text: string, expected: string): RangeError {

@@ -119,8 +119,8 @@ describe('operations of a trajectory', () => {
     await perform(page);
     const { trajectory } = await scene.client.trajectories.getTrajectory({ trajectoryId });
     expect([trajectory?.name, trajectory?.labels]).toEqual(['named', { lr: '0.1', seed: '7' }]);
-    const { tag } = await scene.client.trajectories.getTag({ trajectoryId, name: 'best' });
-    expect(tag?.stepNumber).toBe(1n);
+    const { tags } = await scene.client.trajectories.listTags({ trajectoryId, name: 'best' });
+    expect(tags.map(({ stepNumber }) => stepNumber)).toEqual([1n]);
     expect(faults).toEqual([]);
     await page.close();
   });

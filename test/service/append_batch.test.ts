@@ -152,7 +152,7 @@ describeApp('AppendBatch', (on) => {
     const entries = kinds.map(([, entry]) => entry);
     expect((await scene.rpc.appendBatch({ entries })).results.map(reasonOf)).toEqual(kinds.map(([reason]) => reason));
     expect(await scene.words({ id: b })).toEqual(['x', 'y']);
-    expect((await scene.rpc.getTag({ trajectoryId: c, name: 't' })).tag?.stepNumber).toBe(0n);
+    expect((await scene.rpc.listTags({ trajectoryId: c, name: 't' })).tags).toMatchObject([{ stepNumber: 0n }]);
     for (const id of [a, branch]) expect(await on.store.getTrajectory(scene.caller.namespace, id)).toBeUndefined();
     const again = [
       { ...entryOf(a), ...creating(a) },

@@ -172,6 +172,10 @@ describeStore('tags', (on) => {
       paged.push(page[0].name);
     }
     expect(paged).toEqual(sorted);
+    const named = (name: string, after?: string) =>
+      scene.store.listTags(scene.namespace, made.id, { limit: 9, after }, name);
+    expect(await named('a')).toEqual([await get(scene, made, 'a')]);
+    expect([await named('none'), await named('a', 'a')]).toEqual([[], []]);
     expect(await reason(scene.store.listTags(scene.namespace, randomUUID(), { limit: 1, after: undefined }))).toBe(
       'TRAJECTORY_NOT_FOUND',
     );

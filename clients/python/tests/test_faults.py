@@ -23,7 +23,6 @@ import anabranch as ab
 from anabranch._digest import step_digest
 from anabranch.v1.trajectory_pb2 import Step, Trajectory
 from anabranch.v1.trajectory_service_pb2 import (
-    GetTagRequest,
     GetTrajectoryRequest,
     GetTrajectoryResponse,
     ListTagsRequest,
@@ -532,8 +531,8 @@ os._exit(0)
     assert "2 steps" in run_spool("list")
     assert "2 steps were sent" in run_spool("send", "--address", own_server.address)
     assert len(stored_steps(own_server, trajectory_id)) == 2
-    tag = trajectories.GetTag(GetTagRequest(trajectory_id=trajectory_id, name="best")).tag
-    assert tag.step_number == 0
+    tags = trajectories.ListTags(ListTagsRequest(trajectory_id=trajectory_id, name="best")).tags
+    assert [tag.step_number for tag in tags] == [0]
 
 
 def test_a_seal_that_is_all_that_is_left_is_sent(own_server: Server) -> None:

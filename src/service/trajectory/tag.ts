@@ -12,22 +12,19 @@ import { fromTag } from './messages.ts';
 const tagBytes = sizerOf(TagSchema);
 
 /** Tags of steps (B5). */
-export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'getTag' | 'listTags' | 'deleteTag'> = {
+export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'listTags' | 'deleteTag'> = {
   async setTag({ trajectoryId, name, stepNumber, expectedStepNumber }, { app, caller }) {
     const at = required(stepNumber, 'step_number');
     return { tag: fromTag(await app.store.setTag(caller.namespace, trajectoryId, name, at, expectedStepNumber)) };
   },
 
-  async getTag({ trajectoryId, name }, { app, caller }) {
-    return { tag: fromTag(await app.store.getTag(caller.namespace, trajectoryId, name)) };
-  },
-
   /** Lists tags by name, in the order of bytes. */
   async listTags(request, { app, caller }) {
+    const { trajectoryId, name } = request;
     const page = await pageByKey<Tag, WireTag, string>(pageArgsOf(caller, TrajectoryService.method.listTags, request), {
-      fetch: (rows) => app.store.listTags(caller.namespace, request.trajectoryId, rows),
-      keyOf: ({ name }) => name,
-      readKey: ([name = '']) => parseTagName(name, 'page_token'),
+      fetch: (rows) => app.store.listTags(caller.namespace, trajectoryId, rows, name === '' ? undefined : name),
+      keyOf: (tag) => tag.name,
+      readKey: ([last = '']) => parseTagName(last, 'page_token'),
       show: fromTag,
       bytesOf: tagBytes,
     });

@@ -17,8 +17,11 @@ export interface TagStore {
   ): Promise<Tag>;
   /** Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND. */
   getTag(namespace: string, trajectoryId: string, name: string): Promise<Tag>;
-  /** Lists tags by name in order of bytes. The cursor is the last name. Errors: TRAJECTORY_NOT_FOUND. */
-  listTags(namespace: string, trajectoryId: string, page: Page<string>): Promise<Tag[]>;
+  /**
+   * Lists tags by name in order of bytes, or only the one with this name. The cursor is the last name. Errors:
+   * TRAJECTORY_NOT_FOUND.
+   */
+  listTags(namespace: string, trajectoryId: string, page: Page<string>, name?: string): Promise<Tag[]>;
   /** Returns the first 16 tags by name of each of these trajectories of a tree. Omits those without tags. */
   readTreeTags(namespace: string, tree: bigint, keys: readonly bigint[]): Promise<ReadonlyMap<bigint, readonly Tag[]>>;
   /** Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND. */

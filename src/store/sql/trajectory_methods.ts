@@ -181,8 +181,8 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
   getTag(namespace, id, name) {
     return getTag(scopeOf(this.engine, namespace), id, name);
   },
-  listTags(namespace, id, page) {
-    return listTags(scopeOf(this.engine, namespace), id, page);
+  listTags(namespace, id, page, name) {
+    return listTags(scopeOf(this.engine, namespace), id, page, name);
   },
   readTreeTags(namespace, tree, keys) {
     return readTreeTags(scopeOf(this.engine, namespace), tree, keys);

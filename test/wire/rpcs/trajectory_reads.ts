@@ -320,21 +320,14 @@ export const TRAJECTORY_READS = {
       TAG_MOVED: [{ trajectoryId: id, name: 'here', stepNumber: 0n, expectedStepNumber: -1n }],
     }),
   },
-  getTag: {
-    requests: ({ id }) => [[{ trajectoryId: id, name: 'here' }]],
-    served: ([answer], { id }) => {
-      expect(answer?.tag).toMatchObject({ trajectoryId: id, name: 'here', stepNumber: 1n });
-    },
-    refused: ({ id }) => ({
-      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY, name: 'here' }],
-      TAG_NOT_FOUND: [{ trajectoryId: id, name: 'nowhere' }],
-    }),
-  },
   listTags: {
     requests: async ({ id, trajectories }) => {
       await trajectories.setTag({ trajectoryId: id, name: 'there', stepNumber: 2n });
       const first = await trajectories.listTags({ trajectoryId: id, pageSize: 1 });
-      return [[{ trajectoryId: id, pageSize: 1, pageToken: first.nextPageToken }]];
+      return [
+        [{ trajectoryId: id, pageSize: 1, pageToken: first.nextPageToken }],
+        [{ trajectoryId: id, name: 'there' }],
+      ];
     },
     served: ([answer]) => {
       expect(answer).toMatchObject({ tags: [{ name: 'there', stepNumber: 2n }], nextPageToken: '' });

@@ -300,7 +300,8 @@ class Client(ClientReading, ClientRuns):
 
     def _step_of(self, source: Trajectory | str, tag: str | None) -> int:
         from anabranch._outage import call
-        from anabranch.v1.trajectory_service_pb2 import GetTagRequest, GetTrajectoryRequest
+        from anabranch.v1.trajectory_pb2 import VIEW_BASIC
+        from anabranch.v1.trajectory_service_pb2 import GetStepRequest, GetTrajectoryRequest
 
         if tag is None:
             if not isinstance(source, str):
@@ -311,8 +312,8 @@ class Client(ClientReading, ClientRuns):
         if not isinstance(source, str):
             source.flush(60)
             source = source.id
-        by_name = GetTagRequest(trajectory_id=source, name=tag)
-        return call(self.connection, lambda stubs: stubs.trajectories.GetTag(by_name, timeout=60)).tag.step_number
+        by_tag = GetStepRequest(trajectory_id=source, tag=tag, view=VIEW_BASIC)
+        return call(self.connection, lambda stubs: stubs.trajectories.GetStep(by_tag, timeout=60)).step.step_number
 
 
 def successor_of(trajectory_id: str) -> str:

@@ -2991,53 +2991,6 @@ export declare type SetTagResponse = Message<"anabranch.v1.SetTagResponse"> & {
 export declare const SetTagResponseSchema: GenMessage<SetTagResponse>;
 
 /**
- * Request of GetTag.
- *
- * @generated from message anabranch.v1.GetTagRequest
- */
-export declare type GetTagRequest = Message<"anabranch.v1.GetTagRequest"> & {
-  /**
-   * Id of the trajectory.
-   *
-   * @generated from field: string trajectory_id = 1;
-   */
-  trajectoryId: string;
-
-  /**
-   * Name of the tag.
-   *
-   * @generated from field: string name = 2;
-   */
-  name: string;
-};
-
-/**
- * Describes the message anabranch.v1.GetTagRequest.
- * Use `create(GetTagRequestSchema)` to create a new message.
- */
-export declare const GetTagRequestSchema: GenMessage<GetTagRequest>;
-
-/**
- * Response of GetTag.
- *
- * @generated from message anabranch.v1.GetTagResponse
- */
-export declare type GetTagResponse = Message<"anabranch.v1.GetTagResponse"> & {
-  /**
-   * The tag.
-   *
-   * @generated from field: anabranch.v1.Tag tag = 1;
-   */
-  tag?: Tag | undefined;
-};
-
-/**
- * Describes the message anabranch.v1.GetTagResponse.
- * Use `create(GetTagResponseSchema)` to create a new message.
- */
-export declare const GetTagResponseSchema: GenMessage<GetTagResponse>;
-
-/**
  * Request of CompareBranches.
  *
  * @generated from message anabranch.v1.CompareBranchesRequest
@@ -3254,11 +3207,19 @@ export declare type ListTagsRequest = Message<"anabranch.v1.ListTagsRequest"> & 
   pageSize: number;
 
   /**
-   * `next_page_token` of the previous page; empty for the first page.
+   * `next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+   * call.
    *
    * @generated from field: string page_token = 3;
    */
   pageToken: string;
+
+  /**
+   * Match the tag with this name, at most 128 bytes. Default: all tags.
+   *
+   * @generated from field: string name = 4;
+   */
+  name: string;
 };
 
 /**
@@ -3939,17 +3900,7 @@ export declare const TrajectoryService: GenService<{
     output: typeof SetTagResponseSchema;
   },
   /**
-   * Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND.
-   *
-   * @generated from rpc anabranch.v1.TrajectoryService.GetTag
-   */
-  getTag: {
-    methodKind: "unary";
-    input: typeof GetTagRequestSchema;
-    output: typeof GetTagResponseSchema;
-  },
-  /**
-   * Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+   * Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ListTags
    */

@@ -2865,49 +2865,6 @@ class SetTagResponse(google.protobuf.message.Message):
 Global___SetTagResponse: typing_extensions.TypeAlias = SetTagResponse
 
 @typing.final
-class GetTagRequest(google.protobuf.message.Message):
-    """Request of GetTag."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    TRAJECTORY_ID_FIELD_NUMBER: builtins.int
-    NAME_FIELD_NUMBER: builtins.int
-    trajectory_id: builtins.str
-    """Id of the trajectory."""
-    name: builtins.str
-    """Name of the tag."""
-    def __init__(
-        self,
-        *,
-        trajectory_id: builtins.str = ...,
-        name: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "trajectory_id", b"trajectory_id"]) -> None: ...
-
-Global___GetTagRequest: typing_extensions.TypeAlias = GetTagRequest
-
-@typing.final
-class GetTagResponse(google.protobuf.message.Message):
-    """Response of GetTag."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    TAG_FIELD_NUMBER: builtins.int
-    @property
-    def tag(self) -> anabranch.v1.trajectory_pb2.Tag:
-        """The tag."""
-
-    def __init__(
-        self,
-        *,
-        tag: anabranch.v1.trajectory_pb2.Tag | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["tag", b"tag"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["tag", b"tag"]) -> None: ...
-
-Global___GetTagResponse: typing_extensions.TypeAlias = GetTagResponse
-
-@typing.final
 class CompareBranchesRequest(google.protobuf.message.Message):
     """Request of CompareBranches."""
 
@@ -3063,20 +3020,26 @@ class ListTagsRequest(google.protobuf.message.Message):
     TRAJECTORY_ID_FIELD_NUMBER: builtins.int
     PAGE_SIZE_FIELD_NUMBER: builtins.int
     PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
     trajectory_id: builtins.str
     """Id of the trajectory."""
     page_size: builtins.int
     """Maximum number of tags in the page. Default: 50; values above 1,000 mean 1,000."""
     page_token: builtins.str
-    """`next_page_token` of the previous page; empty for the first page."""
+    """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
+    call.
+    """
+    name: builtins.str
+    """Match the tag with this name, at most 128 bytes. Default: all tags."""
     def __init__(
         self,
         *,
         trajectory_id: builtins.str = ...,
         page_size: builtins.int = ...,
         page_token: builtins.str = ...,
+        name: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "trajectory_id", b"trajectory_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "page_size", b"page_size", "page_token", b"page_token", "trajectory_id", b"trajectory_id"]) -> None: ...
 
 Global___ListTagsRequest: typing_extensions.TypeAlias = ListTagsRequest
 

@@ -162,11 +162,6 @@ class TrajectoryServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.SetTagRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.SetTagResponse.FromString,
                 _registered_method=True)
-        self.GetTag = channel.unary_unary(
-                '/anabranch.v1.TrajectoryService/GetTag',
-                request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTagRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTagResponse.FromString,
-                _registered_method=True)
         self.ListTags = channel.unary_unary(
                 '/anabranch.v1.TrajectoryService/ListTags',
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.ListTagsRequest.SerializeToString,
@@ -420,15 +415,8 @@ class TrajectoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetTag(self, request, context):
-        """Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def ListTags(self, request, context):
-        """Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -568,11 +556,6 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
                     servicer.SetTag,
                     request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.SetTagRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.SetTagResponse.SerializeToString,
-            ),
-            'GetTag': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetTag,
-                    request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTagRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetTagResponse.SerializeToString,
             ),
             'ListTags': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTags,
@@ -1263,33 +1246,6 @@ class TrajectoryService(object):
             '/anabranch.v1.TrajectoryService/SetTag',
             anabranch_dot_v1_dot_trajectory__service__pb2.SetTagRequest.SerializeToString,
             anabranch_dot_v1_dot_trajectory__service__pb2.SetTagResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetTag(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.TrajectoryService/GetTag',
-            anabranch_dot_v1_dot_trajectory__service__pb2.GetTagRequest.SerializeToString,
-            anabranch_dot_v1_dot_trajectory__service__pb2.GetTagResponse.FromString,
             options,
             channel_credentials,
             insecure,

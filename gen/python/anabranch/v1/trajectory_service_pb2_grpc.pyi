@@ -425,22 +425,6 @@ _TrajectoryServiceSetTagType = typing_extensions.TypeVar(
     ],
 )
 
-_TrajectoryServiceGetTagType = typing_extensions.TypeVar(
-    '_TrajectoryServiceGetTagType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.trajectory_service_pb2.GetTagRequest,
-        anabranch.v1.trajectory_service_pb2.GetTagResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.trajectory_service_pb2.GetTagRequest,
-        anabranch.v1.trajectory_service_pb2.GetTagResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.trajectory_service_pb2.GetTagRequest,
-        anabranch.v1.trajectory_service_pb2.GetTagResponse,
-    ],
-)
-
 _TrajectoryServiceListTagsType = typing_extensions.TypeVar(
     '_TrajectoryServiceListTagsType',
     grpc.UnaryUnaryMultiCallable[
@@ -473,7 +457,7 @@ _TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
     ],
 )
 
-class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceSearchStepsType, _TrajectoryServiceWatchTreeType, _TrajectoryServiceWatchTrajectoriesType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceCompareBranchesType, _TrajectoryServiceSetTagType, _TrajectoryServiceGetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
+class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceSearchStepsType, _TrajectoryServiceWatchTreeType, _TrajectoryServiceWatchTrajectoriesType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceCompareBranchesType, _TrajectoryServiceSetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
@@ -580,10 +564,6 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.SetTagRequest,
             anabranch.v1.trajectory_service_pb2.SetTagResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.trajectory_service_pb2.GetTagRequest,
-            anabranch.v1.trajectory_service_pb2.GetTagResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.ListTagsRequest,
@@ -696,10 +676,6 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.SetTagRequest,
             anabranch.v1.trajectory_service_pb2.SetTagResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.trajectory_service_pb2.GetTagRequest,
-            anabranch.v1.trajectory_service_pb2.GetTagResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.ListTagsRequest,
@@ -867,11 +843,8 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     SetTag: _TrajectoryServiceSetTagType
     """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
 
-    GetTag: _TrajectoryServiceGetTagType
-    """Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
-
     ListTags: _TrajectoryServiceListTagsType
-    """Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     DeleteTag: _TrajectoryServiceDeleteTagType
     """Deletes a tag. The step that it points to is not changed. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
@@ -976,10 +949,6 @@ TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.SetTagRequest,
         anabranch.v1.trajectory_service_pb2.SetTagResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.trajectory_service_pb2.GetTagRequest,
-        anabranch.v1.trajectory_service_pb2.GetTagResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.ListTagsRequest,
@@ -1279,20 +1248,12 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
 
     @abc.abstractmethod
-    def GetTag(
-        self,
-        request: anabranch.v1.trajectory_service_pb2.GetTagRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.GetTagResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.GetTagResponse]]:
-        """Returns a tag. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
-
-    @abc.abstractmethod
     def ListTags(
         self,
         request: anabranch.v1.trajectory_service_pb2.ListTagsRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.trajectory_service_pb2.ListTagsResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.ListTagsResponse]]:
-        """Lists the tags of a trajectory in order of name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
+        """Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     @abc.abstractmethod
     def DeleteTag(

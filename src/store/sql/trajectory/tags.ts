@@ -66,12 +66,18 @@ export async function getTag(scope: ReadScope, trajectoryId: string, name: strin
   return readTag(trajectoryId, await tagOf(scope.db, row, name), name);
 }
 
-export async function listTags({ db, namespace }: ReadScope, trajectoryId: string, page: Page<string>): Promise<Tag[]> {
+export async function listTags(
+  { db, namespace }: ReadScope,
+  trajectoryId: string,
+  page: Page<string>,
+  name?: string,
+): Promise<Tag[]> {
   // One statement, so that a deleted trajectory is not mistaken for one without tags.
   const rows = await db
     .selectFrom('trajectories as t')
     .leftJoin('tags as g', (join) => {
-      const own = join.onRef('g.tree', '=', 't.tree').onRef('g.trajectory', '=', 't.key');
+      let own = join.onRef('g.tree', '=', 't.tree').onRef('g.trajectory', '=', 't.key');
+      if (name !== undefined) own = own.on('g.name', '=', name);
       return page.after === undefined ? own : own.on('g.name', '>', page.after);
     })
     .select(['g.name', 'g.step_number', 'g.update_time'])
@@ -82,10 +88,10 @@ export async function listTags({ db, namespace }: ReadScope, trajectoryId: strin
     .limit(page.limit)
     .execute();
   if (rows.length === 0) throw trajectoryNotFound(trajectoryId);
-  return rows.flatMap(({ name, step_number, update_time }) =>
-    name === null || step_number === null || update_time === null
+  return rows.flatMap(({ name: found, step_number, update_time }) =>
+    found === null || step_number === null || update_time === null
       ? []
-      : [readTag(trajectoryId, { name, step_number, update_time }, name)],
+      : [readTag(trajectoryId, { name: found, step_number, update_time }, found)],
   );
 }
 
