@@ -5,7 +5,7 @@ import {
   ReadRolloutsRequestSchema,
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import {
-  GetProgressRequestSchema,
+  GetRunRequestSchema,
   SummarizeRequestSchema,
   SummaryKey,
   WatchRunRequestSchema,
@@ -179,11 +179,11 @@ export const watchRun: Bench = {
 export const progress: Bench = {
   names: ['progress', 'progress-local', 'summarize', 'summarize-local'],
   about:
-    'p50 of GetProgress of a run of 100,000 rollouts, 200 live (aim: <= 10 ms), and of Summarize of them by task and model; against their SQL by hand; and the same without the wire',
+    'p50 of GetRun with progress of a run of 100,000 rollouts, 200 live (aim: <= 10 ms), and of Summarize of them by task and model; against their SQL by hand; and the same without the wire',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const { database, runId } = await bigRun(run);
-    const got = await measureRpc(run, database, 'RunService/GetProgress', GetProgressRequestSchema, { runId });
+    const got = await measureRpc(run, database, 'RunService/GetRun', GetRunRequestSchema, { runId, progress: true });
     const summed = await measureRpc(run, database, 'RunService/Summarize', SummarizeRequestSchema, {
       runIds: [runId],
       dimensions: [{ key: SummaryKey.TASK }, { label: 'model' }],
@@ -193,7 +193,7 @@ export const progress: Bench = {
     const summaryLocal = measureUseCase(run, database, { name: 'summarize', runId });
     const least = measureEmptyCall(run);
     const samples = await alternate(run, {
-      GetProgress: got.p50,
+      GetRun: got.p50,
       'progress without the wire': progressLocal.p50,
       'progress by hand': async () => (await rolloutSql(run, database, { name: 'progress' })).p50Ms,
       Summarize: summed.p50,
@@ -205,7 +205,7 @@ export const progress: Bench = {
     const progressNote = `${got.note()}; ${least.note()}`;
     const { 'progress by hand': progressByHand, 'summary by hand': summaryByHand } = samples;
     return [
-      compare(run, about('progress', progressNote), samples.GetProgress, progressByHand),
+      compare(run, about('progress', progressNote), samples.GetRun, progressByHand),
       compare(run, about('progress-local'), samples['progress without the wire'], progressLocal.byHand),
       compare(run, about('summarize', summed.note()), samples.Summarize, summaryByHand),
       compare(run, about('summarize-local'), samples['summary without the wire'], summaryLocal.byHand),

@@ -4,7 +4,7 @@ import { pino } from 'pino';
 import { v7 } from 'uuid';
 import { ListGroupsRequestSchema, ListRolloutsRequestSchema } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import {
-  GetProgressRequestSchema,
+  GetRunRequestSchema,
   GetRunTreeRequestSchema,
   ListRunsRequestSchema,
   SummarizeRequestSchema,
@@ -17,7 +17,6 @@ import type { Call } from '../../src/service/method.ts';
 import { rolloutMethods } from '../../src/service/rollout/rollout.ts';
 import { runMethods } from '../../src/service/run/run.ts';
 import { summaryMethods } from '../../src/service/run/summary.ts';
-import { runVerbs } from '../../src/service/run/verbs.ts';
 import { openStore } from '../../src/store/open.ts';
 import { type App, createApp } from '../../src/stream/app.ts';
 import { callOf } from '../../test/support/parts_call.ts';
@@ -103,7 +102,7 @@ async function ask(app: App, task: UseCaseSettings['task']): Promise<void> {
       await groupMethods.listGroups(create(ListGroupsRequestSchema, { stageId: task.stageId }), call);
       break;
     case 'progress':
-      await runVerbs.getProgress(create(GetProgressRequestSchema, { runId: task.runId }), call);
+      await runMethods.getRun(create(GetRunRequestSchema, { runId: task.runId, progress: true }), call);
       break;
     case 'summarize': {
       const dimensions = [{ key: SummaryKey.TASK }, { label: 'model' }];

@@ -89,7 +89,7 @@ async function readParts(client: AnabranchClient, run: RunParts['run'], wanted: 
   const runId = run.id;
   const listing = { runId, descending: true, pageSize: Number(MOST_STAGES), view: View.BASIC };
   const [{ progress }, { stages, nextPageToken }, tree] = await Promise.all([
-    client.runs.getProgress({ runId }, FIRST_ANSWER),
+    client.runs.getRun({ runId, view: View.BASIC, progress: true }, FIRST_ANSWER),
     client.runs.listStages(listing, FIRST_ANSWER),
     readRunTree(client, runId),
   ]);

@@ -219,8 +219,11 @@ export function sampleRuns(): Partial<ServiceImpl<typeof RunService>> {
     return { run };
   };
   return {
-    getRun: ({ runId: id, runName, experimentName }) =>
-      known((run) => run.id === id || (run.name === runName && run.experimentName === (experimentName || 'default'))),
+    getRun: ({ runId: id, runName, experimentName }) => {
+      const isNamed = (run: Run) => run.name === runName && run.experimentName === (experimentName || 'default');
+      const { run } = known((each) => each.id === id || isNamed(each));
+      return { run, progress: PROGRESS[run.id] ?? {} };
+    },
     listRuns({ name, experimentName, statuses, labels, staleOnly, rootsOnly, pageSize, pageToken }) {
       const found = RUNS.filter(
         (run) =>
@@ -236,7 +239,6 @@ export function sampleRuns(): Partial<ServiceImpl<typeof RunService>> {
       const runs = found.slice(from, to).map((run) => ({ run, progress: PROGRESS[run.id] ?? {} }));
       return { runs, nextPageToken: to < found.length ? String(to) : '' };
     },
-    getProgress: ({ runId: id }) => ({ progress: PROGRESS[id] ?? {} }),
     listStages: ({ runId: id }) => ({ stages: id === runId(2) ? STAGES.toReversed() : [] }),
     getRunTree: ({ runId: id }) => {
       const { run } = known((each) => each.id === id);

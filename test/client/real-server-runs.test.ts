@@ -102,7 +102,7 @@ describe.each(ENGINES)('watching and logging against the real server on %s', (en
     expectPictureOf(last, await storedStages());
     const { run } = await worker.runs.getRun({ runId, view: View.BASIC });
     expect(last !== undefined && run !== undefined && equals(RunSchema, last.run, run)).toBe(true);
-    const { progress } = await worker.runs.getProgress({ runId });
+    const { progress } = await worker.runs.getRun({ runId, progress: true });
     expect(last?.progress).toEqual(progress);
   });
 

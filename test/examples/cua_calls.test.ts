@@ -248,7 +248,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     const { run: training } = await client.runs.getRun({ runName: RUN_NAME });
     const runId = training?.id ?? '';
     expect(fromStatus(training?.status ?? 0)).toBe('running');
-    const { progress } = await client.runs.getProgress({ runId });
+    const { progress } = await client.runs.getRun({ runId, progress: true });
     expect(progress?.percent).toBe(100);
 
     const { stages } = await client.runs.listStages({ runId, kinds: [StageKind.TRAIN_STEP] });

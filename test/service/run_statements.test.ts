@@ -43,7 +43,7 @@ describeApp('numbers of statements for runs, and for turns of their rollouts', (
   }
 
   async function kindsOf({ rpc }: AppScene, runId: string): Promise<readonly KindProgress[]> {
-    return (await rpc.getProgress({ runId })).progress?.kinds ?? [];
+    return (await rpc.getRun({ runId, progress: true })).progress?.kinds ?? [];
   }
 
   it('K-C6: a page of runs with progress takes the same statements for one run without stages and for six with three each', async () => {

@@ -196,10 +196,13 @@ describe('RD3: no answer about runs and experiments has more than 1 MiB', () => 
     const branch = { runId, stepNumber: 0n, description: 'd'.repeat(16 * KIB), labels: LABELS };
     for (let i = 0; i < 33; i += 1) await runs.branchRun(branch);
     expect((await runs.getRunTree({ runId, pageSize: 1000 })).nextPageToken).not.toBe('');
+    const largeId = await largestRun('with progress');
     for (let number = 0n; number <= LIMITS.openStages; number += 1n) {
-      await runs.getOrCreateStage({ runId, kind: StageKind.EVAL, number, phase: 'p'.repeat(256) });
+      await runs.getOrCreateStage({ runId: largeId, kind: StageKind.EVAL, number, phase: 'p'.repeat(256) });
     }
-    expect((await runs.getProgress({ runId })).progress?.openStages).toHaveLength(LIMITS.openStages);
+    expect((await runs.getRun({ runId: largeId, progress: true })).progress?.openStages).toHaveLength(
+      LIMITS.openStages,
+    );
     expectAllToFit();
   });
 

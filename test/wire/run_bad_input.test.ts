@@ -384,7 +384,7 @@ describe.each(ENGINES)('bad input for runs, on %s', (engine) => {
       await runs.updateStage({ stageId, updateMask: { paths: ['completed_substeps'] }, completedSubsteps });
       if (number > 1n) await runs.completeStage({ stageId });
     }
-    const { progress } = await runs.getProgress({ runId });
+    const { progress } = await runs.getRun({ runId, progress: true });
     expect(progress?.substepsDone).toBe(3n * completedSubsteps);
     const { runs: listed } = await runs.listRuns({ name: scene.name, experimentId: scene.experimentId });
     expect(listed[0]?.progress).toEqual(progress);
@@ -402,7 +402,7 @@ describe.each(ENGINES)('bad input for runs, on %s', (engine) => {
     };
     await runs.updateRun({ runId, updateMask: { paths: ['plan'] }, plan: { stagePlans: [vast] } });
     await runs.startRun({ runId });
-    const { progress } = await runs.getProgress({ runId });
+    const { progress } = await runs.getRun({ runId, progress: true });
     expect(progress).toMatchObject({ percent: 0, turnsExpected: 2n ** 63n - 1n });
     expect(progress?.estimatedRemaining?.seconds).toBe(315_576_000_000n);
   });

@@ -62,7 +62,7 @@ describe('runs and experiments over every protocol', () => {
       compared: await runs.compareRuns({ runIds: tree.runs.map(({ id }) => id), endStepNumber: 9n }),
       listed: await runs.listRuns({ parentId: runId }),
       stages: await runs.listStages({ runId }),
-      progress: await runs.getProgress({ runId }),
+      progress: await runs.getRun({ runId, progress: true }),
       history: await runs.listStatusChanges({ runId, ascending: true }),
       metrics: await collect(runs.readMetrics({ runIds: [runId] })),
       watched: await collect(runs.watchRun({ runId, allStages: true, untilTerminal: true })),

@@ -189,9 +189,8 @@ interface Tables {
 }
 
 async function readTables({ runs }: AnabranchClient, runId: string): Promise<Tables> {
-  const { run } = await runs.getRun({ runId, view: View.BASIC });
+  const { run, progress } = await runs.getRun({ runId, view: View.BASIC, progress: true });
   const { stages } = await runs.listStages({ runId, pageSize: 1000 });
-  const { progress } = await runs.getProgress({ runId });
   return { run: run!, stages, progress: progress! };
 }
 

@@ -1,9 +1,9 @@
-import { RunSchema } from '../../../gen/es/anabranch/v1/run_pb.js';
+import { RunSchema, type Run as WireRun } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { IfExists } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { invalidField, runNotFound } from '../../domain/errors.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
-import { DEFAULT_EXPERIMENT, type Stage } from '../../domain/run.ts';
+import { DEFAULT_EXPERIMENT, type Run, type Stage } from '../../domain/run.ts';
 import { BRANCH_CONFIG, ROOT_CONFIG } from '../../domain/run_config.ts';
 import type { CreatedRun } from '../../store/contract/run.ts';
 import { pageOf } from '../answer/page.ts';
@@ -21,6 +21,7 @@ import { compareRuns } from './comparison.ts';
 import { announceDeletion } from './deletion.ts';
 import { listRuns } from './list.ts';
 import { fromRun } from './messages.ts';
+import { progressBytes, progressesOf } from './progress.ts';
 import { requireNewName, toExperimentReference, toNewRunFields, toRunChanges } from './requests.ts';
 
 const rpc = RunService.method;
@@ -69,7 +70,7 @@ export const runMethods = {
     return fromCreated(await app.store.branchRun(caller, newBranch, key), undefined);
   },
 
-  async getRun({ runId, runName: name = '', experimentName, view }, { app, caller }) {
+  async getRun({ runId, runName: name = '', experimentName, view, progress: withProgress }, { app, caller }) {
     if (runId !== undefined && experimentName !== '') {
       throw invalidField('experiment_name', 'must be empty when run_id is set: it is used only with run_name');
     }
@@ -77,7 +78,10 @@ export const runMethods = {
       runId === undefined ? { name, experimentName: experimentName || DEFAULT_EXPERIMENT } : { id: runId };
     const found = await app.store.getRun(caller.namespace, reference);
     if (found === undefined) throw runNotFound(runId ?? name);
-    return { run: fromRun(found, toView(view, 'FULL')) };
+    const run = fromRun(found, toView(view, 'FULL'));
+    if (!withProgress) return { run };
+    const [progress] = await progressesOf(app, caller, [found]);
+    return { run: fitting(run, found, progress ? progressBytes(progress) : 0), progress };
   },
 
   listRuns,
@@ -116,12 +120,14 @@ export const runMethods = {
   compareRuns: (request, { app, caller }) => compareRuns(app, caller, request),
 } satisfies SomeMethods<typeof RunService>;
 
-/** Returns the run in FULL view, or in BASIC view if the response would be too large (RD3). */
+/** Returns the run, or its BASIC view if the response would be too large (RD3). */
+function fitting(run: WireRun, row: Run, otherBytes: number): WireRun {
+  return runBytes(run) + otherBytes > ANSWER_BYTES ? fromRun(row, 'BASIC') : run;
+}
+
 function fromCreated({ run: row, mainTrajectory: main }: CreatedRun, resumable: Stage | undefined) {
   const mainTrajectory = main && fromTrajectory(main, 'BASIC');
   const resumeStage = resumable && stageMessage(resumable, 'BASIC');
   const others = (mainTrajectory ? trajectoryBytes(mainTrajectory) : 0) + (resumeStage ? stageBytes(resumeStage) : 0);
-  const full = fromRun(row, 'FULL');
-  const run = runBytes(full) + others > ANSWER_BYTES ? fromRun(row, 'BASIC') : full;
-  return { run, mainTrajectory, resumeStage };
+  return { run: fitting(fromRun(row, 'FULL'), row, others), mainTrajectory, resumeStage };
 }

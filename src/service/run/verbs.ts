@@ -6,7 +6,6 @@ import {
 import { StatusChangeSchema } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { Verb } from '../../domain/lifecycle.ts';
 import type { StatusOwner } from '../../store/contract/status_change.ts';
-import { findRun } from '../../stream/find.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { fromInstant, fromStatus } from '../convert/values.ts';
@@ -14,11 +13,10 @@ import type { Call, SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 import { cancelRollouts } from './cancel_rollouts.ts';
 import { fromRun, fromStatusChange } from './messages.ts';
-import { progressesOf } from './progress.ts';
 
 const statusChangeBytes = sizerOf(StatusChangeSchema);
 
-/** The verbs of a run, its heartbeat, its progress, and the history of statuses. */
+/** The verbs of a run, its heartbeat, and the history of statuses. */
 export const runVerbs = {
   startRun: (request, call) => move('start', request, call),
   pauseRun: (request, call) => move('pause', request, call),
@@ -41,11 +39,6 @@ export const runVerbs = {
   async heartbeatRun({ runId }, { app, caller }) {
     const { status, statusMessage, heartbeatTime } = await app.store.heartbeatRun(caller.namespace, runId);
     return { status: fromStatus(status), statusMessage, heartbeatTime: fromInstant(heartbeatTime) };
-  },
-
-  async getProgress({ runId }, { app, caller }) {
-    const [progress] = await progressesOf(app, caller, [await findRun(app, caller, runId)]);
-    return { progress };
   },
 
   /** Lists the changes of one status (L5). */

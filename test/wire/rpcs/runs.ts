@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
+import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { type RunService, UpdateRunRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists, ListOrder, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -172,13 +173,26 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
   ...METRIC_RPCS,
   ...SUMMARY_RPCS,
   getRun: {
-    requests: ({ runId, experimentName }) => [[{ runId, view: View.BASIC }], [{ runName: 'main', experimentName }]],
-    served: ([answer], { runId, experimentId, experimentName, mainId }) => {
+    requests: ({ runId, experimentName }) => [
+      [{ runId, view: View.BASIC }],
+      [{ runName: 'main', experimentName, progress: true }],
+    ],
+    served: ([answer], { runId, experimentId, experimentName, mainId, evalId, baselineId }) => {
       const place = { id: runId, number: 1n, experimentId, experimentName, name: 'main', mainTrajectoryId: mainId };
       const config = { configJson: '{"lr":0.1,"seed":2}', configOverridesJson: '{"seed":2}' };
       const counted = { nextStepNumber: 4n, rewardSum: 6, metadataJson: '{"by":"test"}', plan: PLAN };
       expect(answer?.run).toMatchObject({ ...place, ...config, ...counted, status: Status.RUNNING });
       expect(answer?.run?.branchPoint).toBeUndefined();
+      const kinds = [
+        { kind: StageKind.TRAIN_STEP, planned: 4n, created: 1n, open: 0n, completed: 1n },
+        { kind: StageKind.EVAL, planned: 0n, created: 1n, open: 1n },
+        { kind: StageKind.BASELINE, planned: 0n, created: 1n, open: 0n },
+      ];
+      // A plan of three stages, with 2 groups of 3 rollouts of at most 5 turns, and with 6 substeps.
+      const turns = { turnsDone: 0n, turnsExpected: 90n, substepsDone: 6n, substepsExpected: 24n };
+      expect(answer?.progress).toMatchObject({ ...turns, percent: 0, kinds });
+      expect(answer?.progress?.openStages.map(({ stageId }) => stageId)).toEqual([evalId, baselineId]);
+      expect(answer?.progress?.estimatedRemaining?.seconds).toBeGreaterThan(0n);
     },
     refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
   },

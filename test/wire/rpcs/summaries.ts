@@ -5,22 +5,6 @@ import type { RunScene } from './run_scene.ts';
 import { LATE, LONG_AGO, NOBODY, type Rpcs } from './scene.ts';
 
 export const SUMMARY_RPCS = {
-  getProgress: {
-    requests: ({ runId }) => [[{ runId }]],
-    served: ([answer], { evalId, baselineId }) => {
-      const kinds = [
-        { kind: StageKind.TRAIN_STEP, planned: 4n, created: 1n, open: 0n, completed: 1n },
-        { kind: StageKind.EVAL, planned: 0n, created: 1n, open: 1n },
-        { kind: StageKind.BASELINE, planned: 0n, created: 1n, open: 0n },
-      ];
-      // A plan of three stages, with 2 groups of 3 rollouts of at most 5 turns, and with 6 substeps.
-      const counted = { turnsDone: 0n, turnsExpected: 90n, substepsDone: 6n, substepsExpected: 24n };
-      expect(answer?.progress).toMatchObject({ ...counted, percent: 0, kinds });
-      expect(answer?.progress?.openStages.map(({ stageId }) => stageId)).toEqual([evalId, baselineId]);
-      expect(answer?.progress?.estimatedRemaining?.seconds).toBeGreaterThan(0n);
-    },
-    refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
-  },
   summarize: {
     requests: async ({ runId, experimentId, evalId, experimentName: taskId, rollouts }) => {
       await rollouts.upsertTasks({ tasks: [{ id: taskId }] });

@@ -716,6 +716,13 @@ export declare type GetRunRequest = Message<"anabranch.v1.GetRunRequest"> & {
    * @generated from field: anabranch.v1.View view = 4;
    */
   view: View;
+
+  /**
+   * If true, the progress of the run is returned too. If both do not fit into 1 MiB, the run is in the BASIC view.
+   *
+   * @generated from field: bool progress = 5;
+   */
+  progress: boolean;
 };
 
 /**
@@ -736,6 +743,13 @@ export declare type GetRunResponse = Message<"anabranch.v1.GetRunResponse"> & {
    * @generated from field: anabranch.v1.Run run = 1;
    */
   run?: Run | undefined;
+
+  /**
+   * Progress of the run. Only with `progress`.
+   *
+   * @generated from field: anabranch.v1.Progress progress = 2;
+   */
+  progress?: Progress | undefined;
 };
 
 /**
@@ -2930,46 +2944,6 @@ export declare type ReadMetricsResponse = Message<"anabranch.v1.ReadMetricsRespo
 export declare const ReadMetricsResponseSchema: GenMessage<ReadMetricsResponse>;
 
 /**
- * Request of GetProgress.
- *
- * @generated from message anabranch.v1.GetProgressRequest
- */
-export declare type GetProgressRequest = Message<"anabranch.v1.GetProgressRequest"> & {
-  /**
-   * Id of the run.
-   *
-   * @generated from field: string run_id = 1;
-   */
-  runId: string;
-};
-
-/**
- * Describes the message anabranch.v1.GetProgressRequest.
- * Use `create(GetProgressRequestSchema)` to create a new message.
- */
-export declare const GetProgressRequestSchema: GenMessage<GetProgressRequest>;
-
-/**
- * Response of GetProgress.
- *
- * @generated from message anabranch.v1.GetProgressResponse
- */
-export declare type GetProgressResponse = Message<"anabranch.v1.GetProgressResponse"> & {
-  /**
-   * Progress of the run.
-   *
-   * @generated from field: anabranch.v1.Progress progress = 1;
-   */
-  progress?: Progress | undefined;
-};
-
-/**
- * Describes the message anabranch.v1.GetProgressResponse.
- * Use `create(GetProgressResponseSchema)` to create a new message.
- */
-export declare const GetProgressResponseSchema: GenMessage<GetProgressResponse>;
-
-/**
  * Request of ListStatusChanges. Exactly one of the ids is required.
  *
  * @generated from message anabranch.v1.ListStatusChangesRequest
@@ -3914,7 +3888,7 @@ export declare const RunService: GenService<{
     output: typeof CreateRunResponseSchema;
   },
   /**
-   * Returns a run by id or name. Errors: RUN_NOT_FOUND.
+   * Returns a run by id or name, optionally with its progress. Errors: RUN_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RunService.GetRun
    */
@@ -4224,16 +4198,6 @@ export declare const RunService: GenService<{
     methodKind: "server_streaming";
     input: typeof ReadMetricsRequestSchema;
     output: typeof ReadMetricsResponseSchema;
-  },
-  /**
-   * Returns the progress of a run. Errors: RUN_NOT_FOUND.
-   *
-   * @generated from rpc anabranch.v1.RunService.GetProgress
-   */
-  getProgress: {
-    methodKind: "unary";
-    input: typeof GetProgressRequestSchema;
-    output: typeof GetProgressResponseSchema;
   },
   /**
    * Aggregates rollouts by task, model, label and other dimensions: counts, rewards, success, pass@k, tokens and

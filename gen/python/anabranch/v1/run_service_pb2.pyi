@@ -631,6 +631,7 @@ class GetRunRequest(google.protobuf.message.Message):
     RUN_NAME_FIELD_NUMBER: builtins.int
     EXPERIMENT_NAME_FIELD_NUMBER: builtins.int
     VIEW_FIELD_NUMBER: builtins.int
+    PROGRESS_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """Id of the run."""
     run_name: builtins.str
@@ -639,6 +640,8 @@ class GetRunRequest(google.protobuf.message.Message):
     """Name of the experiment of `run_name`. Default: `default`."""
     view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: FULL."""
+    progress: builtins.bool
+    """If true, the progress of the run is returned too. If both do not fit into 1 MiB, the run is in the BASIC view."""
     def __init__(
         self,
         *,
@@ -646,9 +649,10 @@ class GetRunRequest(google.protobuf.message.Message):
         run_name: builtins.str | None = ...,
         experiment_name: builtins.str = ...,
         view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
+        progress: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_run_id", b"_run_id", "_run_name", b"_run_name", "run_id", b"run_id", "run_name", b"run_name"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_run_id", b"_run_id", "_run_name", b"_run_name", "experiment_name", b"experiment_name", "run_id", b"run_id", "run_name", b"run_name", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_run_id", b"_run_id", "_run_name", b"_run_name", "experiment_name", b"experiment_name", "progress", b"progress", "run_id", b"run_id", "run_name", b"run_name", "view", b"view"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_run_id", b"_run_id"]) -> typing.Literal["run_id"] | None: ...
     @typing.overload
@@ -663,17 +667,23 @@ class GetRunResponse(google.protobuf.message.Message):
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     RUN_FIELD_NUMBER: builtins.int
+    PROGRESS_FIELD_NUMBER: builtins.int
     @property
     def run(self) -> anabranch.v1.run_pb2.Run:
         """The run."""
+
+    @property
+    def progress(self) -> anabranch.v1.run_pb2.Progress:
+        """Progress of the run. Only with `progress`."""
 
     def __init__(
         self,
         *,
         run: anabranch.v1.run_pb2.Run | None = ...,
+        progress: anabranch.v1.run_pb2.Progress | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["run", b"run"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["run", b"run"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["progress", b"progress", "run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["progress", b"progress", "run", b"run"]) -> None: ...
 
 Global___GetRunResponse: typing_extensions.TypeAlias = GetRunResponse
 
@@ -2607,45 +2617,6 @@ class ReadMetricsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["series", b"series"]) -> None: ...
 
 Global___ReadMetricsResponse: typing_extensions.TypeAlias = ReadMetricsResponse
-
-@typing.final
-class GetProgressRequest(google.protobuf.message.Message):
-    """Request of GetProgress."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    RUN_ID_FIELD_NUMBER: builtins.int
-    run_id: builtins.str
-    """Id of the run."""
-    def __init__(
-        self,
-        *,
-        run_id: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["run_id", b"run_id"]) -> None: ...
-
-Global___GetProgressRequest: typing_extensions.TypeAlias = GetProgressRequest
-
-@typing.final
-class GetProgressResponse(google.protobuf.message.Message):
-    """Response of GetProgress."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    PROGRESS_FIELD_NUMBER: builtins.int
-    @property
-    def progress(self) -> anabranch.v1.run_pb2.Progress:
-        """Progress of the run."""
-
-    def __init__(
-        self,
-        *,
-        progress: anabranch.v1.run_pb2.Progress | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["progress", b"progress"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["progress", b"progress"]) -> None: ...
-
-Global___GetProgressResponse: typing_extensions.TypeAlias = GetProgressResponse
 
 @typing.final
 class ListStatusChangesRequest(google.protobuf.message.Message):

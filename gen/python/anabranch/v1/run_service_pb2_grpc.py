@@ -207,11 +207,6 @@ class RunServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.ReadMetricsRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_run__service__pb2.ReadMetricsResponse.FromString,
                 _registered_method=True)
-        self.GetProgress = channel.unary_unary(
-                '/anabranch.v1.RunService/GetProgress',
-                request_serializer=anabranch_dot_v1_dot_run__service__pb2.GetProgressRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_run__service__pb2.GetProgressResponse.FromString,
-                _registered_method=True)
         self.Summarize = channel.unary_unary(
                 '/anabranch.v1.RunService/Summarize',
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.SummarizeRequest.SerializeToString,
@@ -289,7 +284,7 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetRun(self, request, context):
-        """Returns a run by id or name. Errors: RUN_NOT_FOUND.
+        """Returns a run by id or name, optionally with its progress. Errors: RUN_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -516,13 +511,6 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetProgress(self, request, context):
-        """Returns the progress of a run. Errors: RUN_NOT_FOUND.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Summarize(self, request, context):
         """Aggregates rollouts by task, model, label and other dimensions: counts, rewards, success, pass@k, tokens and
         durations. Trajectories of runs without rollouts are aggregated in fields of their own. Errors: RUN_NOT_FOUND,
@@ -733,11 +721,6 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.ReadMetrics,
                     request_deserializer=anabranch_dot_v1_dot_run__service__pb2.ReadMetricsRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_run__service__pb2.ReadMetricsResponse.SerializeToString,
-            ),
-            'GetProgress': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetProgress,
-                    request_deserializer=anabranch_dot_v1_dot_run__service__pb2.GetProgressRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_run__service__pb2.GetProgressResponse.SerializeToString,
             ),
             'Summarize': grpc.unary_unary_rpc_method_handler(
                     servicer.Summarize,
@@ -1681,33 +1664,6 @@ class RunService(object):
             '/anabranch.v1.RunService/ReadMetrics',
             anabranch_dot_v1_dot_run__service__pb2.ReadMetricsRequest.SerializeToString,
             anabranch_dot_v1_dot_run__service__pb2.ReadMetricsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetProgress(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RunService/GetProgress',
-            anabranch_dot_v1_dot_run__service__pb2.GetProgressRequest.SerializeToString,
-            anabranch_dot_v1_dot_run__service__pb2.GetProgressResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -569,22 +569,6 @@ _RunServiceReadMetricsType = typing_extensions.TypeVar(
     ],
 )
 
-_RunServiceGetProgressType = typing_extensions.TypeVar(
-    '_RunServiceGetProgressType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.GetProgressRequest,
-        anabranch.v1.run_service_pb2.GetProgressResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.GetProgressRequest,
-        anabranch.v1.run_service_pb2.GetProgressResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.GetProgressRequest,
-        anabranch.v1.run_service_pb2.GetProgressResponse,
-    ],
-)
-
 _RunServiceSummarizeType = typing_extensions.TypeVar(
     '_RunServiceSummarizeType',
     grpc.UnaryUnaryMultiCallable[
@@ -649,7 +633,7 @@ _RunServiceWatchRunsType = typing_extensions.TypeVar(
     ],
 )
 
-class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceGetLatestCheckpointedStageType, _RunServiceStartStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceGetProgressType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType, _RunServiceWatchRunsType]):
+class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceGetLatestCheckpointedStageType, _RunServiceStartStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType, _RunServiceWatchRunsType]):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
@@ -792,10 +776,6 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.run_service_pb2.ReadMetricsRequest,
             anabranch.v1.run_service_pb2.ReadMetricsResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.run_service_pb2.GetProgressRequest,
-            anabranch.v1.run_service_pb2.GetProgressResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.SummarizeRequest,
@@ -954,10 +934,6 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
             anabranch.v1.run_service_pb2.ReadMetricsResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.run_service_pb2.GetProgressRequest,
-            anabranch.v1.run_service_pb2.GetProgressResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.SummarizeRequest,
             anabranch.v1.run_service_pb2.SummarizeResponse,
         ],
@@ -1003,7 +979,7 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
     """
 
     GetRun: _RunServiceGetRunType
-    """Returns a run by id or name. Errors: RUN_NOT_FOUND."""
+    """Returns a run by id or name, optionally with its progress. Errors: RUN_NOT_FOUND."""
 
     ListRuns: _RunServiceListRunsType
     """Lists runs with their progress, by default newest first. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN."""
@@ -1140,9 +1116,6 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
     """Streams metric series of one or more runs, whole or downsampled. Errors: RUN_NOT_FOUND (also if a run is deleted
     meanwhile), SLOW_READER, SERVER_DRAINING.
     """
-
-    GetProgress: _RunServiceGetProgressType
-    """Returns the progress of a run. Errors: RUN_NOT_FOUND."""
 
     Summarize: _RunServiceSummarizeType
     """Aggregates rollouts by task, model, label and other dimensions: counts, rewards, success, pass@k, tokens and
@@ -1308,10 +1281,6 @@ RunServiceAsyncStub: typing_extensions.TypeAlias = RunServiceStub[
         anabranch.v1.run_service_pb2.ReadMetricsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.GetProgressRequest,
-        anabranch.v1.run_service_pb2.GetProgressResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.run_service_pb2.SummarizeRequest,
         anabranch.v1.run_service_pb2.SummarizeResponse,
     ],
@@ -1398,7 +1367,7 @@ class RunServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.run_service_pb2.GetRunRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.run_service_pb2.GetRunResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.GetRunResponse]]:
-        """Returns a run by id or name. Errors: RUN_NOT_FOUND."""
+        """Returns a run by id or name, optionally with its progress. Errors: RUN_NOT_FOUND."""
 
     @abc.abstractmethod
     def ListRuns(
@@ -1670,14 +1639,6 @@ class RunServiceServicer(metaclass=abc.ABCMeta):
         """Streams metric series of one or more runs, whole or downsampled. Errors: RUN_NOT_FOUND (also if a run is deleted
         meanwhile), SLOW_READER, SERVER_DRAINING.
         """
-
-    @abc.abstractmethod
-    def GetProgress(
-        self,
-        request: anabranch.v1.run_service_pb2.GetProgressRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.run_service_pb2.GetProgressResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.GetProgressResponse]]:
-        """Returns the progress of a run. Errors: RUN_NOT_FOUND."""
 
     @abc.abstractmethod
     def Summarize(
