@@ -1,6 +1,7 @@
 import { timestampDate } from '@bufbuild/protobuf/wkt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { StageOrder } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, downloadState, readSteps, reasonOf, watchRun } from '../../src/client/index.ts';
 import { callsOf } from '../docs/coming_from.ts';
@@ -75,8 +76,16 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     const { run, resumeStage } = await startTraining(client);
     expect(run.status).toBe(Status.FAILED);
     expect(resumeStage).toMatchObject({ number: 1n, modelCheckpointUri: 'tinker://weights/1' });
-    const { stage } = await client.runs.getLatestCheckpointedStage({ runId: run.id });
-    expect(stage).toEqual(resumeStage);
+    const { stages } = await client.runs.listStages({
+      runId: run.id,
+      kinds: [StageKind.TRAIN_STEP],
+      statuses: [Status.COMPLETED],
+      hasCheckpoint: true,
+      order: StageOrder.NUMBER,
+      descending: true,
+      pageSize: 1,
+    });
+    expect(stages).toEqual([resumeStage]);
 
     await client.runs.reopenRun({ runId: run.id, message: 'restarted' });
     expect(await client.runs.heartbeatRun({ runId: run.id })).toMatchObject({ status: Status.RUNNING });

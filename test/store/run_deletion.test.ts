@@ -186,7 +186,6 @@ describeStore('deleting runs and experiments', (on) => {
         ['RUN_NOT_FOUND', here.stage(run)],
         ['RUN_NOT_FOUND', here.stage(run, { number: 77n })],
         ['RUN_NOT_FOUND', store.listStages(namespace, run.id, {}, ALL, 'BASIC')],
-        ['RUN_NOT_FOUND', store.getLatestCheckpointedStage(namespace, run.id, 'EVAL')],
         ['RUN_NOT_FOUND', store.logMetrics(namespace, run.id, [point])],
         ['RUN_NOT_FOUND', store.listSeries(namespace, filter, 9, undefined)],
         ['RUN_NOT_FOUND', here.history('RUN', run)],

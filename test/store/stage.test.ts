@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { type INITIAL_STATUSES, MOVES, type StageVerb, type Status } from '../../src/domain/lifecycle.ts';
 import { progressOf } from '../../src/domain/progress.ts';
-import { STAGE_KINDS, type Stage, type TimeSpan } from '../../src/domain/run.ts';
+import { STAGE_KINDS, type Stage, type StageKind, type TimeSpan } from '../../src/domain/run.ts';
 import type { StageChanges } from '../../src/store/contract/stage.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { newStage, RunScene, SILENT, substepPlan } from './run_scene.ts';
@@ -99,7 +99,6 @@ describeStore('stages', (on) => {
     const calls = (namespace: string, runId: string) => [
       () => here.store.getOrCreateStage({ namespace, actor: 'x' }, newStage(runId)),
       () => here.store.listStages(namespace, runId, {}, ALL, 'BASIC'),
-      () => here.store.getLatestCheckpointedStage(namespace, runId, 'EVAL'),
     ];
     for (const call of [...calls('other', run.id), ...calls(here.namespace, randomUUID())])
       expect(await refusalOf(call())).toMatchObject({ reason: 'RUN_NOT_FOUND' });
@@ -116,7 +115,7 @@ describeStore('stages', (on) => {
     }
   });
 
-  it('lists stages in creation order or reverse, by kind and status, in pages', async () => {
+  it('lists stages in order of creation or of numbers, or in reverse, by kind and status, in pages', async () => {
     const here = scene();
     const run = await here.makeRun();
     const made: Stage[] = [];
@@ -131,6 +130,17 @@ describeStore('stages', (on) => {
     const first = await list({}, { limit: 4, after: undefined });
     expect(await list({}, { limit: 99, after: first.at(-1)!.key })).toEqual(made.slice(4));
     expect(await list({ descending: true }, { limit: 2, after: made[4]!.key })).toEqual([made[3], made[2]]);
+    for (const descending of [false, true]) {
+      const ordered = [...made.slice(3, 6), ...made.slice(6), ...made.slice(0, 3)];
+      if (descending) ordered.reverse();
+      const paged: Stage[] = [];
+      for (let after: bigint | undefined; ; after = paged.at(-1)!.key) {
+        const page = await list({ byNumber: true, descending }, { limit: 2, after });
+        paged.push(...page);
+        if (page.length < 2) break;
+      }
+      expect(paged).toEqual(ordered);
+    }
     const moved = await move(here, made[2]!, 'start');
     expect(await list({ statuses: ['RUNNING', 'CANCELLED'] })).toEqual([moved]);
     expect(await list({ statuses: [] })).toEqual([]);
@@ -142,8 +152,13 @@ describeStore('stages', (on) => {
   it('C-33: the stage to resume from is the COMPLETED one with a model checkpoint that has the highest number', async () => {
     const here = scene();
     const run = await here.makeRun();
-    const latest = async (kind: 'TRAIN_STEP' | 'EVAL' = 'TRAIN_STEP') =>
-      (await here.store.getLatestCheckpointedStage(here.namespace, run.id, kind))?.number;
+    const checkpointed = { statuses: ['COMPLETED'], hasCheckpoint: true, byNumber: true, descending: true } as const;
+    const find = async (kind: StageKind) => {
+      const filter = { ...checkpointed, kinds: [kind] };
+      const [found] = await here.store.listStages(here.namespace, run.id, filter, { ...ALL, limit: 1 }, 'FULL');
+      return found;
+    };
+    const latest = async (kind: StageKind = 'TRAIN_STEP') => (await find(kind))?.number;
     expect(await latest()).toBeUndefined();
     const make = async (number: bigint, verb: 'complete' | 'fail', modelCheckpointUri: string) => {
       const stage = await here.stage(run, { number, status: 'RUNNING' });
@@ -157,8 +172,7 @@ describeStore('stages', (on) => {
     await update(here, await here.stage(run, { number: 13n, status: 'RUNNING' }), { modelCheckpointUri: 's3://13' });
     expect(await latest()).toBe(10n);
     expect(await latest('EVAL')).toBeUndefined();
-    const found = await here.store.getLatestCheckpointedStage(here.namespace, run.id, 'TRAIN_STEP');
-    expect(found?.modelCheckpointUri).toBe('s3://10');
+    expect((await find('TRAIN_STEP'))?.modelCheckpointUri).toBe('s3://10');
     await make(100n, 'complete', 's3://100');
     expect(await latest()).toBe(100n);
   });

@@ -1,11 +1,14 @@
 import { RunSchema, type Run as WireRun } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { IfExists } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Caller } from '../../domain/caller.ts';
 import { invalidField, runNotFound } from '../../domain/errors.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import { DEFAULT_EXPERIMENT, type Run, type Stage } from '../../domain/run.ts';
 import { BRANCH_CONFIG, ROOT_CONFIG } from '../../domain/run_config.ts';
 import type { CreatedRun } from '../../store/contract/run.ts';
+import type { StageFilter } from '../../store/contract/stage.ts';
+import type { App } from '../../stream/app.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { toStepReference } from '../convert/step_reference.ts';
@@ -51,9 +54,7 @@ export const runMethods = {
     };
     const result = await app.store.createRun(caller, newRun, idempotencyKeyOf(rpc.createRun, request));
     // A run that was created just now has no stages yet (C-33).
-    const resumeStage = result.created
-      ? undefined
-      : await app.store.getLatestCheckpointedStage(caller.namespace, result.run.id, 'TRAIN_STEP');
+    const resumeStage = result.created ? undefined : await stageToResume(app, caller, result.run.id);
     return { ...fromCreated(result, resumeStage), created: result.created };
   },
 
@@ -119,6 +120,19 @@ export const runMethods = {
 
   compareRuns: (request, { app, caller }) => compareRuns(app, caller, request),
 } satisfies SomeMethods<typeof RunService>;
+
+const CHECKPOINTED: StageFilter = {
+  kinds: ['TRAIN_STEP'],
+  statuses: ['COMPLETED'],
+  hasCheckpoint: true,
+  byNumber: true,
+  descending: true,
+};
+
+async function stageToResume({ store }: App, { namespace }: Caller, runId: string): Promise<Stage | undefined> {
+  const [latest] = await store.listStages(namespace, runId, CHECKPOINTED, { limit: 1, after: undefined }, 'BASIC');
+  return latest;
+}
 
 /** Returns the run, or its BASIC view if the response would be too large (RD3). */
 function fitting(run: WireRun, row: Run, otherBytes: number): WireRun {

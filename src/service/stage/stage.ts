@@ -2,10 +2,11 @@ import { StageKind, StageSchema, type Stage as WireStage } from '../../../gen/es
 import {
   type GetStageRequest,
   RunService,
+  StageOrder,
   type StartStageRequest,
   UpdateStageRequestSchema,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
-import { AnabranchError, invalidField, stageNotFound } from '../../domain/errors.ts';
+import { invalidField, stageNotFound } from '../../domain/errors.ts';
 import type { StageVerb } from '../../domain/lifecycle.ts';
 import type { StageKind as DomainKind, Stage } from '../../domain/run.ts';
 import type { StageReference } from '../../store/contract/stage.ts';
@@ -48,13 +49,14 @@ export const stageMethods = {
     );
   },
 
-  /** Lists stages in the order of their creation. */
   async listStages(request, { app, caller }) {
-    const { runId, descending } = request;
+    const { runId, descending, hasCheckpoint } = request;
     const view = toView(request.view, 'BASIC');
     const filter = setFilters({
       kinds: toStageKinds(request.kinds),
       statuses: toStatuses(request.statuses),
+      hasCheckpoint,
+      byNumber: request.order === StageOrder.NUMBER,
       descending,
     });
     const page = await pageOf(pageArgsOf(caller, RunService.method.listStages, request), {
@@ -70,19 +72,6 @@ export const stageMethods = {
   async updateStage(request, { app, caller }) {
     const changes = maskedFields(UpdateStageRequestSchema, request, { metrics: toMap, timings: toTimings });
     return { stage: stageMessage(await app.store.updateStage(caller.namespace, request.stageId, changes), 'FULL') };
-  },
-
-  /** Returns the stage to resume from (C-33). */
-  async getLatestCheckpointedStage(request, { app, caller }) {
-    const { runId } = request;
-    const kind = toStageKind(request.kind) ?? 'TRAIN_STEP';
-    const found = await app.store.getLatestCheckpointedStage(caller.namespace, runId, kind);
-    if (found !== undefined) return { stage: stageMessage(found, 'FULL') };
-    throw new AnabranchError(
-      'STAGE_NOT_FOUND',
-      `Run ${runId} has no COMPLETED ${kind} stage with a model_checkpoint_uri: begin with the first stage.`,
-      { metadata: { run: runId } },
-    );
   },
 
   async closeQueue({ stageId }, { app, caller }) {

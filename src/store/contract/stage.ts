@@ -21,16 +21,10 @@ export interface StageStore {
   getStage(namespace: string, which: StageReference): Promise<Stage | undefined>;
 
   /**
-   * In the order of creation, or newest first if `filter.descending` is true. The cursor is the key of the last row.
-   * Errors: RUN_NOT_FOUND.
+   * In the order of creation, or of numbers if `filter.byNumber` is true; reversed if `filter.descending` is true. The
+   * cursor is the key of the last row. Errors: RUN_NOT_FOUND.
    */
   listStages(namespace: string, runId: string, filter: StageFilter, page: Page<bigint>, view: View): Promise<Stage[]>;
-
-  /**
-   * C-33: returns the COMPLETED stage of a kind with the highest number that has a model checkpoint. Errors:
-   * RUN_NOT_FOUND.
-   */
-  getLatestCheckpointedStage(namespace: string, runId: string, kind: StageKind): Promise<Stage | undefined>;
 
   /**
    * Updates the given fields. Metrics and timings are merged by key. Errors: STAGE_NOT_FOUND, INVALID_REQUEST (too many
@@ -69,6 +63,9 @@ export interface NewStage extends StageSettings {
 export interface StageFilter {
   readonly kinds?: readonly StageKind[];
   readonly statuses?: readonly Status[];
+  /** If true, only stages with a model checkpoint match. */
+  readonly hasCheckpoint?: boolean;
+  readonly byNumber?: boolean;
   readonly descending?: boolean;
 }
 

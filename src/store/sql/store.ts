@@ -38,7 +38,7 @@ import { listRunTree } from './run/tree.ts';
 import { StepSearcher } from './search/step_searcher.ts';
 import { closeQueue, moveStage } from './stage/moves.ts';
 import { findStage } from './stage/rows.ts';
-import { getLatestCheckpointedStage, getOrCreateStage, listStages, updateStage } from './stage/stages.ts';
+import { getOrCreateStage, listStages, updateStage } from './stage/stages.ts';
 import { StateEncoder } from './state/encoder.ts';
 import { listStatusChanges } from './status/status_changes.ts';
 import { summarize } from './summary/summaries.ts';
@@ -216,9 +216,6 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
   listStages(namespace, runId, filter, page, view) {
     return listStages(scopeOf(this.engine, namespace), runId, filter, page, view);
-  },
-  getLatestCheckpointedStage(namespace, runId, kind) {
-    return getLatestCheckpointedStage(scopeOf(this.engine, namespace), runId, kind);
   },
   updateStage(namespace, id, changes) {
     return updateStage(this.engine, namespace, id, changes);

@@ -1,6 +1,6 @@
 import { expect } from 'vitest';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
-import { type RunService, UpdateStageRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { type RunService, StageOrder, UpdateStageRequestSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { claimOne, type RunScene, type StageScene } from './run_scene.ts';
@@ -91,6 +91,7 @@ export const STAGE_RPCS = {
       const first = await runs.listStages({ runId, descending: true, pageSize: 2 });
       return [
         [{ runId, kinds: [StageKind.EVAL], statuses: [Status.RUNNING], view: View.FULL }],
+        [{ runId, order: StageOrder.NUMBER, hasCheckpoint: true }],
         [{ runId, descending: true, pageSize: 2, pageToken: first.nextPageToken }],
       ];
     },
@@ -131,14 +132,6 @@ export const STAGE_RPCS = {
       expect(answer?.stage?.status).toBe(Status.RUNNING);
     },
     refused: () => ({ STAGE_NOT_FOUND: [{ stageId: NOBODY, updateMask: { paths: ['phase'] } }] }),
-  },
-  getLatestCheckpointedStage: {
-    requests: ({ runId }) => [[{ runId, kind: StageKind.TRAIN_STEP }]],
-    served: ([answer], { trainedId }) => expect(answer?.stage).toMatchObject({ id: trainedId, number: 1n }),
-    refused: ({ runId }) => ({
-      RUN_NOT_FOUND: [{ runId: NOBODY }],
-      STAGE_NOT_FOUND: [{ runId, kind: StageKind.EVAL }],
-    }),
   },
   closeQueue: {
     requests: ({ evalId }) => [[{ stageId: evalId }]],

@@ -13,7 +13,7 @@ from anabranch._limits import require
 from anabranch._new_rollouts import new_rollout
 from anabranch._outage import call, resumed
 from anabranch._read import Selection, read_stage
-from anabranch.errors import ExperimentNotFound, StageNotFound
+from anabranch.errors import ExperimentNotFound
 from anabranch.tasks import Task, json_text
 
 if TYPE_CHECKING:
@@ -192,16 +192,21 @@ class Run:
         return planned[0]
 
     def _first_open(self) -> int:
-        from anabranch.v1.run_service_pb2 import GetLatestCheckpointedStageRequest
+        from anabranch.v1.run_pb2 import STAGE_KIND_TRAIN_STEP
+        from anabranch.v1.run_service_pb2 import STAGE_ORDER_NUMBER, ListStagesRequest
+        from anabranch.v1.status_pb2 import STATUS_COMPLETED
 
-        request = GetLatestCheckpointedStageRequest(run_id=self.id)
-        try:
-            found = call(
-                self._connection, lambda stubs: stubs.runs.GetLatestCheckpointedStage(request, timeout=_SECONDS)
-            )
-        except StageNotFound:
-            return 0
-        return found.stage.number + 1
+        request = ListStagesRequest(
+            run_id=self.id,
+            kinds=[STAGE_KIND_TRAIN_STEP],
+            statuses=[STATUS_COMPLETED],
+            has_checkpoint=True,
+            order=STAGE_ORDER_NUMBER,
+            descending=True,
+            page_size=1,
+        )
+        found = call(self._connection, lambda stubs: stubs.runs.ListStages(request, timeout=_SECONDS))
+        return found.stages[0].number + 1 if found.stages else 0
 
 
 class Stage:

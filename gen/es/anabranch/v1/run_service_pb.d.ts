@@ -669,8 +669,8 @@ export declare type CreateRunResponse = Message<"anabranch.v1.CreateRunResponse"
   mainTrajectory?: Trajectory | undefined;
 
   /**
-   * The stage to resume from, in the BASIC view, as GetLatestCheckpointedStage returns it for TRAIN_STEP. Unset if
-   * there is none.
+   * The stage to resume from, in the BASIC view: of the TRAIN_STEP stages that are COMPLETED and have a
+   * `model_checkpoint_uri`, the one with the highest number. Unset if there is none.
    *
    * @generated from field: anabranch.v1.Stage resume_stage = 4;
    */
@@ -2242,7 +2242,7 @@ export declare type ListStagesRequest = Message<"anabranch.v1.ListStagesRequest"
   statuses: Status[];
 
   /**
-   * If true, the newest stage comes first.
+   * If true, the order is reversed.
    *
    * @generated from field: bool descending = 6;
    */
@@ -2254,6 +2254,21 @@ export declare type ListStagesRequest = Message<"anabranch.v1.ListStagesRequest"
    * @generated from field: anabranch.v1.View view = 7;
    */
   view: View;
+
+  /**
+   * Default: CREATE_TIME.
+   *
+   * @generated from field: anabranch.v1.StageOrder order = 8;
+   */
+  order: StageOrder;
+
+  /**
+   * If true, match only stages with a `model_checkpoint_uri`. The stage to resume from is the first TRAIN_STEP that is
+   * COMPLETED and has one, in descending order of NUMBER.
+   *
+   * @generated from field: bool has_checkpoint = 9;
+   */
+  hasCheckpoint: boolean;
 };
 
 /**
@@ -2269,7 +2284,7 @@ export declare const ListStagesRequestSchema: GenMessage<ListStagesRequest>;
  */
 export declare type ListStagesResponse = Message<"anabranch.v1.ListStagesResponse"> & {
   /**
-   * The stages, in order of creation.
+   * The stages, in the requested order.
    *
    * @generated from field: repeated anabranch.v1.Stage stages = 1;
    */
@@ -2405,53 +2420,6 @@ export declare type UpdateStageResponse = Message<"anabranch.v1.UpdateStageRespo
  * Use `create(UpdateStageResponseSchema)` to create a new message.
  */
 export declare const UpdateStageResponseSchema: GenMessage<UpdateStageResponse>;
-
-/**
- * Request of GetLatestCheckpointedStage.
- *
- * @generated from message anabranch.v1.GetLatestCheckpointedStageRequest
- */
-export declare type GetLatestCheckpointedStageRequest = Message<"anabranch.v1.GetLatestCheckpointedStageRequest"> & {
-  /**
-   * Id of the run.
-   *
-   * @generated from field: string run_id = 1;
-   */
-  runId: string;
-
-  /**
-   * Kind of stage. Default: TRAIN_STEP.
-   *
-   * @generated from field: anabranch.v1.StageKind kind = 2;
-   */
-  kind: StageKind;
-};
-
-/**
- * Describes the message anabranch.v1.GetLatestCheckpointedStageRequest.
- * Use `create(GetLatestCheckpointedStageRequestSchema)` to create a new message.
- */
-export declare const GetLatestCheckpointedStageRequestSchema: GenMessage<GetLatestCheckpointedStageRequest>;
-
-/**
- * Response of GetLatestCheckpointedStage.
- *
- * @generated from message anabranch.v1.GetLatestCheckpointedStageResponse
- */
-export declare type GetLatestCheckpointedStageResponse = Message<"anabranch.v1.GetLatestCheckpointedStageResponse"> & {
-  /**
-   * The stage. Training continues with its number + 1.
-   *
-   * @generated from field: anabranch.v1.Stage stage = 1;
-   */
-  stage?: Stage | undefined;
-};
-
-/**
- * Describes the message anabranch.v1.GetLatestCheckpointedStageResponse.
- * Use `create(GetLatestCheckpointedStageResponseSchema)` to create a new message.
- */
-export declare const GetLatestCheckpointedStageResponseSchema: GenMessage<GetLatestCheckpointedStageResponse>;
 
 /**
  * Request of StartStage.
@@ -3753,6 +3721,39 @@ export declare type SummarizeResponse = Message<"anabranch.v1.SummarizeResponse"
 export declare const SummarizeResponseSchema: GenMessage<SummarizeResponse>;
 
 /**
+ * Order of a list of stages.
+ *
+ * @generated from enum anabranch.v1.StageOrder
+ */
+export enum StageOrder {
+  /**
+   * Same as CREATE_TIME.
+   *
+   * @generated from enum value: STAGE_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * By creation.
+   *
+   * @generated from enum value: STAGE_ORDER_CREATE_TIME = 1;
+   */
+  CREATE_TIME = 1,
+
+  /**
+   * By `number`. Stages of several kinds with the same number are in order of creation.
+   *
+   * @generated from enum value: STAGE_ORDER_NUMBER = 2;
+   */
+  NUMBER = 2,
+}
+
+/**
+ * Describes the enum anabranch.v1.StageOrder.
+ */
+export declare const StageOrderSchema: GenEnum<StageOrder>;
+
+/**
  * Properties of rollouts to aggregate by.
  *
  * @generated from enum anabranch.v1.SummaryKey
@@ -4079,7 +4080,7 @@ export declare const RunService: GenService<{
     output: typeof GetStageResponseSchema;
   },
   /**
-   * Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN.
+   * Lists the stages of a run, by default in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.RunService.ListStages
    */
@@ -4097,17 +4098,6 @@ export declare const RunService: GenService<{
     methodKind: "unary";
     input: typeof UpdateStageRequestSchema;
     output: typeof UpdateStageResponseSchema;
-  },
-  /**
-   * Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
-   * highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
-   *
-   * @generated from rpc anabranch.v1.RunService.GetLatestCheckpointedStage
-   */
-  getLatestCheckpointedStage: {
-    methodKind: "unary";
-    input: typeof GetLatestCheckpointedStageRequestSchema;
-    output: typeof GetLatestCheckpointedStageResponseSchema;
   },
   /**
    * Starts a stage: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:

@@ -27,6 +27,30 @@ else:
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
+class _StageOrder:
+    ValueType = typing.NewType("ValueType", builtins.int)
+    V: typing_extensions.TypeAlias = ValueType
+
+class _StageOrderEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_StageOrder.ValueType], builtins.type):
+    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
+    STAGE_ORDER_UNSPECIFIED: _StageOrder.ValueType  # 0
+    """Same as CREATE_TIME."""
+    STAGE_ORDER_CREATE_TIME: _StageOrder.ValueType  # 1
+    """By creation."""
+    STAGE_ORDER_NUMBER: _StageOrder.ValueType  # 2
+    """By `number`. Stages of several kinds with the same number are in order of creation."""
+
+class StageOrder(_StageOrder, metaclass=_StageOrderEnumTypeWrapper):
+    """Order of a list of stages."""
+
+STAGE_ORDER_UNSPECIFIED: StageOrder.ValueType  # 0
+"""Same as CREATE_TIME."""
+STAGE_ORDER_CREATE_TIME: StageOrder.ValueType  # 1
+"""By creation."""
+STAGE_ORDER_NUMBER: StageOrder.ValueType  # 2
+"""By `number`. Stages of several kinds with the same number are in order of creation."""
+Global___StageOrder: typing_extensions.TypeAlias = StageOrder
+
 class _SummaryKey:
     ValueType = typing.NewType("ValueType", builtins.int)
     V: typing_extensions.TypeAlias = ValueType
@@ -604,8 +628,8 @@ class CreateRunResponse(google.protobuf.message.Message):
 
     @property
     def resume_stage(self) -> anabranch.v1.run_pb2.Stage:
-        """The stage to resume from, in the BASIC view, as GetLatestCheckpointedStage returns it for TRAIN_STEP. Unset if
-        there is none.
+        """The stage to resume from, in the BASIC view: of the TRAIN_STEP stages that are COMPLETED and have a
+        `model_checkpoint_uri`, the one with the highest number. Unset if there is none.
         """
 
     def __init__(
@@ -1957,6 +1981,8 @@ class ListStagesRequest(google.protobuf.message.Message):
     STATUSES_FIELD_NUMBER: builtins.int
     DESCENDING_FIELD_NUMBER: builtins.int
     VIEW_FIELD_NUMBER: builtins.int
+    ORDER_FIELD_NUMBER: builtins.int
+    HAS_CHECKPOINT_FIELD_NUMBER: builtins.int
     run_id: builtins.str
     """Id of the run."""
     page_size: builtins.int
@@ -1966,9 +1992,15 @@ class ListStagesRequest(google.protobuf.message.Message):
     call.
     """
     descending: builtins.bool
-    """If true, the newest stage comes first."""
+    """If true, the order is reversed."""
     view: anabranch.v1.trajectory_pb2.View.ValueType
     """Default: BASIC."""
+    order: Global___StageOrder.ValueType
+    """Default: CREATE_TIME."""
+    has_checkpoint: builtins.bool
+    """If true, match only stages with a `model_checkpoint_uri`. The stage to resume from is the first TRAIN_STEP that is
+    COMPLETED and has one, in descending order of NUMBER.
+    """
     @property
     def kinds(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[anabranch.v1.run_pb2.StageKind.ValueType]:
         """Match stages of these kinds. Default: any kind."""
@@ -1987,8 +2019,10 @@ class ListStagesRequest(google.protobuf.message.Message):
         statuses: collections.abc.Iterable[anabranch.v1.status_pb2.Status.ValueType] | None = ...,
         descending: builtins.bool = ...,
         view: anabranch.v1.trajectory_pb2.View.ValueType = ...,
+        order: Global___StageOrder.ValueType = ...,
+        has_checkpoint: builtins.bool = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["descending", b"descending", "kinds", b"kinds", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "statuses", b"statuses", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["descending", b"descending", "has_checkpoint", b"has_checkpoint", "kinds", b"kinds", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "statuses", b"statuses", "view", b"view"]) -> None: ...
 
 Global___ListStagesRequest: typing_extensions.TypeAlias = ListStagesRequest
 
@@ -2004,7 +2038,7 @@ class ListStagesResponse(google.protobuf.message.Message):
     """Token for the next page. Empty on the last page."""
     @property
     def stages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.run_pb2.Stage]:
-        """The stages, in order of creation."""
+        """The stages, in the requested order."""
 
     def __init__(
         self,
@@ -2143,49 +2177,6 @@ class UpdateStageResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
 
 Global___UpdateStageResponse: typing_extensions.TypeAlias = UpdateStageResponse
-
-@typing.final
-class GetLatestCheckpointedStageRequest(google.protobuf.message.Message):
-    """Request of GetLatestCheckpointedStage."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    RUN_ID_FIELD_NUMBER: builtins.int
-    KIND_FIELD_NUMBER: builtins.int
-    run_id: builtins.str
-    """Id of the run."""
-    kind: anabranch.v1.run_pb2.StageKind.ValueType
-    """Kind of stage. Default: TRAIN_STEP."""
-    def __init__(
-        self,
-        *,
-        run_id: builtins.str = ...,
-        kind: anabranch.v1.run_pb2.StageKind.ValueType = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["kind", b"kind", "run_id", b"run_id"]) -> None: ...
-
-Global___GetLatestCheckpointedStageRequest: typing_extensions.TypeAlias = GetLatestCheckpointedStageRequest
-
-@typing.final
-class GetLatestCheckpointedStageResponse(google.protobuf.message.Message):
-    """Response of GetLatestCheckpointedStage."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    STAGE_FIELD_NUMBER: builtins.int
-    @property
-    def stage(self) -> anabranch.v1.run_pb2.Stage:
-        """The stage. Training continues with its number + 1."""
-
-    def __init__(
-        self,
-        *,
-        stage: anabranch.v1.run_pb2.Stage | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["stage", b"stage"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["stage", b"stage"]) -> None: ...
-
-Global___GetLatestCheckpointedStageResponse: typing_extensions.TypeAlias = GetLatestCheckpointedStageResponse
 
 @typing.final
 class StartStageRequest(google.protobuf.message.Message):

@@ -162,11 +162,6 @@ class RunServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.UpdateStageRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_run__service__pb2.UpdateStageResponse.FromString,
                 _registered_method=True)
-        self.GetLatestCheckpointedStage = channel.unary_unary(
-                '/anabranch.v1.RunService/GetLatestCheckpointedStage',
-                request_serializer=anabranch_dot_v1_dot_run__service__pb2.GetLatestCheckpointedStageRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_run__service__pb2.GetLatestCheckpointedStageResponse.FromString,
-                _registered_method=True)
         self.StartStage = channel.unary_unary(
                 '/anabranch.v1.RunService/StartStage',
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.StartStageRequest.SerializeToString,
@@ -424,7 +419,7 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListStages(self, request, context):
-        """Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the stages of a run, by default in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -432,14 +427,6 @@ class RunServiceServicer(object):
 
     def UpdateStage(self, request, context):
         """Updates the fields in the mask. Errors: STAGE_NOT_FOUND.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetLatestCheckpointedStage(self, request, context):
-        """Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
-        highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -676,11 +663,6 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.UpdateStage,
                     request_deserializer=anabranch_dot_v1_dot_run__service__pb2.UpdateStageRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_run__service__pb2.UpdateStageResponse.SerializeToString,
-            ),
-            'GetLatestCheckpointedStage': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetLatestCheckpointedStage,
-                    request_deserializer=anabranch_dot_v1_dot_run__service__pb2.GetLatestCheckpointedStageRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_run__service__pb2.GetLatestCheckpointedStageResponse.SerializeToString,
             ),
             'StartStage': grpc.unary_unary_rpc_method_handler(
                     servicer.StartStage,
@@ -1421,33 +1403,6 @@ class RunService(object):
             '/anabranch.v1.RunService/UpdateStage',
             anabranch_dot_v1_dot_run__service__pb2.UpdateStageRequest.SerializeToString,
             anabranch_dot_v1_dot_run__service__pb2.UpdateStageResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetLatestCheckpointedStage(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RunService/GetLatestCheckpointedStage',
-            anabranch_dot_v1_dot_run__service__pb2.GetLatestCheckpointedStageRequest.SerializeToString,
-            anabranch_dot_v1_dot_run__service__pb2.GetLatestCheckpointedStageResponse.FromString,
             options,
             channel_credentials,
             insecure,

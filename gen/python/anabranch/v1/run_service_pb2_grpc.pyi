@@ -425,22 +425,6 @@ _RunServiceUpdateStageType = typing_extensions.TypeVar(
     ],
 )
 
-_RunServiceGetLatestCheckpointedStageType = typing_extensions.TypeVar(
-    '_RunServiceGetLatestCheckpointedStageType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
-        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
-        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
-        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
-    ],
-)
-
 _RunServiceStartStageType = typing_extensions.TypeVar(
     '_RunServiceStartStageType',
     grpc.UnaryUnaryMultiCallable[
@@ -633,7 +617,7 @@ _RunServiceWatchRunsType = typing_extensions.TypeVar(
     ],
 )
 
-class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceGetLatestCheckpointedStageType, _RunServiceStartStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType, _RunServiceWatchRunsType]):
+class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceStartStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType, _RunServiceWatchRunsType]):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
@@ -740,10 +724,6 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.UpdateStageRequest,
             anabranch.v1.run_service_pb2.UpdateStageResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
-            anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.StartStageRequest,
@@ -896,10 +876,6 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.UpdateStageRequest,
             anabranch.v1.run_service_pb2.UpdateStageResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
-            anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.StartStageRequest,
@@ -1065,15 +1041,10 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
     """Returns a stage by id, or by run, kind and number. Errors: STAGE_NOT_FOUND."""
 
     ListStages: _RunServiceListStagesType
-    """Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the stages of a run, by default in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     UpdateStage: _RunServiceUpdateStageType
     """Updates the fields in the mask. Errors: STAGE_NOT_FOUND."""
-
-    GetLatestCheckpointedStage: _RunServiceGetLatestCheckpointedStageType
-    """Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
-    highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
-    """
 
     StartStage: _RunServiceStartStageType
     """Starts a stage: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
@@ -1243,10 +1214,6 @@ RunServiceAsyncStub: typing_extensions.TypeAlias = RunServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.run_service_pb2.UpdateStageRequest,
         anabranch.v1.run_service_pb2.UpdateStageResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
-        anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.run_service_pb2.StartStageRequest,
@@ -1538,7 +1505,7 @@ class RunServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.run_service_pb2.ListStagesRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.run_service_pb2.ListStagesResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ListStagesResponse]]:
-        """Lists the stages of a run in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
+        """Lists the stages of a run, by default in order of creation. Errors: RUN_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     @abc.abstractmethod
     def UpdateStage(
@@ -1547,16 +1514,6 @@ class RunServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.run_service_pb2.UpdateStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.UpdateStageResponse]]:
         """Updates the fields in the mask. Errors: STAGE_NOT_FOUND."""
-
-    @abc.abstractmethod
-    def GetLatestCheckpointedStage(
-        self,
-        request: anabranch.v1.run_service_pb2.GetLatestCheckpointedStageRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.GetLatestCheckpointedStageResponse]]:
-        """Returns the stage to resume from: of the COMPLETED stages of a kind with a model_checkpoint_uri, the one with the
-        highest number. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND.
-        """
 
     @abc.abstractmethod
     def StartStage(

@@ -1,8 +1,8 @@
-import type { Updateable } from 'kysely';
+import { type RawBuilder, type SqlBool, sql, type Updateable } from 'kysely';
 import type { Caller } from '../../../domain/caller.ts';
 import { invalidField } from '../../../domain/errors.ts';
 import { LIMITS } from '../../../domain/limits.ts';
-import type { Stage, StageKind, TimeSpan } from '../../../domain/run.ts';
+import type { Stage, TimeSpan } from '../../../domain/run.ts';
 import type { Page } from '../../contract/page.ts';
 import type { NewStage, StageChanges, StageFilter } from '../../contract/stage.ts';
 import type { View } from '../../contract/view.ts';
@@ -103,35 +103,30 @@ export async function listStages(
   view: View,
 ): Promise<Stage[]> {
   const run = await findRunKeys(scope, runId);
-  const { kinds, statuses, descending = false } = filter;
+  const { kinds, statuses, hasCheckpoint = false, byNumber = false, descending = false } = filter;
   if (kinds?.length === 0 || statuses?.length === 0) return [];
   let query = selectStages(scope.db, view).where('s.run', '=', run.key).where('s.namespace', '=', scope.namespace);
   if (kinds !== undefined) query = query.where('s.kind', 'in', kinds);
   if (statuses !== undefined) query = query.where('s.status', 'in', statuses);
-  if (page.after !== undefined) query = query.where('s.key', descending ? '<' : '>', page.after);
-  const rows = await query
-    .orderBy('s.key', descending ? 'desc' : 'asc')
-    .limit(page.limit)
-    .execute();
+  if (hasCheckpoint) query = query.where('s.model_checkpoint_uri', '<>', '');
+  if (page.after !== undefined) query = query.where(followsStage(scope, page.after, { byNumber, descending }));
+  const direction = descending ? 'desc' : 'asc';
+  if (byNumber) query = query.orderBy('s.number', direction);
+  const rows = await query.orderBy('s.key', direction).limit(page.limit).execute();
   return rows.map(readStage);
 }
 
-export async function getLatestCheckpointedStage(
-  scope: ReadScope,
-  runId: string,
-  kind: StageKind,
-): Promise<Stage | undefined> {
-  const run = await findRunKeys(scope, runId);
-  const row = await selectStages(scope.db, 'FULL')
-    .where('s.run', '=', run.key)
-    .where('s.namespace', '=', scope.namespace)
-    .where('s.kind', '=', kind)
-    .where('s.status', '=', 'COMPLETED')
-    .where('s.model_checkpoint_uri', '<>', '')
-    .orderBy('s.number', 'desc')
-    .limit(1)
-    .executeTakeFirst();
-  return row === undefined ? undefined : readStage(row);
+/** The number of a stage never changes, so the key of the last row is a cursor in both orders. */
+function followsStage(
+  { engine }: ReadScope,
+  after: bigint,
+  { byNumber, descending }: { readonly byNumber: boolean; readonly descending: boolean },
+): RawBuilder<SqlBool> {
+  const beyond = sql.raw(descending ? '<' : '>');
+  const keyFollows = sql<SqlBool>`s.key ${beyond} ${after}`;
+  if (!byNumber) return keyFollows;
+  const number = sql`(select c.number from ${engine.table('stages')} as c where c.key = ${after})`;
+  return sql<SqlBool>`(s.number ${beyond} ${number} or (s.number = ${number} and ${keyFollows}))`;
 }
 
 export async function updateStage(
