@@ -407,6 +407,19 @@ export const LEASES: readonly Bad[] = [
     ...LEASE_LOST,
   },
   {
+    what: 'phase by an attempt that does not hold the rollout',
+    call: ({ rollouts, heldId }) =>
+      rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['phase'] }, phase: 'env' }),
+    ...LEASE_LOST,
+  },
+  {
+    what: 'phase without an attempt',
+    call: ({ rollouts, heldId }) =>
+      rollouts.updateRollout({ rolloutId: heldId, updateMask: { paths: ['phase'] }, phase: 'env' }),
+    ...INVALID,
+    field: 'attempt',
+  },
+  {
     what: 'metrics of an attempt that has not started',
     call: ({ rollouts, heldId }) =>
       rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['metrics'] }, metrics: { a: 1 } }),

@@ -31,14 +31,19 @@ import { toInstant, toMap, toStatuses } from '../convert/values.ts';
 
 export const DEFAULT_ATTEMPTS = 3;
 
+/** Errors: INVALID_REQUEST (also if the mask names the phase, which only the worker sets, and no attempt is set). */
 export function toRolloutChanges(request: UpdateRolloutRequest): RolloutChanges {
-  return maskedFields(UpdateRolloutRequestSchema, request, {
+  const changes = maskedFields(UpdateRolloutRequestSchema, request, {
     labels: toMap,
     maxAttempts: (attempts) => attempts || DEFAULT_ATTEMPTS,
     metrics: toMap,
     timings: toTimings,
     environmentIds: (ids) => [...new Set(ids)],
   });
+  if (changes.phase !== undefined && request.attempt === undefined) {
+    throw invalidField('attempt', 'must be set to update `phase`: only the attempt that holds the rollout sets it');
+  }
+  return changes;
 }
 
 /** Errors: INVALID_REQUEST if no filter limits the list. */

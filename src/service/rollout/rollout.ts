@@ -69,13 +69,6 @@ export const rolloutMethods = {
     return { rollout: fromRollout(now, 'FULL') };
   },
 
-  /** Sets the phase; the status does not change (L5). */
-  async setRolloutPhase({ rolloutId, attempt, phase, message }, { app, caller }) {
-    const changes = { phase, ...(message === undefined ? {} : { statusMessage: message }) };
-    const now = await app.store.updateRollout(caller.namespace, rolloutId, attempt, changes);
-    return { rollout: fromRollout(now, 'FULL') };
-  },
-
   async startRollout(request, { app, caller }) {
     return {
       rollout: fromRollout(await app.store.startRollout(caller, tokenOf(request), toMoveDetails(request)), 'FULL'),

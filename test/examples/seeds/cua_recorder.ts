@@ -50,7 +50,7 @@ export class RolloutRecorder {
   /** `env_creation` and `agent_init` are phases; the task itself starts by a verb. */
   async updateStatus(phase: 'env_creation' | 'agent_init' | 'task_execution'): Promise<void> {
     if (phase === 'task_execution') await this.#client.rollouts.startRollout({ ...this.token, phase });
-    else await this.#client.rollouts.setRolloutPhase({ ...this.token, phase });
+    else await this.#client.rollouts.updateRollout({ ...this.token, updateMask: { paths: ['phase'] }, phase });
   }
 
   async update(metrics: { [name: string]: number }, environmentIds: string[]): Promise<void> {

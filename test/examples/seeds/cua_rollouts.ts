@@ -150,7 +150,10 @@ async function work(client: AnabranchClient, stageId: string, row: Row, rows: Ro
   const [{ rollout, trajectory } = {}] = claims;
   const attempt = rollout?.attempt ?? 0;
   const phase = textOf(row.current_phase);
-  if (phase !== '') await client.rollouts.setRolloutPhase({ rolloutId: rollout?.id ?? '', attempt, phase });
+  if (phase !== '') {
+    const updateMask = { paths: ['phase'] };
+    await client.rollouts.updateRollout({ rolloutId: rollout?.id ?? '', attempt, updateMask, phase });
+  }
   const turns = rowsOf(rows, 'turn').filter(({ rollout_id }) => rollout_id === row.id);
   await takeOverTurns(client, trajectory?.id ?? '', textOf(row.trajectory_data_json), { ...rows, turn: turns });
   return attempt;

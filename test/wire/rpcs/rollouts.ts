@@ -37,17 +37,6 @@ export const LIVE_RPCS = {
   ...CLAIM_RPCS,
   ...ROLLOUT_VERB_RPCS,
   ...VALIDATION_RPCS,
-  setRolloutPhase: {
-    requests: ({ heldId }) => [[{ rolloutId: heldId, attempt: 1, phase: 'env_creation', message: 'booting' }]],
-    served: ([answer]) => {
-      const said = { phase: 'env_creation', statusMessage: 'booting', status: Status.INITIALIZING };
-      expect(answer?.rollout).toMatchObject(said);
-    },
-    refused: ({ heldId }) => ({
-      ROLLOUT_NOT_FOUND: [{ rolloutId: NOBODY, attempt: 1 }],
-      LEASE_LOST: [{ rolloutId: heldId, attempt: 2 }],
-    }),
-  },
 } satisfies Partial<Rpcs<typeof RolloutService.method, LiveScene, RolloutScene>>;
 
 export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
@@ -196,6 +185,7 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
           attempt: 1,
           updateMask: { paths: pathsOf(UpdateRolloutRequestSchema) },
           statusMessage: 'half way',
+          phase: 'env_creation',
           metrics: { tokens: 5 },
           timings: { env_creation: { startTime: LONG_AGO, endTime: LATE } },
           environmentIds: [environmentId],
@@ -204,7 +194,8 @@ export const ROLLOUT_RPCS: Rpcs<typeof RolloutService.method, RolloutScene> = {
     ],
     served: ([answer]) => {
       const timings = { env_creation: { startTime: LONG_AGO, endTime: LATE } };
-      expect(answer?.rollout).toMatchObject({ ...GIVEN, statusMessage: 'half way', metrics: { tokens: 5 }, timings });
+      const told = { statusMessage: 'half way', phase: 'env_creation' };
+      expect(answer?.rollout).toMatchObject({ ...GIVEN, ...told, metrics: { tokens: 5 }, timings });
       expect(answer?.rollout?.status).toBe(Status.INITIALIZING);
     },
     refused: ({ heldId }) => {

@@ -1583,6 +1583,13 @@ export declare type UpdateRolloutRequest = Message<"anabranch.v1.UpdateRolloutRe
    * @generated from field: repeated string environment_ids = 13;
    */
   environmentIds: string[];
+
+  /**
+   * New phase, at most 256 bytes. Requires `attempt`. The status does not change.
+   *
+   * @generated from field: string phase = 14;
+   */
+  phase: string;
 };
 
 /**
@@ -1610,67 +1617,6 @@ export declare type UpdateRolloutResponse = Message<"anabranch.v1.UpdateRolloutR
  * Use `create(UpdateRolloutResponseSchema)` to create a new message.
  */
 export declare const UpdateRolloutResponseSchema: GenMessage<UpdateRolloutResponse>;
-
-/**
- * Request of SetRolloutPhase.
- *
- * @generated from message anabranch.v1.SetRolloutPhaseRequest
- */
-export declare type SetRolloutPhaseRequest = Message<"anabranch.v1.SetRolloutPhaseRequest"> & {
-  /**
-   * Id of the rollout.
-   *
-   * @generated from field: string rollout_id = 1;
-   */
-  rolloutId: string;
-
-  /**
-   * Number of the claimed attempt.
-   *
-   * @generated from field: int32 attempt = 2;
-   */
-  attempt: number;
-
-  /**
-   * The phase, at most 256 bytes.
-   *
-   * @generated from field: string phase = 3;
-   */
-  phase: string;
-
-  /**
-   * New message about the status, at most 4 KiB. Default: the message does not change.
-   *
-   * @generated from field: optional string message = 4;
-   */
-  message?: string | undefined;
-};
-
-/**
- * Describes the message anabranch.v1.SetRolloutPhaseRequest.
- * Use `create(SetRolloutPhaseRequestSchema)` to create a new message.
- */
-export declare const SetRolloutPhaseRequestSchema: GenMessage<SetRolloutPhaseRequest>;
-
-/**
- * Response of SetRolloutPhase.
- *
- * @generated from message anabranch.v1.SetRolloutPhaseResponse
- */
-export declare type SetRolloutPhaseResponse = Message<"anabranch.v1.SetRolloutPhaseResponse"> & {
-  /**
-   * The updated rollout.
-   *
-   * @generated from field: anabranch.v1.Rollout rollout = 1;
-   */
-  rollout?: Rollout | undefined;
-};
-
-/**
- * Describes the message anabranch.v1.SetRolloutPhaseResponse.
- * Use `create(SetRolloutPhaseResponseSchema)` to create a new message.
- */
-export declare const SetRolloutPhaseResponseSchema: GenMessage<SetRolloutPhaseResponse>;
 
 /**
  * The result of one check of an attempt.
@@ -3433,7 +3379,8 @@ export declare const RolloutService: GenService<{
   /**
    * Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
    * nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
-   * if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+   * if `attempt` does not hold the rollout; `phase` requires `attempt`. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+   * NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.UpdateRollout
    */
@@ -3441,16 +3388,6 @@ export declare const RolloutService: GenService<{
     methodKind: "unary";
     input: typeof UpdateRolloutRequestSchema;
     output: typeof UpdateRolloutResponseSchema;
-  },
-  /**
-   * Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST.
-   *
-   * @generated from rpc anabranch.v1.RolloutService.SetRolloutPhase
-   */
-  setRolloutPhase: {
-    methodKind: "unary";
-    input: typeof SetRolloutPhaseRequestSchema;
-    output: typeof SetRolloutPhaseResponseSchema;
   },
   /**
    * Completes a rollout with its result and validations, and seals the attempt's trajectory, in one transaction.

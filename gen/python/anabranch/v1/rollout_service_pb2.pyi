@@ -1442,6 +1442,7 @@ class UpdateRolloutRequest(google.protobuf.message.Message):
     TIMINGS_FIELD_NUMBER: builtins.int
     METADATA_JSON_FIELD_NUMBER: builtins.int
     ENVIRONMENT_IDS_FIELD_NUMBER: builtins.int
+    PHASE_FIELD_NUMBER: builtins.int
     rollout_id: builtins.str
     """Id of the rollout."""
     attempt: builtins.int
@@ -1461,6 +1462,8 @@ class UpdateRolloutRequest(google.protobuf.message.Message):
     """New message about the status, at most 4 KiB."""
     metadata_json: builtins.str
     """New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata."""
+    phase: builtins.str
+    """New phase, at most 256 bytes. Requires `attempt`. The status does not change."""
     @property
     def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
         """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared."""
@@ -1497,9 +1500,10 @@ class UpdateRolloutRequest(google.protobuf.message.Message):
         timings: collections.abc.Mapping[builtins.str, anabranch.v1.run_pb2.TimeSpan] | None = ...,
         metadata_json: builtins.str = ...,
         environment_ids: collections.abc.Iterable[builtins.str] | None = ...,
+        phase: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_attempt", b"_attempt", "_max_turns", b"_max_turns", "attempt", b"attempt", "max_turns", b"max_turns", "update_mask", b"update_mask"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_attempt", b"_attempt", "_max_turns", b"_max_turns", "attempt", b"attempt", "environment_ids", b"environment_ids", "labels", b"labels", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_uri", b"model_uri", "priority", b"priority", "rollout_id", b"rollout_id", "status_message", b"status_message", "timings", b"timings", "update_mask", b"update_mask"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_attempt", b"_attempt", "_max_turns", b"_max_turns", "attempt", b"attempt", "environment_ids", b"environment_ids", "labels", b"labels", "max_attempts", b"max_attempts", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "metrics", b"metrics", "model_uri", b"model_uri", "phase", b"phase", "priority", b"priority", "rollout_id", b"rollout_id", "status_message", b"status_message", "timings", b"timings", "update_mask", b"update_mask"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_attempt", b"_attempt"]) -> typing.Literal["attempt"] | None: ...
     @typing.overload
@@ -1527,59 +1531,6 @@ class UpdateRolloutResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
 
 Global___UpdateRolloutResponse: typing_extensions.TypeAlias = UpdateRolloutResponse
-
-@typing.final
-class SetRolloutPhaseRequest(google.protobuf.message.Message):
-    """Request of SetRolloutPhase."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ROLLOUT_ID_FIELD_NUMBER: builtins.int
-    ATTEMPT_FIELD_NUMBER: builtins.int
-    PHASE_FIELD_NUMBER: builtins.int
-    MESSAGE_FIELD_NUMBER: builtins.int
-    rollout_id: builtins.str
-    """Id of the rollout."""
-    attempt: builtins.int
-    """Number of the claimed attempt."""
-    phase: builtins.str
-    """The phase, at most 256 bytes."""
-    message: builtins.str
-    """New message about the status, at most 4 KiB. Default: the message does not change."""
-    def __init__(
-        self,
-        *,
-        rollout_id: builtins.str = ...,
-        attempt: builtins.int = ...,
-        phase: builtins.str = ...,
-        message: builtins.str | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_message", b"_message", "message", b"message"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_message", b"_message", "attempt", b"attempt", "message", b"message", "phase", b"phase", "rollout_id", b"rollout_id"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["_message", b"_message"]) -> typing.Literal["message"] | None: ...
-
-Global___SetRolloutPhaseRequest: typing_extensions.TypeAlias = SetRolloutPhaseRequest
-
-@typing.final
-class SetRolloutPhaseResponse(google.protobuf.message.Message):
-    """Response of SetRolloutPhase."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    ROLLOUT_FIELD_NUMBER: builtins.int
-    @property
-    def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
-        """The updated rollout."""
-
-    def __init__(
-        self,
-        *,
-        rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["rollout", b"rollout"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["rollout", b"rollout"]) -> None: ...
-
-Global___SetRolloutPhaseResponse: typing_extensions.TypeAlias = SetRolloutPhaseResponse
 
 @typing.final
 class NewValidation(google.protobuf.message.Message):

@@ -113,11 +113,6 @@ class RolloutServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpdateRolloutRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpdateRolloutResponse.FromString,
                 _registered_method=True)
-        self.SetRolloutPhase = channel.unary_unary(
-                '/anabranch.v1.RolloutService/SetRolloutPhase',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.SetRolloutPhaseRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.SetRolloutPhaseResponse.FromString,
-                _registered_method=True)
         self.CompleteRollout = channel.unary_unary(
                 '/anabranch.v1.RolloutService/CompleteRollout',
                 request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.CompleteRolloutRequest.SerializeToString,
@@ -339,14 +334,8 @@ class RolloutServiceServicer(object):
     def UpdateRollout(self, request, context):
         """Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
         nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
-        if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def SetRolloutPhase(self, request, context):
-        """Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST.
+        if `attempt` does not hold the rollout; `phase` requires `attempt`. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+        NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -599,11 +588,6 @@ def add_RolloutServiceServicer_to_server(servicer, server):
                     servicer.UpdateRollout,
                     request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpdateRolloutRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpdateRolloutResponse.SerializeToString,
-            ),
-            'SetRolloutPhase': grpc.unary_unary_rpc_method_handler(
-                    servicer.SetRolloutPhase,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.SetRolloutPhaseRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.SetRolloutPhaseResponse.SerializeToString,
             ),
             'CompleteRollout': grpc.unary_unary_rpc_method_handler(
                     servicer.CompleteRollout,
@@ -1115,33 +1099,6 @@ class RolloutService(object):
             '/anabranch.v1.RolloutService/UpdateRollout',
             anabranch_dot_v1_dot_rollout__service__pb2.UpdateRolloutRequest.SerializeToString,
             anabranch_dot_v1_dot_rollout__service__pb2.UpdateRolloutResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def SetRolloutPhase(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/SetRolloutPhase',
-            anabranch_dot_v1_dot_rollout__service__pb2.SetRolloutPhaseRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.SetRolloutPhaseResponse.FromString,
             options,
             channel_credentials,
             insecure,

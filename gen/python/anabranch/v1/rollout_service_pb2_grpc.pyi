@@ -265,22 +265,6 @@ _RolloutServiceUpdateRolloutType = typing_extensions.TypeVar(
     ],
 )
 
-_RolloutServiceSetRolloutPhaseType = typing_extensions.TypeVar(
-    '_RolloutServiceSetRolloutPhaseType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
-        anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
-        anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
-        anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
-    ],
-)
-
 _RolloutServiceCompleteRolloutType = typing_extensions.TypeVar(
     '_RolloutServiceCompleteRolloutType',
     grpc.UnaryUnaryMultiCallable[
@@ -601,7 +585,7 @@ _RolloutServiceCancelEnvironmentType = typing_extensions.TypeVar(
     ],
 )
 
-class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _RolloutServiceGetTaskType, _RolloutServiceListTasksType, _RolloutServiceUpsertValidatorsType, _RolloutServiceGetValidatorType, _RolloutServiceListValidatorsType, _RolloutServiceGetOrCreateGroupType, _RolloutServiceGetGroupType, _RolloutServiceListGroupsType, _RolloutServiceUpdateGroupType, _RolloutServiceCreateRolloutsType, _RolloutServiceClaimRolloutsType, _RolloutServiceHeartbeatRolloutsType, _RolloutServiceStartRolloutType, _RolloutServiceUpdateRolloutType, _RolloutServiceSetRolloutPhaseType, _RolloutServiceCompleteRolloutType, _RolloutServiceFailRolloutType, _RolloutServiceCancelRolloutType, _RolloutServiceReleaseRolloutType, _RolloutServiceRetryRolloutType, _RolloutServiceGetRolloutType, _RolloutServiceListRolloutsType, _RolloutServiceReadRolloutsType, _RolloutServiceRecordValidationType, _RolloutServiceOverrideValidationType, _RolloutServiceListValidationOverridesType, _RolloutServiceCreateEnvironmentType, _RolloutServiceGetEnvironmentType, _RolloutServiceListEnvironmentsType, _RolloutServiceStartEnvironmentType, _RolloutServicePauseEnvironmentType, _RolloutServiceResumeEnvironmentType, _RolloutServiceCompleteEnvironmentType, _RolloutServiceFailEnvironmentType, _RolloutServiceCancelEnvironmentType]):
+class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _RolloutServiceGetTaskType, _RolloutServiceListTasksType, _RolloutServiceUpsertValidatorsType, _RolloutServiceGetValidatorType, _RolloutServiceListValidatorsType, _RolloutServiceGetOrCreateGroupType, _RolloutServiceGetGroupType, _RolloutServiceListGroupsType, _RolloutServiceUpdateGroupType, _RolloutServiceCreateRolloutsType, _RolloutServiceClaimRolloutsType, _RolloutServiceHeartbeatRolloutsType, _RolloutServiceStartRolloutType, _RolloutServiceUpdateRolloutType, _RolloutServiceCompleteRolloutType, _RolloutServiceFailRolloutType, _RolloutServiceCancelRolloutType, _RolloutServiceReleaseRolloutType, _RolloutServiceRetryRolloutType, _RolloutServiceGetRolloutType, _RolloutServiceListRolloutsType, _RolloutServiceReadRolloutsType, _RolloutServiceRecordValidationType, _RolloutServiceOverrideValidationType, _RolloutServiceListValidationOverridesType, _RolloutServiceCreateEnvironmentType, _RolloutServiceGetEnvironmentType, _RolloutServiceListEnvironmentsType, _RolloutServiceStartEnvironmentType, _RolloutServicePauseEnvironmentType, _RolloutServiceResumeEnvironmentType, _RolloutServiceCompleteEnvironmentType, _RolloutServiceFailEnvironmentType, _RolloutServiceCancelEnvironmentType]):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
@@ -669,10 +653,6 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.UpdateRolloutRequest,
             anabranch.v1.rollout_service_pb2.UpdateRolloutResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
-            anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.CompleteRolloutRequest,
@@ -819,10 +799,6 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
             anabranch.v1.rollout_service_pb2.UpdateRolloutResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
-            anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.CompleteRolloutRequest,
             anabranch.v1.rollout_service_pb2.CompleteRolloutResponse,
         ],
@@ -963,11 +939,9 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
     UpdateRollout: _RolloutServiceUpdateRolloutType
     """Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
     nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
-    if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+    if `attempt` does not hold the rollout; `phase` requires `attempt`. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+    NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
     """
-
-    SetRolloutPhase: _RolloutServiceSetRolloutPhaseType
-    """Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
 
     CompleteRollout: _RolloutServiceCompleteRolloutType
     """Completes a rollout with its result and validations, and seals the attempt's trajectory, in one transaction.
@@ -1137,10 +1111,6 @@ RolloutServiceAsyncStub: typing_extensions.TypeAlias = RolloutServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.rollout_service_pb2.UpdateRolloutRequest,
         anabranch.v1.rollout_service_pb2.UpdateRolloutResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
-        anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.rollout_service_pb2.CompleteRolloutRequest,
@@ -1365,16 +1335,9 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpdateRolloutResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpdateRolloutResponse]]:
         """Updates the fields in the mask. `metrics`, `timings` and `environment_ids` belong to an attempt; if the mask names
         nothing else, every attempt that has begun is accepted, also one that has ended. Other fields fail with LEASE_LOST
-        if `attempt` does not hold the rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
+        if `attempt` does not hold the rollout; `phase` requires `attempt`. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST,
+        NO_ATTEMPT, ENVIRONMENT_NOT_FOUND.
         """
-
-    @abc.abstractmethod
-    def SetRolloutPhase(
-        self,
-        request: anabranch.v1.rollout_service_pb2.SetRolloutPhaseRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.SetRolloutPhaseResponse]]:
-        """Sets the phase. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST."""
 
     @abc.abstractmethod
     def CompleteRollout(
