@@ -100,14 +100,9 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
 
   it('C-11, C-18, C-35, C-52: has groups that count their rollouts, and returns the existing group for the same key', async () => {
     const { stageId, groupId } = await rolloutOf(client, 1, 0);
-    const { group, created } = await client.rollouts.getOrCreateGroup({ stageId, number: 0n, batch: 7n });
+    const { group, created } = await client.rollouts.upsertGroup({ stageId, number: 0n });
     expect([group?.id, group?.batch, created]).toEqual([groupId, undefined, false]);
-    await client.rollouts.updateGroup({
-      groupId,
-      updateMask: { paths: ['batch', 'metrics'] },
-      batch: 1n,
-      metrics: { advantage_max: 0.5 },
-    });
+    await client.rollouts.upsertGroup({ stageId, number: 0n, batch: 1n, metrics: { advantage_max: 0.5 } });
     const { groups } = await client.rollouts.listGroups({ stageId });
     const { group: found } = await client.rollouts.getGroup({ stageId, number: 0n });
     expect(groups.map(({ id }) => id)).toEqual([found?.id]);

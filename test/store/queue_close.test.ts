@@ -8,7 +8,7 @@ import type { Store } from '../../src/store/contract/store.ts';
 import type { TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { describeStore, openOn } from './on_store.ts';
-import { claimed, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { claimed, newGroup, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { SILENT } from './run_scene.ts';
 import { refusalOf } from './scene.ts';
 import { dumpNamespace, waitingForLocks } from './sql.ts';
@@ -69,9 +69,7 @@ describeStore('closing a queue', (on) => {
     const { scene, stage } = await fresh();
     await scene.queue(stage, 1, { maxAttempts: 9 });
     await close(scene, stage);
-    const newGroup = { id: crypto.randomUUID(), stageId: stage.id, number: 5n, batch: undefined };
-    const rest = { onSuccess: 'CONTINUE', labels: new Map(), metadataJson: '' } as const;
-    expect(await scene.store.getOrCreateGroup(scene.namespace, { ...newGroup, ...rest })).toMatchObject({
+    expect(await scene.store.upsertGroup(scene.namespace, newGroup(stage.id, { number: 5n }))).toMatchObject({
       created: true,
     });
     await scene.fail(await scene.claimOne());

@@ -74,14 +74,16 @@ describeStore('changes of groups and rollouts', (on) => {
     expect(await after(async () => (claim = await here.claimOne({ runId: run.id })))).toEqual([[0n], ['0/0']]);
     expect(await after(() => here.start(claim))).toEqual([[0n], ['0/0']]);
     const { group } = claim.rollout;
-    expect(await after(() => here.store.updateGroup(here.namespace, group.id, { batch: 1n }))).toEqual([[0n], []]);
+    const batch = newGroup(stage.id, { number: group.number, batch: 1n });
+    expect(await after(() => here.store.upsertGroup(here.namespace, batch))).toEqual([[0n], []]);
+    expect(await after(() => here.store.upsertGroup(here.namespace, batch))).toEqual([[], []]);
     expect(await after(() => here.complete(claim))).toEqual([[0n], ['0/0']]);
     const override = { success: true, reason: 'seen', actor: '' };
     expect(
       await after(() => here.store.overrideValidation(here.caller, claim.rollout.id, undefined, override)),
     ).toEqual([[0n], ['0/0']]);
     expect(await after(() => here.queue(stage, 3, { groupNumber: 1n }))).toEqual([[1n], ['1/2']]);
-    expect(await after(() => here.store.getOrCreateGroup(here.namespace, newGroup(stage.id, { number: 9n })))).toEqual([
+    expect(await after(() => here.store.upsertGroup(here.namespace, newGroup(stage.id, { number: 9n })))).toEqual([
       [9n],
       [],
     ]);

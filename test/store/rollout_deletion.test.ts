@@ -147,7 +147,7 @@ describeStoreOn(['postgres'], 'a run that is being deleted while something of it
     const environment = await here.store.createEnvironment(here.caller, newEnvironment(run.id));
     const calls: Record<string, () => Promise<unknown>> = {
       CreateRollouts: () => here.queue(stage, 1, { groupNumber: 1n }),
-      GetOrCreateGroup: () => here.store.getOrCreateGroup(here.namespace, newGroup(stage.id, { number: 2n })),
+      UpsertGroup: () => here.store.upsertGroup(here.namespace, newGroup(stage.id, { number: 2n })),
       UpdateStage: () => here.store.updateStage(here.namespace, stage.id, { phase: 'late' }),
       CompleteStage: () => here.store.moveStage(here.caller, stage.id, 'complete', SILENT),
       RetryRollout: () => here.retry(tokenOf(claim)),
@@ -164,7 +164,7 @@ describeStoreOn(['postgres'], 'a run that is being deleted while something of it
     await on.sql.rows('commit');
     expect(Object.fromEntries(await Promise.all(late))).toEqual({
       CreateRollouts: 'STAGE_NOT_FOUND',
-      GetOrCreateGroup: 'STAGE_NOT_FOUND',
+      UpsertGroup: 'STAGE_NOT_FOUND',
       UpdateStage: 'STAGE_NOT_FOUND',
       CompleteStage: 'STAGE_NOT_FOUND',
       RetryRollout: 'ROLLOUT_NOT_FOUND',

@@ -4,7 +4,7 @@ import { type Attempt, type Rollout, shownAttempt } from '../../src/domain/rollo
 import type { Run, Stage } from '../../src/domain/run.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { NewEnvironment } from '../../src/store/contract/environment.ts';
-import type { NewGroup } from '../../src/store/contract/group.ts';
+import type { GroupUpsert } from '../../src/store/contract/group.ts';
 import type {
   AttemptReport,
   Claim,
@@ -218,17 +218,8 @@ export function newRollout(fields: Partial<NewRollout> = {}): NewRollout {
   };
 }
 
-export function newGroup(stageId: string, fields: Partial<NewGroup> = {}): NewGroup {
-  return {
-    id: randomUUID(),
-    stageId,
-    number: 0n,
-    batch: undefined,
-    onSuccess: 'CONTINUE',
-    labels: new Map(),
-    metadataJson: '',
-    ...fields,
-  };
+export function newGroup(stageId: string, fields: Partial<GroupUpsert> = {}): GroupUpsert {
+  return { id: randomUUID(), stageId, number: 0n, ...fields };
 }
 
 export function newEnvironment(runId: string, fields: Partial<NewEnvironment> = {}): NewEnvironment {

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { groupStatus } from '../../src/domain/rollout.ts';
 import type { Stage } from '../../src/domain/run.ts';
-import type { NewGroup } from '../../src/store/contract/group.ts';
+import type { GroupUpsert } from '../../src/store/contract/group.ts';
 import { describeStore } from './on_store.ts';
 import { NO_RESULT, newGroup, RolloutScene } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
@@ -17,8 +17,8 @@ describeStore('groups of siblings', (on) => {
     const here = new RolloutScene(on.store);
     return { here, ...(await here.place()) };
   };
-  const getOrCreate = (here: RolloutScene, { id }: { readonly id: string }, fields: Partial<NewGroup> = {}) =>
-    here.store.getOrCreateGroup(here.namespace, newGroup(id, fields));
+  const upsert = (here: RolloutScene, { id }: { readonly id: string }, fields: Partial<GroupUpsert> = {}) =>
+    here.store.upsertGroup(here.namespace, newGroup(id, fields));
   const get = async (here: RolloutScene, stage: Stage, number = 0n) => {
     const group = await here.store.getGroup(here.namespace, { stageId: stage.id, number });
     if (group === undefined) throw new Error(`group ${number} was not found`);
@@ -33,27 +33,28 @@ describeStore('groups of siblings', (on) => {
     }
   };
 
-  it('C-11, C-35: a group keeps the values of its creation; one that exists is returned unchanged', async () => {
+  it('C-11, C-35: a group has the values of its creation; an upsert without values creates it, or returns it unchanged', async () => {
     const { here, run, stage } = await fresh();
     const labels = new Map([['split', 'train']]);
     const fields = { number: 7n, batch: -3n, onSuccess: 'CANCEL_PENDING', labels, metadataJson: '{"a": 1}' } as const;
-    const { group, created } = await getOrCreate(here, stage, fields);
+    const { group, created } = await upsert(here, stage, fields);
     expect(created).toBe(true);
     expect(group).toMatchObject({ run: { id: run.id }, stage: { id: stage.id }, ...fields, metrics: new Map() });
-    expect(await getOrCreate(here, stage, { number: 7n, batch: 9n })).toEqual({ group, created: false });
+    expect(await upsert(here, stage, { number: 7n })).toEqual({ group, created: false });
+    expect(await upsert(here, stage, fields)).toEqual({ group, created: false });
     expect(await here.store.getGroup(here.namespace, { id: group.id })).toEqual(group);
     expect(await here.store.getGroup(here.namespace, { id: randomUUID() })).toBeUndefined();
     expect(await here.store.getGroup(here.namespace, { stageId: stage.id, number: 8n })).toBeUndefined();
     expect(await here.store.getGroup('other', { id: group.id })).toBeUndefined();
-    expect((await refusalOf(getOrCreate(here, { id: randomUUID() }))).reason).toBe('STAGE_NOT_FOUND');
-    expect((await refusalOf(here.store.getOrCreateGroup('other', newGroup(stage.id)))).reason).toBe('STAGE_NOT_FOUND');
+    expect((await refusalOf(upsert(here, { id: randomUUID() }))).reason).toBe('STAGE_NOT_FOUND');
+    expect((await refusalOf(here.store.upsertGroup('other', newGroup(stage.id)))).reason).toBe('STAGE_NOT_FOUND');
   });
 
   it('C-35: racing creations make one row, by name or with its rollouts', async () => {
     const { here, stage } = await fresh();
     const answers = await Promise.all(
       Array.from({ length: RACERS }, async (_, i) => {
-        if (i % 2 === 0) return (await getOrCreate(here, stage, { number: 5n })).group.id;
+        if (i % 2 === 0) return (await upsert(here, stage, { number: 5n })).group.id;
         const [made] = await here.makeRollouts(stage, [{ groupNumber: 5n, number: BigInt(i) }]);
         return made?.groupId;
       }),
@@ -66,7 +67,7 @@ describeStore('groups of siblings', (on) => {
   it('L4: its status follows from its siblings', async () => {
     const { here, stage } = await fresh();
     const status = async () => groupStatus((await get(here, stage)).statistics);
-    await getOrCreate(here, stage);
+    await upsert(here, stage);
     expect(await status()).toBe('PENDING');
     await here.queue(stage, 3);
     expect(await status()).toBe('PENDING');
@@ -151,14 +152,18 @@ describeStore('groups of siblings', (on) => {
     expect((await refusalOf(here.store.listGroups('other', stage.id, ALL, 'BASIC'))).reason).toBe('STAGE_NOT_FOUND');
   });
 
-  it('FM7: an update replaces labels and merges metrics; the BASIC view omits JSON', async () => {
+  it('FM7: unset fields stay, labels are replaced and metrics merged; the BASIC view omits JSON', async () => {
     const { here, stage } = await fresh();
-    const { group } = await getOrCreate(here, stage, { batch: 1n, labels: new Map([['a', '1']]), metadataJson: '{}' });
-    const update = (changes: Parameters<typeof here.store.updateGroup>[2]) =>
-      here.store.updateGroup(here.namespace, group.id, changes);
+    const { group } = await upsert(here, stage, { batch: 1n, labels: new Map([['a', '1']]), metadataJson: '{}' });
+    const update = async (changes: Partial<GroupUpsert>) => (await upsert(here, stage, changes)).group;
     await update({ metrics: new Map([['kl', Number.NaN]]), labels: new Map([['b', '2']]) });
-    const after = await update({ metrics: new Map([['loss', 1]]), batch: undefined, onSuccess: 'CANCEL_PENDING' });
-    expect(after).toMatchObject({ batch: undefined, onSuccess: 'CANCEL_PENDING', labels: new Map([['b', '2']]) });
+    const after = await update({ metrics: new Map([['loss', 1]]), onSuccess: 'CANCEL_PENDING' });
+    expect(after).toMatchObject({
+      id: group.id,
+      batch: 1n,
+      onSuccess: 'CANCEL_PENDING',
+      labels: new Map([['b', '2']]),
+    });
     expect([...after.metrics]).toEqual([
       ['kl', Number.NaN],
       ['loss', 1],
@@ -167,16 +172,17 @@ describeStore('groups of siblings', (on) => {
     expect((await here.store.listGroups(here.namespace, stage.id, ALL, 'BASIC'))[0]?.metadataJson).toBe('');
     const many = new Map(Array.from({ length: 255 }, (_, i) => [`m${i}`, i]));
     expect((await refusalOf(update({ metrics: many }))).reason).toBe('INVALID_REQUEST');
-    const missing = here.store.updateGroup(here.namespace, randomUUID(), {});
-    expect((await refusalOf(missing)).reason).toBe('GROUP_NOT_FOUND');
-    expect((await refusalOf(here.store.updateGroup('other', group.id, {}))).reason).toBe('GROUP_NOT_FOUND');
+    expect(await update({ labels: new Map(), metadataJson: '' })).toMatchObject({
+      labels: new Map(),
+      metadataJson: '',
+    });
   });
 
   it('M5: its revision rises with every change of its own and of its rollouts', async () => {
     const { here, stage } = await fresh();
     const seen: bigint[] = [];
     const look = async () => seen.push((await get(here, stage)).revision);
-    const { group } = await getOrCreate(here, stage);
+    await upsert(here, stage);
     await look();
     await here.queue(stage, 2);
     await look();
@@ -184,7 +190,7 @@ describeStore('groups of siblings', (on) => {
     await look();
     await here.start(claim);
     await look();
-    await here.store.updateGroup(here.namespace, group.id, { batch: 2n });
+    await upsert(here, stage, { batch: 2n });
     await look();
     await here.complete(claim);
     await look();

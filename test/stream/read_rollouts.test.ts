@@ -8,7 +8,7 @@ import type { RolloutsRead } from '../../src/stream/rollouts/read_group.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
 import { AppScene, all, describeApp, state, step, wordOf } from '../service/on_app.ts';
 import { servicesOf } from '../service/services.ts';
-import { RolloutScene } from '../store/rollout_scene.ts';
+import { newGroup, RolloutScene } from '../store/rollout_scene.ts';
 import { runMove, SILENT } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { statementsOfWarm } from '../store/statement_count.ts';
@@ -35,7 +35,7 @@ describeApp('ReadRollouts', (on) => {
       await trainer.group(stage, 1n, ['COMPLETED', 'FAILED']);
       await trainer.group(stage, 0n, ['COMPLETED', 'COMPLETED']);
       await trainer.makeRollouts(stage, [{ groupNumber: 2n }, { groupNumber: 3n }]);
-      await trainer.store.getOrCreateGroup(trainer.namespace, groupOf(stage.id, 4n));
+      await trainer.store.upsertGroup(trainer.namespace, newGroup(stage.id, { number: 4n }));
       const held = await trainer.claimOne({ stageId: stage.id });
       expect(shownBy(await trainer.read(stage))).toEqual([
         '0/0 COMPLETED: a0 b0',
@@ -360,11 +360,6 @@ describeApp('ReadRollouts', (on) => {
       await end;
     }));
 });
-
-function groupOf(stageId: string, number: bigint) {
-  const nothing = { batch: undefined, labels: new Map(), metadataJson: '' };
-  return { id: crypto.randomUUID(), stageId, number, onSuccess: 'CONTINUE' as const, ...nothing };
-}
 
 interface DecodedRead extends Omit<RolloutsRead, 'steps'> {
   readonly steps: readonly StoredStep[];

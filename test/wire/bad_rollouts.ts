@@ -33,7 +33,7 @@ export const MAKING: readonly Bad[] = [
   },
   {
     what: 'group in a stage that is a group',
-    call: ({ rollouts, endedGroupId }) => rollouts.getOrCreateGroup({ stageId: endedGroupId, number: 0n }),
+    call: ({ rollouts, endedGroupId }) => rollouts.upsertGroup({ stageId: endedGroupId, number: 0n }),
     ...NOT_FOUND,
     reason: 'STAGE_NOT_FOUND',
     field: 'stage_id',

@@ -42,11 +42,8 @@ const VERBS = [RunService, RolloutService].flatMap(({ methods }) =>
   methods.filter(({ localName }) => !READS.test(localName) && !NOT_OF_A_RUN.has(localName)),
 );
 
-/**
- * Verbs whose examples concern an ended rollout, or a group. A deletion does not lock these, and the verb commits
- * first.
- */
-const COMES_BEFORE: ReadonlySet<string> = new Set(['updateGroup', 'overrideValidation']);
+/** Verbs whose examples concern an ended rollout. A deletion does not lock it, and the verb commits first. */
+const COMES_BEFORE: ReadonlySet<string> = new Set(['overrideValidation']);
 
 /** A statement of the background task that removes the runs of earlier cases: it may wait for the same lock. */
 const PURGE = 'delete from "anabranch"."runs" where "key" = $1';

@@ -61,7 +61,7 @@ describe.each(ENGINES)('rollouts with twenty concurrent callers, on %s', (engine
   it('Q6: concurrent creations of one group, by name or with its rollouts, make one group, and each sibling once', async () => {
     const stageId = await newStage();
     const outcomes = await instances.race(RACERS, async ({ rollouts }, racer) => {
-      if (racer % 3 === 0) return [(await rollouts.getOrCreateGroup({ stageId, number: 0n })).group!.id];
+      if (racer % 3 === 0) return [(await rollouts.upsertGroup({ stageId, number: 0n })).group!.id];
       const made = await rollouts.createRollouts({ stageId, rollouts: siblings(8) });
       return made.rollouts.flatMap(({ groupId, rolloutId, existed }) => [groupId, `${rolloutId} ${existed}`]);
     });

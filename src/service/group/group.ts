@@ -5,11 +5,7 @@ import {
   type Group as WireGroup,
   type GroupStatistics as WireStatistics,
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
-import {
-  type GetGroupRequest,
-  RolloutService,
-  UpdateGroupRequestSchema,
-} from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { type GetGroupRequest, RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { groupNotFound, invalidField } from '../../domain/errors.ts';
 import { type OnSuccess as DomainPolicy, type Group, type GroupStatistics, groupStatus } from '../../domain/rollout.ts';
 import type { GroupReference } from '../../store/contract/group.ts';
@@ -17,7 +13,6 @@ import type { View } from '../../store/contract/view.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
-import { maskedFields } from '../convert/mask.ts';
 import { required } from '../convert/required.ts';
 import { fromInstant, fromMap, fromStatus, toMap, toView } from '../convert/values.ts';
 import type { SomeMethods } from '../method.ts';
@@ -26,15 +21,16 @@ import { pageArgsOf } from '../request/page_token.ts';
 const groupBytes = sizerOf(GroupSchema);
 
 export const groupMethods = {
-  async getOrCreateGroup(request, { app, caller }) {
-    const { stageId, batch, metadataJson } = request;
-    const { group, created } = await app.store.getOrCreateGroup(caller.namespace, {
+  async upsertGroup(request, { app, caller }) {
+    const { stageId, batch, labels, metadataJson } = request;
+    const { group, created } = await app.store.upsertGroup(caller.namespace, {
       id: app.ids.uuid(),
       stageId,
       number: required(request.number, 'number'),
       batch,
-      onSuccess: toOnSuccess(request.onSuccess) ?? 'CONTINUE',
-      labels: toMap(request.labels),
+      onSuccess: toOnSuccess(request.onSuccess),
+      labels: labels && toMap(labels.values),
+      metrics: toMap(request.metrics),
       metadataJson,
     });
     return { group: groupMessage(group, 'FULL'), created };
@@ -58,15 +54,6 @@ export const groupMethods = {
       bytesOf: groupBytes,
     });
     return { groups: page.items, nextPageToken: page.nextPageToken };
-  },
-
-  async updateGroup(request, { app, caller }) {
-    const changes = maskedFields(UpdateGroupRequestSchema, request, {
-      onSuccess: (policy) => toOnSuccess(policy) ?? 'CONTINUE',
-      labels: toMap,
-      metrics: toMap,
-    });
-    return { group: groupMessage(await app.store.updateGroup(caller.namespace, request.groupId, changes), 'FULL') };
   },
 } satisfies SomeMethods<typeof RolloutService>;
 

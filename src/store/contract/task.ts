@@ -1,4 +1,5 @@
 import type { Task, Validator } from '../../domain/rollout.ts';
+import type { Given } from './given.ts';
 import type { Page } from './page.ts';
 import type { View } from './view.ts';
 
@@ -29,8 +30,6 @@ export interface TaskStore {
 
 /** Undefined fields are not changed; in a new task they are empty. */
 export type TaskUpsert = Pick<Task, 'id'> & Given<Omit<Task, 'key' | 'id' | 'createTime' | 'updateTime'>>;
-
-type Given<Fields> = { readonly [Name in keyof Fields]?: Fields[Name] | undefined };
 
 export interface Upserted {
   readonly created: number;

@@ -9,7 +9,7 @@ import type { Engine } from './engine.ts';
 import { createEnvironment, findEnvironment, listEnvironments, moveEnvironment } from './environment/environments.ts';
 import { createExperiment, listExperiments, updateExperiment } from './experiment/experiments.ts';
 import { findExperiment } from './experiment/rows.ts';
-import { getOrCreateGroup, listGroups, updateGroup } from './group/groups.ts';
+import { listGroups, upsertGroup } from './group/groups.ts';
 import { findGroup } from './group/rows.ts';
 import { downsample } from './metric/downsampling.ts';
 import { listSeries, logMetrics, measureSeries, readPoints } from './metric/metrics.ts';
@@ -300,17 +300,14 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return listValidators(scopeOf(this.engine, namespace), taskId, page);
   },
 
-  getOrCreateGroup(namespace, newGroup) {
-    return getOrCreateGroup(this.engine, namespace, newGroup);
+  upsertGroup(namespace, group) {
+    return upsertGroup(this.engine, namespace, group);
   },
   getGroup(namespace, which) {
     return findGroup(scopeOf(this.engine, namespace), which);
   },
   listGroups(namespace, stageId, page, view) {
     return listGroups(scopeOf(this.engine, namespace), stageId, page, view);
-  },
-  updateGroup(namespace, id, changes) {
-    return updateGroup(this.engine, namespace, id, changes);
   },
 
   recordValidation(namespace, id, attempt, validation) {

@@ -75,7 +75,7 @@ export async function takeOverGroups(client: AnabranchClient, source: Source, ro
   const { stageId } = source;
   const isHere = (row: Row) => row.source_type === source.table && row[`${source.table}_id`] === source.id;
   for (const row of rowsOf(rows, 'group').filter(isHere)) {
-    await client.rollouts.getOrCreateGroup({
+    await client.rollouts.upsertGroup({
       stageId,
       number: BigInt(numberOf(row.group_num)),
       ...(typeof row.batch === 'number' ? { batch: BigInt(row.batch) } : {}),

@@ -1,30 +1,25 @@
 import { expect } from 'vitest';
 import { OnSuccess } from '../../../gen/es/anabranch/v1/rollout_pb.js';
-import { type RolloutService, UpdateGroupRequestSchema } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { LiveScene, RolloutScene } from './rollout_scene.ts';
 import { LABELS, NOBODY, type Rpcs } from './scene.ts';
-import { pathsOf } from './shown.ts';
 
-const GIVEN = { batch: 3n, onSuccess: OnSuccess.CANCEL_PENDING, labels: LABELS, metadataJson: '{"by":"test"}' };
+const GIVEN = { batch: 3n, onSuccess: OnSuccess.CANCEL_PENDING, metadataJson: '{"by":"test"}' };
 
 export const GROUP_RPCS = {
-  getOrCreateGroup: {
-    requests: ({ stageId }) => [[{ stageId, number: 2n, ...GIVEN }]],
+  upsertGroup: {
+    requests: ({ stageId }) => [
+      [{ stageId, number: 2n }],
+      [{ stageId, number: 2n, ...GIVEN, labels: { values: LABELS }, metrics: { speed: 0.5 } }],
+    ],
     served: ([answer], { runId, stageId }) => {
-      expect(answer?.group).toMatchObject({ runId, stageId, number: 2n, ...GIVEN, status: Status.PENDING });
-      expect(answer?.created).toBe(true);
+      const given = { ...GIVEN, labels: LABELS, metrics: { speed: 0.5 } };
+      expect(answer?.group).toMatchObject({ runId, stageId, number: 2n, ...given, status: Status.PENDING });
+      expect(answer?.created).toBe(false);
     },
     refused: () => ({ STAGE_NOT_FOUND: [{ stageId: NOBODY, number: 0n }] }),
-  },
-  updateGroup: {
-    requests: ({ liveGroupId }) => {
-      const paths = pathsOf(UpdateGroupRequestSchema);
-      return [[{ groupId: liveGroupId, updateMask: { paths }, ...GIVEN, metrics: { speed: 0.5 } }]];
-    },
-    served: ([answer]) => expect(answer?.group).toMatchObject({ ...GIVEN, metrics: { speed: 0.5 } }),
-    refused: () => ({ GROUP_NOT_FOUND: [{ groupId: NOBODY, updateMask: { paths: ['labels'] } }] }),
   },
 } satisfies Partial<Rpcs<typeof RolloutService.method, LiveScene, RolloutScene>>;
 

@@ -543,11 +543,31 @@ export declare type ListValidatorsResponse = Message<"anabranch.v1.ListValidator
 export declare const ListValidatorsResponseSchema: GenMessage<ListValidatorsResponse>;
 
 /**
- * Request of GetOrCreateGroup.
+ * Labels. Optional, so that an empty map can be distinguished from an unset one.
  *
- * @generated from message anabranch.v1.GetOrCreateGroupRequest
+ * @generated from message anabranch.v1.LabelMap
  */
-export declare type GetOrCreateGroupRequest = Message<"anabranch.v1.GetOrCreateGroupRequest"> & {
+export declare type LabelMap = Message<"anabranch.v1.LabelMap"> & {
+  /**
+   * At most 64 labels. Keys have 1 to 64 bytes, values at most 256.
+   *
+   * @generated from field: map<string, string> values = 1;
+   */
+  values: { [key: string]: string };
+};
+
+/**
+ * Describes the message anabranch.v1.LabelMap.
+ * Use `create(LabelMapSchema)` to create a new message.
+ */
+export declare const LabelMapSchema: GenMessage<LabelMap>;
+
+/**
+ * Request of UpsertGroup. Unset fields are not changed; in a new group they are empty.
+ *
+ * @generated from message anabranch.v1.UpsertGroupRequest
+ */
+export declare type UpsertGroupRequest = Message<"anabranch.v1.UpsertGroupRequest"> & {
   /**
    * Id of the stage.
    *
@@ -563,48 +583,55 @@ export declare type GetOrCreateGroupRequest = Message<"anabranch.v1.GetOrCreateG
   number?: bigint | undefined;
 
   /**
-   * Number of the batch. Optional.
+   * Number of the batch.
    *
    * @generated from field: optional int64 batch = 3;
    */
   batch?: bigint | undefined;
 
   /**
-   * What happens to the other rollouts when one of them succeeds. Default: CONTINUE.
+   * What happens to the other rollouts when one of them succeeds. In a new group, the default is CONTINUE.
    *
    * @generated from field: anabranch.v1.OnSuccess on_success = 4;
    */
   onSuccess: OnSuccess;
 
   /**
-   * At most 64 labels. Keys have 1 to 64 bytes, values at most 256.
+   * Labels; they replace all existing ones.
    *
-   * @generated from field: map<string, string> labels = 5;
+   * @generated from field: anabranch.v1.LabelMap labels = 5;
    */
-  labels: { [key: string]: string };
+  labels?: LabelMap | undefined;
 
   /**
-   * Strict JSON text, at most 128 KiB. Optional.
+   * Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes.
    *
-   * @generated from field: string metadata_json = 6;
+   * @generated from field: map<string, double> metrics = 6;
    */
-  metadataJson: string;
+  metrics: { [key: string]: number };
+
+  /**
+   * Strict JSON text, at most 128 KiB. Empty deletes the metadata.
+   *
+   * @generated from field: optional string metadata_json = 7;
+   */
+  metadataJson?: string | undefined;
 };
 
 /**
- * Describes the message anabranch.v1.GetOrCreateGroupRequest.
- * Use `create(GetOrCreateGroupRequestSchema)` to create a new message.
+ * Describes the message anabranch.v1.UpsertGroupRequest.
+ * Use `create(UpsertGroupRequestSchema)` to create a new message.
  */
-export declare const GetOrCreateGroupRequestSchema: GenMessage<GetOrCreateGroupRequest>;
+export declare const UpsertGroupRequestSchema: GenMessage<UpsertGroupRequest>;
 
 /**
- * Response of GetOrCreateGroup.
+ * Response of UpsertGroup.
  *
- * @generated from message anabranch.v1.GetOrCreateGroupResponse
+ * @generated from message anabranch.v1.UpsertGroupResponse
  */
-export declare type GetOrCreateGroupResponse = Message<"anabranch.v1.GetOrCreateGroupResponse"> & {
+export declare type UpsertGroupResponse = Message<"anabranch.v1.UpsertGroupResponse"> & {
   /**
-   * The group. An existing group is not changed by the other fields of the request.
+   * The group.
    *
    * @generated from field: anabranch.v1.Group group = 1;
    */
@@ -619,10 +646,10 @@ export declare type GetOrCreateGroupResponse = Message<"anabranch.v1.GetOrCreate
 };
 
 /**
- * Describes the message anabranch.v1.GetOrCreateGroupResponse.
- * Use `create(GetOrCreateGroupResponseSchema)` to create a new message.
+ * Describes the message anabranch.v1.UpsertGroupResponse.
+ * Use `create(UpsertGroupResponseSchema)` to create a new message.
  */
-export declare const GetOrCreateGroupResponseSchema: GenMessage<GetOrCreateGroupResponse>;
+export declare const UpsertGroupResponseSchema: GenMessage<UpsertGroupResponse>;
 
 /**
  * Request of GetGroup. Either group_id, or stage_id and number are required.
@@ -753,88 +780,6 @@ export declare type ListGroupsResponse = Message<"anabranch.v1.ListGroupsRespons
  * Use `create(ListGroupsResponseSchema)` to create a new message.
  */
 export declare const ListGroupsResponseSchema: GenMessage<ListGroupsResponse>;
-
-/**
- * Request of UpdateGroup.
- *
- * @generated from message anabranch.v1.UpdateGroupRequest
- */
-export declare type UpdateGroupRequest = Message<"anabranch.v1.UpdateGroupRequest"> & {
-  /**
-   * Id of the group.
-   *
-   * @generated from field: string group_id = 1;
-   */
-  groupId: string;
-
-  /**
-   * Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared.
-   *
-   * @generated from field: google.protobuf.FieldMask update_mask = 2;
-   */
-  updateMask?: FieldMask | undefined;
-
-  /**
-   * New number of the batch.
-   *
-   * @generated from field: optional int64 batch = 3;
-   */
-  batch?: bigint | undefined;
-
-  /**
-   * New policy.
-   *
-   * @generated from field: anabranch.v1.OnSuccess on_success = 4;
-   */
-  onSuccess: OnSuccess;
-
-  /**
-   * New labels; they replace all existing ones.
-   *
-   * @generated from field: map<string, string> labels = 5;
-   */
-  labels: { [key: string]: string };
-
-  /**
-   * Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes.
-   *
-   * @generated from field: map<string, double> metrics = 6;
-   */
-  metrics: { [key: string]: number };
-
-  /**
-   * New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata.
-   *
-   * @generated from field: string metadata_json = 7;
-   */
-  metadataJson: string;
-};
-
-/**
- * Describes the message anabranch.v1.UpdateGroupRequest.
- * Use `create(UpdateGroupRequestSchema)` to create a new message.
- */
-export declare const UpdateGroupRequestSchema: GenMessage<UpdateGroupRequest>;
-
-/**
- * Response of UpdateGroup.
- *
- * @generated from message anabranch.v1.UpdateGroupResponse
- */
-export declare type UpdateGroupResponse = Message<"anabranch.v1.UpdateGroupResponse"> & {
-  /**
-   * The updated group.
-   *
-   * @generated from field: anabranch.v1.Group group = 1;
-   */
-  group?: Group | undefined;
-};
-
-/**
- * Describes the message anabranch.v1.UpdateGroupResponse.
- * Use `create(UpdateGroupResponseSchema)` to create a new message.
- */
-export declare const UpdateGroupResponseSchema: GenMessage<UpdateGroupResponse>;
 
 /**
  * A rollout to create.
@@ -3286,14 +3231,15 @@ export declare const RolloutService: GenService<{
     output: typeof ListValidatorsResponseSchema;
   },
   /**
-   * Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND.
+   * Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one group.
+   * Errors: STAGE_NOT_FOUND.
    *
-   * @generated from rpc anabranch.v1.RolloutService.GetOrCreateGroup
+   * @generated from rpc anabranch.v1.RolloutService.UpsertGroup
    */
-  getOrCreateGroup: {
+  upsertGroup: {
     methodKind: "unary";
-    input: typeof GetOrCreateGroupRequestSchema;
-    output: typeof GetOrCreateGroupResponseSchema;
+    input: typeof UpsertGroupRequestSchema;
+    output: typeof UpsertGroupResponseSchema;
   },
   /**
    * Returns a group by id, or by stage and number. Errors: GROUP_NOT_FOUND.
@@ -3314,16 +3260,6 @@ export declare const RolloutService: GenService<{
     methodKind: "unary";
     input: typeof ListGroupsRequestSchema;
     output: typeof ListGroupsResponseSchema;
-  },
-  /**
-   * Updates the fields in the mask. Errors: GROUP_NOT_FOUND.
-   *
-   * @generated from rpc anabranch.v1.RolloutService.UpdateGroup
-   */
-  updateGroup: {
-    methodKind: "unary";
-    input: typeof UpdateGroupRequestSchema;
-    output: typeof UpdateGroupResponseSchema;
   },
   /**
    * Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and

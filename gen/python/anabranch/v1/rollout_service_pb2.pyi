@@ -485,13 +485,13 @@ class ListValidatorsResponse(google.protobuf.message.Message):
 Global___ListValidatorsResponse: typing_extensions.TypeAlias = ListValidatorsResponse
 
 @typing.final
-class GetOrCreateGroupRequest(google.protobuf.message.Message):
-    """Request of GetOrCreateGroup."""
+class LabelMap(google.protobuf.message.Message):
+    """Labels. Optional, so that an empty map can be distinguished from an unset one."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
     @typing.final
-    class LabelsEntry(google.protobuf.message.Message):
+    class ValuesEntry(google.protobuf.message.Message):
         DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
         KEY_FIELD_NUMBER: builtins.int
@@ -506,25 +506,66 @@ class GetOrCreateGroupRequest(google.protobuf.message.Message):
         ) -> None: ...
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
+    VALUES_FIELD_NUMBER: builtins.int
+    @property
+    def values(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """At most 64 labels. Keys have 1 to 64 bytes, values at most 256."""
+
+    def __init__(
+        self,
+        *,
+        values: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["values", b"values"]) -> None: ...
+
+Global___LabelMap: typing_extensions.TypeAlias = LabelMap
+
+@typing.final
+class UpsertGroupRequest(google.protobuf.message.Message):
+    """Request of UpsertGroup. Unset fields are not changed; in a new group they are empty."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class MetricsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.float
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.float = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
     STAGE_ID_FIELD_NUMBER: builtins.int
     NUMBER_FIELD_NUMBER: builtins.int
     BATCH_FIELD_NUMBER: builtins.int
     ON_SUCCESS_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
+    METRICS_FIELD_NUMBER: builtins.int
     METADATA_JSON_FIELD_NUMBER: builtins.int
     stage_id: builtins.str
     """Id of the stage."""
     number: builtins.int
     """Number of the group in the stage. Required."""
     batch: builtins.int
-    """Number of the batch. Optional."""
+    """Number of the batch."""
     on_success: anabranch.v1.rollout_pb2.OnSuccess.ValueType
-    """What happens to the other rollouts when one of them succeeds. Default: CONTINUE."""
+    """What happens to the other rollouts when one of them succeeds. In a new group, the default is CONTINUE."""
     metadata_json: builtins.str
-    """Strict JSON text, at most 128 KiB. Optional."""
+    """Strict JSON text, at most 128 KiB. Empty deletes the metadata."""
     @property
-    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """At most 64 labels. Keys have 1 to 64 bytes, values at most 256."""
+    def labels(self) -> Global___LabelMap:
+        """Labels; they replace all existing ones."""
+
+    @property
+    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
+        """Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes."""
 
     def __init__(
         self,
@@ -533,21 +574,24 @@ class GetOrCreateGroupRequest(google.protobuf.message.Message):
         number: builtins.int | None = ...,
         batch: builtins.int | None = ...,
         on_success: anabranch.v1.rollout_pb2.OnSuccess.ValueType = ...,
-        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        metadata_json: builtins.str = ...,
+        labels: Global___LabelMap | None = ...,
+        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
+        metadata_json: builtins.str | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_batch", b"_batch", "_number", b"_number", "batch", b"batch", "number", b"number"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_batch", b"_batch", "_number", b"_number", "batch", b"batch", "labels", b"labels", "metadata_json", b"metadata_json", "number", b"number", "on_success", b"on_success", "stage_id", b"stage_id"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["_batch", b"_batch", "_metadata_json", b"_metadata_json", "_number", b"_number", "batch", b"batch", "labels", b"labels", "metadata_json", b"metadata_json", "number", b"number"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_batch", b"_batch", "_metadata_json", b"_metadata_json", "_number", b"_number", "batch", b"batch", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "number", b"number", "on_success", b"on_success", "stage_id", b"stage_id"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_batch", b"_batch"]) -> typing.Literal["batch"] | None: ...
     @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_metadata_json", b"_metadata_json"]) -> typing.Literal["metadata_json"] | None: ...
+    @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_number", b"_number"]) -> typing.Literal["number"] | None: ...
 
-Global___GetOrCreateGroupRequest: typing_extensions.TypeAlias = GetOrCreateGroupRequest
+Global___UpsertGroupRequest: typing_extensions.TypeAlias = UpsertGroupRequest
 
 @typing.final
-class GetOrCreateGroupResponse(google.protobuf.message.Message):
-    """Response of GetOrCreateGroup."""
+class UpsertGroupResponse(google.protobuf.message.Message):
+    """Response of UpsertGroup."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -557,7 +601,7 @@ class GetOrCreateGroupResponse(google.protobuf.message.Message):
     """True if this call created the group."""
     @property
     def group(self) -> anabranch.v1.rollout_pb2.Group:
-        """The group. An existing group is not changed by the other fields of the request."""
+        """The group."""
 
     def __init__(
         self,
@@ -568,7 +612,7 @@ class GetOrCreateGroupResponse(google.protobuf.message.Message):
     def HasField(self, field_name: typing.Literal["group", b"group"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["created", b"created", "group", b"group"]) -> None: ...
 
-Global___GetOrCreateGroupResponse: typing_extensions.TypeAlias = GetOrCreateGroupResponse
+Global___UpsertGroupResponse: typing_extensions.TypeAlias = UpsertGroupResponse
 
 @typing.final
 class GetGroupRequest(google.protobuf.message.Message):
@@ -683,109 +727,6 @@ class ListGroupsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["groups", b"groups", "next_page_token", b"next_page_token"]) -> None: ...
 
 Global___ListGroupsResponse: typing_extensions.TypeAlias = ListGroupsResponse
-
-@typing.final
-class UpdateGroupRequest(google.protobuf.message.Message):
-    """Request of UpdateGroup."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    @typing.final
-    class LabelsEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.str
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.str = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    @typing.final
-    class MetricsEntry(google.protobuf.message.Message):
-        DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: builtins.int
-        VALUE_FIELD_NUMBER: builtins.int
-        key: builtins.str
-        value: builtins.float
-        def __init__(
-            self,
-            *,
-            key: builtins.str = ...,
-            value: builtins.float = ...,
-        ) -> None: ...
-        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
-
-    GROUP_ID_FIELD_NUMBER: builtins.int
-    UPDATE_MASK_FIELD_NUMBER: builtins.int
-    BATCH_FIELD_NUMBER: builtins.int
-    ON_SUCCESS_FIELD_NUMBER: builtins.int
-    LABELS_FIELD_NUMBER: builtins.int
-    METRICS_FIELD_NUMBER: builtins.int
-    METADATA_JSON_FIELD_NUMBER: builtins.int
-    group_id: builtins.str
-    """Id of the group."""
-    batch: builtins.int
-    """New number of the batch."""
-    on_success: anabranch.v1.rollout_pb2.OnSuccess.ValueType
-    """New policy."""
-    metadata_json: builtins.str
-    """New metadata, strict JSON text, at most 128 KiB. Empty deletes the metadata."""
-    @property
-    def update_mask(self) -> google.protobuf.field_mask_pb2.FieldMask:
-        """Fields to update: at least one of the fields below. A field that is in the mask and unset is cleared."""
-
-    @property
-    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
-        """New labels; they replace all existing ones."""
-
-    @property
-    def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
-        """Metrics to set; other metrics are kept. At most 256 in all; keys have 1 to 128 bytes."""
-
-    def __init__(
-        self,
-        *,
-        group_id: builtins.str = ...,
-        update_mask: google.protobuf.field_mask_pb2.FieldMask | None = ...,
-        batch: builtins.int | None = ...,
-        on_success: anabranch.v1.rollout_pb2.OnSuccess.ValueType = ...,
-        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
-        metrics: collections.abc.Mapping[builtins.str, builtins.float] | None = ...,
-        metadata_json: builtins.str = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_batch", b"_batch", "batch", b"batch", "update_mask", b"update_mask"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_batch", b"_batch", "batch", b"batch", "group_id", b"group_id", "labels", b"labels", "metadata_json", b"metadata_json", "metrics", b"metrics", "on_success", b"on_success", "update_mask", b"update_mask"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["_batch", b"_batch"]) -> typing.Literal["batch"] | None: ...
-
-Global___UpdateGroupRequest: typing_extensions.TypeAlias = UpdateGroupRequest
-
-@typing.final
-class UpdateGroupResponse(google.protobuf.message.Message):
-    """Response of UpdateGroup."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    GROUP_FIELD_NUMBER: builtins.int
-    @property
-    def group(self) -> anabranch.v1.rollout_pb2.Group:
-        """The updated group."""
-
-    def __init__(
-        self,
-        *,
-        group: anabranch.v1.rollout_pb2.Group | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["group", b"group"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["group", b"group"]) -> None: ...
-
-Global___UpdateGroupResponse: typing_extensions.TypeAlias = UpdateGroupResponse
 
 @typing.final
 class NewRollout(google.protobuf.message.Message):

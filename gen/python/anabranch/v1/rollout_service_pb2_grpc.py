@@ -68,10 +68,10 @@ class RolloutServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidatorsRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidatorsResponse.FromString,
                 _registered_method=True)
-        self.GetOrCreateGroup = channel.unary_unary(
-                '/anabranch.v1.RolloutService/GetOrCreateGroup',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.GetOrCreateGroupRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.GetOrCreateGroupResponse.FromString,
+        self.UpsertGroup = channel.unary_unary(
+                '/anabranch.v1.RolloutService/UpsertGroup',
+                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertGroupRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertGroupResponse.FromString,
                 _registered_method=True)
         self.GetGroup = channel.unary_unary(
                 '/anabranch.v1.RolloutService/GetGroup',
@@ -82,11 +82,6 @@ class RolloutServiceStub(object):
                 '/anabranch.v1.RolloutService/ListGroups',
                 request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListGroupsRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListGroupsResponse.FromString,
-                _registered_method=True)
-        self.UpdateGroup = channel.unary_unary(
-                '/anabranch.v1.RolloutService/UpdateGroup',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpdateGroupRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpdateGroupResponse.FromString,
                 _registered_method=True)
         self.CreateRollouts = channel.unary_unary(
                 '/anabranch.v1.RolloutService/CreateRollouts',
@@ -264,8 +259,9 @@ class RolloutServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetOrCreateGroup(self, request, context):
-        """Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND.
+    def UpsertGroup(self, request, context):
+        """Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one group.
+        Errors: STAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -280,13 +276,6 @@ class RolloutServiceServicer(object):
 
     def ListGroups(self, request, context):
         """Lists the groups of a stage, by number. Errors: STAGE_NOT_FOUND, INVALID_PAGE_TOKEN.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def UpdateGroup(self, request, context):
-        """Updates the fields in the mask. Errors: GROUP_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -544,10 +533,10 @@ def add_RolloutServiceServicer_to_server(servicer, server):
                     request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidatorsRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidatorsResponse.SerializeToString,
             ),
-            'GetOrCreateGroup': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetOrCreateGroup,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.GetOrCreateGroupRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.GetOrCreateGroupResponse.SerializeToString,
+            'UpsertGroup': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpsertGroup,
+                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertGroupRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertGroupResponse.SerializeToString,
             ),
             'GetGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.GetGroup,
@@ -558,11 +547,6 @@ def add_RolloutServiceServicer_to_server(servicer, server):
                     servicer.ListGroups,
                     request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListGroupsRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListGroupsResponse.SerializeToString,
-            ),
-            'UpdateGroup': grpc.unary_unary_rpc_method_handler(
-                    servicer.UpdateGroup,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpdateGroupRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpdateGroupResponse.SerializeToString,
             ),
             'CreateRollouts': grpc.unary_unary_rpc_method_handler(
                     servicer.CreateRollouts,
@@ -867,7 +851,7 @@ class RolloutService(object):
             _registered_method=True)
 
     @staticmethod
-    def GetOrCreateGroup(request,
+    def UpsertGroup(request,
             target,
             options=(),
             channel_credentials=None,
@@ -880,9 +864,9 @@ class RolloutService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/anabranch.v1.RolloutService/GetOrCreateGroup',
-            anabranch_dot_v1_dot_rollout__service__pb2.GetOrCreateGroupRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.GetOrCreateGroupResponse.FromString,
+            '/anabranch.v1.RolloutService/UpsertGroup',
+            anabranch_dot_v1_dot_rollout__service__pb2.UpsertGroupRequest.SerializeToString,
+            anabranch_dot_v1_dot_rollout__service__pb2.UpsertGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -937,33 +921,6 @@ class RolloutService(object):
             '/anabranch.v1.RolloutService/ListGroups',
             anabranch_dot_v1_dot_rollout__service__pb2.ListGroupsRequest.SerializeToString,
             anabranch_dot_v1_dot_rollout__service__pb2.ListGroupsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def UpdateGroup(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/UpdateGroup',
-            anabranch_dot_v1_dot_rollout__service__pb2.UpdateGroupRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.UpdateGroupResponse.FromString,
             options,
             channel_credentials,
             insecure,

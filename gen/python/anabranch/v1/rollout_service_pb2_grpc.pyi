@@ -121,19 +121,19 @@ _RolloutServiceListValidatorsType = typing_extensions.TypeVar(
     ],
 )
 
-_RolloutServiceGetOrCreateGroupType = typing_extensions.TypeVar(
-    '_RolloutServiceGetOrCreateGroupType',
+_RolloutServiceUpsertGroupType = typing_extensions.TypeVar(
+    '_RolloutServiceUpsertGroupType',
     grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
-        anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+        anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
+        anabranch.v1.rollout_service_pb2.UpsertGroupResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
-        anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+        anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
+        anabranch.v1.rollout_service_pb2.UpsertGroupResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
-        anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+        anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
+        anabranch.v1.rollout_service_pb2.UpsertGroupResponse,
     ],
 )
 
@@ -166,22 +166,6 @@ _RolloutServiceListGroupsType = typing_extensions.TypeVar(
     default=grpc.UnaryUnaryMultiCallable[
         anabranch.v1.rollout_service_pb2.ListGroupsRequest,
         anabranch.v1.rollout_service_pb2.ListGroupsResponse,
-    ],
-)
-
-_RolloutServiceUpdateGroupType = typing_extensions.TypeVar(
-    '_RolloutServiceUpdateGroupType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
-        anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
-        anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
-        anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
     ],
 )
 
@@ -585,7 +569,7 @@ _RolloutServiceCancelEnvironmentType = typing_extensions.TypeVar(
     ],
 )
 
-class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _RolloutServiceGetTaskType, _RolloutServiceListTasksType, _RolloutServiceUpsertValidatorsType, _RolloutServiceGetValidatorType, _RolloutServiceListValidatorsType, _RolloutServiceGetOrCreateGroupType, _RolloutServiceGetGroupType, _RolloutServiceListGroupsType, _RolloutServiceUpdateGroupType, _RolloutServiceCreateRolloutsType, _RolloutServiceClaimRolloutsType, _RolloutServiceHeartbeatRolloutsType, _RolloutServiceStartRolloutType, _RolloutServiceUpdateRolloutType, _RolloutServiceCompleteRolloutType, _RolloutServiceFailRolloutType, _RolloutServiceCancelRolloutType, _RolloutServiceReleaseRolloutType, _RolloutServiceRetryRolloutType, _RolloutServiceGetRolloutType, _RolloutServiceListRolloutsType, _RolloutServiceReadRolloutsType, _RolloutServiceRecordValidationType, _RolloutServiceOverrideValidationType, _RolloutServiceListValidationOverridesType, _RolloutServiceCreateEnvironmentType, _RolloutServiceGetEnvironmentType, _RolloutServiceListEnvironmentsType, _RolloutServiceStartEnvironmentType, _RolloutServicePauseEnvironmentType, _RolloutServiceResumeEnvironmentType, _RolloutServiceCompleteEnvironmentType, _RolloutServiceFailEnvironmentType, _RolloutServiceCancelEnvironmentType]):
+class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _RolloutServiceGetTaskType, _RolloutServiceListTasksType, _RolloutServiceUpsertValidatorsType, _RolloutServiceGetValidatorType, _RolloutServiceListValidatorsType, _RolloutServiceUpsertGroupType, _RolloutServiceGetGroupType, _RolloutServiceListGroupsType, _RolloutServiceCreateRolloutsType, _RolloutServiceClaimRolloutsType, _RolloutServiceHeartbeatRolloutsType, _RolloutServiceStartRolloutType, _RolloutServiceUpdateRolloutType, _RolloutServiceCompleteRolloutType, _RolloutServiceFailRolloutType, _RolloutServiceCancelRolloutType, _RolloutServiceReleaseRolloutType, _RolloutServiceRetryRolloutType, _RolloutServiceGetRolloutType, _RolloutServiceListRolloutsType, _RolloutServiceReadRolloutsType, _RolloutServiceRecordValidationType, _RolloutServiceOverrideValidationType, _RolloutServiceListValidationOverridesType, _RolloutServiceCreateEnvironmentType, _RolloutServiceGetEnvironmentType, _RolloutServiceListEnvironmentsType, _RolloutServiceStartEnvironmentType, _RolloutServicePauseEnvironmentType, _RolloutServiceResumeEnvironmentType, _RolloutServiceCompleteEnvironmentType, _RolloutServiceFailEnvironmentType, _RolloutServiceCancelEnvironmentType]):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
@@ -619,8 +603,8 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
             anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
-            anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+            anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
+            anabranch.v1.rollout_service_pb2.UpsertGroupResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.GetGroupRequest,
@@ -629,10 +613,6 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.ListGroupsRequest,
             anabranch.v1.rollout_service_pb2.ListGroupsResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
-            anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.CreateRolloutsRequest,
@@ -763,8 +743,8 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
             anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
-            anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+            anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
+            anabranch.v1.rollout_service_pb2.UpsertGroupResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.GetGroupRequest,
@@ -773,10 +753,6 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.ListGroupsRequest,
             anabranch.v1.rollout_service_pb2.ListGroupsResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
-            anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.CreateRolloutsRequest,
@@ -898,17 +874,16 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
     ListValidators: _RolloutServiceListValidatorsType
     """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
-    GetOrCreateGroup: _RolloutServiceGetOrCreateGroupType
-    """Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND."""
+    UpsertGroup: _RolloutServiceUpsertGroupType
+    """Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one group.
+    Errors: STAGE_NOT_FOUND.
+    """
 
     GetGroup: _RolloutServiceGetGroupType
     """Returns a group by id, or by stage and number. Errors: GROUP_NOT_FOUND."""
 
     ListGroups: _RolloutServiceListGroupsType
     """Lists the groups of a stage, by number. Errors: STAGE_NOT_FOUND, INVALID_PAGE_TOKEN."""
-
-    UpdateGroup: _RolloutServiceUpdateGroupType
-    """Updates the fields in the mask. Errors: GROUP_NOT_FOUND."""
 
     CreateRollouts: _RolloutServiceCreateRolloutsType
     """Creates rollouts of a stage, and their groups, all of them or none. Rollouts are identified by group number and
@@ -1077,8 +1052,8 @@ RolloutServiceAsyncStub: typing_extensions.TypeAlias = RolloutServiceStub[
         anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
-        anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse,
+        anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
+        anabranch.v1.rollout_service_pb2.UpsertGroupResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.rollout_service_pb2.GetGroupRequest,
@@ -1087,10 +1062,6 @@ RolloutServiceAsyncStub: typing_extensions.TypeAlias = RolloutServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.rollout_service_pb2.ListGroupsRequest,
         anabranch.v1.rollout_service_pb2.ListGroupsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
-        anabranch.v1.rollout_service_pb2.UpdateGroupResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.rollout_service_pb2.CreateRolloutsRequest,
@@ -1250,12 +1221,14 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     @abc.abstractmethod
-    def GetOrCreateGroup(
+    def UpsertGroup(
         self,
-        request: anabranch.v1.rollout_service_pb2.GetOrCreateGroupRequest,
+        request: anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
         context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.GetOrCreateGroupResponse]]:
-        """Returns the group with this number, or creates it. Concurrent calls create one group. Errors: STAGE_NOT_FOUND."""
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpsertGroupResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpsertGroupResponse]]:
+        """Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one group.
+        Errors: STAGE_NOT_FOUND.
+        """
 
     @abc.abstractmethod
     def GetGroup(
@@ -1272,14 +1245,6 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListGroupsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListGroupsResponse]]:
         """Lists the groups of a stage, by number. Errors: STAGE_NOT_FOUND, INVALID_PAGE_TOKEN."""
-
-    @abc.abstractmethod
-    def UpdateGroup(
-        self,
-        request: anabranch.v1.rollout_service_pb2.UpdateGroupRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpdateGroupResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpdateGroupResponse]]:
-        """Updates the fields in the mask. Errors: GROUP_NOT_FOUND."""
 
     @abc.abstractmethod
     def CreateRollouts(

@@ -1,9 +1,9 @@
 import type { OnSuccess } from '../../../domain/rollout.ts';
-import type { NewGroup } from '../../contract/group.ts';
+import type { GroupUpsert } from '../../contract/group.ts';
 import type { StageKeys } from '../stage/keys.ts';
 import { chunksOf } from '../statement_shapes.ts';
 import type { NamespaceTransaction, Transaction } from '../transaction.ts';
-import { bindLabels } from '../values.ts';
+import { bindLabels, bindMetrics } from '../values.ts';
 
 /** Columns of a group that the creation of rollouts needs. */
 export interface GroupRef {
@@ -21,7 +21,7 @@ export interface GroupRef {
 export async function getOrCreateGroups(
   tx: NamespaceTransaction,
   stage: StageKeys,
-  groups: readonly Omit<NewGroup, 'stageId'>[],
+  groups: readonly Omit<GroupUpsert, 'stageId'>[],
 ): Promise<Map<bigint, GroupRef>> {
   const there = await findGroups(
     tx,
@@ -40,10 +40,10 @@ export async function getOrCreateGroups(
     stage: stage.key,
     number: group.number,
     batch: group.batch ?? null,
-    on_success: group.onSuccess,
-    labels: bindLabels(group.labels),
-    metrics: '{}',
-    metadata_json: group.metadataJson,
+    on_success: group.onSuccess ?? 'CONTINUE',
+    labels: bindLabels(group.labels ?? new Map()),
+    metrics: bindMetrics(group.metrics ?? new Map()),
+    metadata_json: group.metadataJson ?? '',
     rollouts: 0n,
     terminal_rollouts: 0n,
     tried_rollouts: 0n,

@@ -162,7 +162,7 @@ class RolloutCreation {
       if (!first.has(rollout.groupNumber)) first.set(rollout.groupNumber, rollout);
     }
     const groups = [...first.values()].map(({ groupId, groupNumber, onSuccess }) => {
-      return { id: groupId, number: groupNumber, batch: undefined, onSuccess, labels: new Map(), metadataJson: '' };
+      return { id: groupId, number: groupNumber, onSuccess };
     });
     return getOrCreateGroups(this.#tx, this.#stage, groups);
   }
