@@ -56,7 +56,6 @@ const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
   GetState: ['digest'],
   GetStep: ['tag'],
   GetStorageUsage: ['run_id'],
-  ListEnvironments: ['rollout_id'],
   ExportArchive: ['trajectory_id'],
   ListRollouts: ['stage_id', 'group_id'],
   ListStatusChanges: ['stage_id', 'trajectory_id', 'rollout_id', 'environment_id'],

@@ -3,6 +3,7 @@
  * claims, and completes them. One worker is killed. A worker holds nothing that the store does not, so another worker
  * can claim its rollout again.
  */
+import { randomUUID } from 'node:crypto';
 import type { Claim } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../client/index.ts';
@@ -54,14 +55,15 @@ export async function runRolloutWorker(
   const client = connectClient({ address: task.address });
   try {
     const { runId, workerId } = task;
-    const made = { runId, type: 'cartpole', externalId: workerId, initialStatus: Status.RUNNING };
-    const { environment } = await client.rollouts.createEnvironment(made, { signal });
-    const environmentId = environment?.id ?? '';
+    const environmentId = randomUUID();
+    const place = { runId, environmentId };
+    const made = { ...place, type: 'cartpole', externalId: workerId, status: Status.RUNNING };
+    await client.rollouts.upsertEnvironment(made, { signal });
     report({ event: 'ready', environmentId });
     for await (const claim of claims({ client, task, report, signal })) {
       await work(claim, environmentId, { client, task, report, signal });
     }
-    await client.rollouts.completeEnvironment({ environmentId }, { signal });
+    await client.rollouts.upsertEnvironment({ ...place, status: Status.COMPLETED }, { signal });
   } finally {
     client.close();
   }

@@ -1,4 +1,5 @@
 /** The workers of the demo's training: processes that claim rollouts. The first one is killed within a rollout. */
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import type { TrainingEvent } from './events.ts';
 import { type ReportingProcess, startReportingProcess, withProcess } from './reporting_process.ts';
@@ -103,7 +104,7 @@ class WorkerCrew implements Crew {
       environmentId,
     }: { rolloutId: string; turns: number; workerId: string; environmentId: string },
   ): Promise<void> {
-    const { client, onEvent, signal } = this.#options;
+    const { client, runId, onEvent, signal } = this.#options;
     this.#killed = { rolloutId, workerId };
     await process.kill();
     onEvent({
@@ -114,6 +115,7 @@ class WorkerCrew implements Crew {
       turns,
     });
     // No other process knows that the environment of the killed worker is gone.
-    await client.rollouts.failEnvironment({ environmentId, message: 'its process was killed' }, { signal });
+    const end = { status: Status.FAILED, message: 'its process was killed' };
+    await client.rollouts.upsertEnvironment({ runId, environmentId, ...end }, { signal });
   }
 }

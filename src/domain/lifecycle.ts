@@ -31,7 +31,6 @@ export type StageVerb = Exclude<Verb, 'pause' | 'resume'>;
 interface Verbs {
   readonly run: Verb;
   readonly stage: StageVerb;
-  readonly environment: Verb;
 }
 export type Noun = keyof Verbs;
 export type VerbOf<N extends Noun> = Verbs[N];
@@ -56,13 +55,11 @@ const SHARED_MOVES: Readonly<Record<Verb, Move>> = {
 const { pause: _, resume: __, ...STAGE_MOVES } = SHARED_MOVES;
 
 /**
- * L2: the legal moves of each noun. A run can end from every open status. Environments cannot be reopened, because no
- * RPC does it.
+ * L2: the legal moves of each noun. A run can end from every open status.
  */
 export const MOVES: { readonly [N in Noun]: Readonly<Record<VerbOf<N>, Move>> } = Object.freeze({
   run: { ...SHARED_MOVES, complete: { from: OPEN, to: 'COMPLETED' } },
   stage: { ...STAGE_MOVES, complete: { from: ['RUNNING'], to: 'COMPLETED' } },
-  environment: SHARED_MOVES,
 });
 
 /** The outcome of a terminal verb. A repeated verb must have the same outcome (L5). */
@@ -89,22 +86,48 @@ export function decideMove<N extends Noun>(
   if (status !== to) {
     throw new AnabranchError(
       'ILLEGAL_TRANSITION',
-      `${name} requires ${noun === 'environment' ? 'an' : 'a'} ${noun} that is ${listed(from)}; this one is ${status}.`,
+      `${name} requires a ${noun} that is ${listed(from)}; this one is ${status}.`,
       { metadata },
     );
   }
   if (isTerminal(to) && (stored.message !== outcome.message || stored.resultJson !== outcome.resultJson)) {
     throw new AnabranchError(
       'RESULT_CONFLICT',
-      `This ${noun} is ${status} already, with another message or result, which cannot change${noun === 'environment' ? '' : ' unless it is reopened'}.`,
+      `This ${noun} is ${status} already, with another message or result, which cannot change unless it is reopened.`,
       { metadata },
     );
   }
   return undefined;
 }
 
-const NOUNS = { run: 'Run', stage: 'Stage', environment: 'Environment' } as const;
+const NOUNS = { run: 'Run', stage: 'Stage' } as const;
 
 function listed(statuses: readonly Status[]): string {
   return statuses.length === 1 ? `${statuses[0]}` : `${statuses.slice(0, -1).join(', ')} or ${statuses.at(-1)}`;
+}
+
+/**
+ * L2: decides what an upsert changes in the status of an environment. Returns the new status; undefined if it does not
+ * change. A final status and its message never change. Errors: ILLEGAL_TRANSITION, RESULT_CONFLICT.
+ */
+export function decideEnvironmentStatus(
+  stored: { readonly status: Status; readonly message: string },
+  { status, message }: { readonly status?: Status | undefined; readonly message?: string | undefined },
+): Status | undefined {
+  const changes = status !== undefined && status !== stored.status;
+  if (changes && isTerminal(stored.status)) {
+    throw new AnabranchError(
+      'ILLEGAL_TRANSITION',
+      `\`status\` cannot become ${status}: this environment is ${stored.status}, which is final. Create another environment.`,
+      { metadata: { status: stored.status, requested_status: status } },
+    );
+  }
+  if (isTerminal(stored.status) && message !== undefined && message !== stored.message) {
+    throw new AnabranchError(
+      'RESULT_CONFLICT',
+      `This environment is ${stored.status} already, with another message, which cannot change.`,
+      { metadata: { status: stored.status } },
+    );
+  }
+  return changes ? status : undefined;
 }

@@ -55,8 +55,9 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
   it('C-07, C-12, C-41 to C-45: records a training with its baseline, steps, evals and curves', async () => {
     const { run, resumeStage } = await startTraining(client);
     expect(resumeStage).toBeUndefined();
-    const { environment: box } = await client.rollouts.createEnvironment({ runId: run.id, type: 'android' });
-    await client.rollouts.startEnvironment({ environmentId: box?.id ?? '', externalId: 'gbox-7f3a' });
+    const box = { runId: run.id, environmentId: crypto.randomUUID() };
+    await client.rollouts.upsertEnvironment({ ...box, type: 'android' });
+    await client.rollouts.upsertEnvironment({ ...box, status: Status.RUNNING, externalId: 'gbox-7f3a' });
     const baseline = await stageOf(client, run, StageKind.BASELINE, 0);
     await client.runs.startStage({ stageId: baseline.id, phase: 'rollout' });
     await recordResults(client, baseline, { success_rate: 0.25 });
@@ -182,19 +183,19 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     expect(
       (await client.rollouts.listEnvironments({ rolloutId: (await rolloutOf(client, 2, 0)).id })).environments,
     ).toEqual(environments);
-    await client.rollouts.pauseEnvironment({ environmentId, message: 'snapshot' });
-    await client.rollouts.resumeEnvironment({ environmentId });
-    await client.rollouts.completeEnvironment({ environmentId, message: 'terminated' });
-    const { environment } = await client.rollouts.getEnvironment({ environmentId });
-    expect(environment).toMatchObject({
-      status: Status.COMPLETED,
-      externalId: 'gbox-7f3a',
-      statusMessage: 'terminated',
-    });
+    const box = { runId, environmentId };
+    await client.rollouts.upsertEnvironment({ ...box, status: Status.PAUSED, message: 'snapshot' });
+    await client.rollouts.upsertEnvironment({ ...box, status: Status.RUNNING });
+    await client.rollouts.upsertEnvironment({ ...box, status: Status.COMPLETED, message: 'terminated' });
+    const found = await client.rollouts.listEnvironments({ environmentIds: [environmentId] });
+    expect(found.environments).toMatchObject([
+      { status: Status.COMPLETED, externalId: 'gbox-7f3a', statusMessage: 'terminated' },
+    ]);
     const [lost, unused] = [crypto.randomUUID(), crypto.randomUUID()];
-    for (const id of [lost, unused]) await client.rollouts.createEnvironment({ environmentId: id, runId });
-    await client.rollouts.failEnvironment({ environmentId: lost, message: 'no image of that name' });
-    await client.rollouts.cancelEnvironment({ environmentId: unused });
+    for (const id of [lost, unused]) await client.rollouts.upsertEnvironment({ environmentId: id, runId });
+    const failure = { status: Status.FAILED, message: 'no image of that name' };
+    await client.rollouts.upsertEnvironment({ runId, environmentId: lost, ...failure });
+    await client.rollouts.upsertEnvironment({ runId, environmentId: unused, status: Status.CANCELLED });
     const failed = await client.rollouts.listEnvironments({ runId, statuses: [Status.FAILED] });
     expect(failed.environments.map(({ id, statusMessage }) => [id, statusMessage])).toEqual([
       [lost, 'no image of that name'],

@@ -16,8 +16,10 @@ export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> 
   const taskId = await here.task('furnished');
   await here.validator(taskId, 'state');
   const stage = await here.stage(run, { kind: 'EVAL', status: 'RUNNING', number: 77n });
-  const environment = await here.store.createEnvironment(here.caller, newEnvironment(run.id, { type: 'android' }));
-  await here.store.moveEnvironment(here.caller, environment.id, 'start', SILENT, 'gbox');
+  const made = newEnvironment(run.id, { type: 'android' });
+  await here.store.upsertEnvironment(here.caller, made);
+  const started = { ...made, status: 'RUNNING', externalId: 'gbox' } as const;
+  const { environment } = await here.store.upsertEnvironment(here.caller, started);
   await here.queue(stage, 3, { taskId });
   const [first, second] = await here.claims({ stageId: stage.id, count: 2 });
   if (first === undefined || second === undefined) throw new Error('nothing was claimed');

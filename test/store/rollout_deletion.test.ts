@@ -144,15 +144,13 @@ describeStoreOn(['postgres'], 'a run that is being deleted while something of it
     await here.queue(stage, 1);
     const claim = await here.claimOne();
     await here.fail(claim);
-    const environment = await here.store.createEnvironment(here.caller, newEnvironment(run.id));
     const calls: Record<string, () => Promise<unknown>> = {
       CreateRollouts: () => here.queue(stage, 1, { groupNumber: 1n }),
       UpsertGroup: () => here.store.upsertGroup(here.namespace, newGroup(stage.id, { number: 2n })),
       UpdateStage: () => here.store.updateStage(here.namespace, stage.id, { phase: 'late' }),
       CompleteStage: () => here.store.moveStage(here.caller, stage.id, 'complete', SILENT),
       RetryRollout: () => here.retry(tokenOf(claim)),
-      StartEnvironment: () => here.store.moveEnvironment(here.caller, environment.id, 'start', SILENT, undefined),
-      CreateEnvironment: () => here.store.createEnvironment(here.caller, newEnvironment(run.id)),
+      UpsertEnvironment: () => here.store.upsertEnvironment(here.caller, newEnvironment(run.id)),
     };
     await on.sql.rows('begin');
     // Takes the same locks as a deletion.
@@ -168,8 +166,7 @@ describeStoreOn(['postgres'], 'a run that is being deleted while something of it
       UpdateStage: 'STAGE_NOT_FOUND',
       CompleteStage: 'STAGE_NOT_FOUND',
       RetryRollout: 'ROLLOUT_NOT_FOUND',
-      StartEnvironment: 'ENVIRONMENT_NOT_FOUND',
-      CreateEnvironment: 'RUN_NOT_FOUND',
+      UpsertEnvironment: 'RUN_NOT_FOUND',
     });
   });
 });

@@ -192,7 +192,7 @@ describeStore('listing and changing rollouts', (on) => {
   it('an update changes the fields it sets; labels and environments are replaced, metrics and timings merged', async () => {
     const { scene, run, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1, { labels: new Map([['a', 'b']]), maxTurns: 4n });
-    const environment = await scene.store.createEnvironment(
+    const { environment } = await scene.store.upsertEnvironment(
       scene.caller,
       newEnvironment(run.id, { type: 'android', externalId: 'x' }),
     );
@@ -245,7 +245,7 @@ describeStore('listing and changing rollouts', (on) => {
     const { scene, stage } = await fresh();
     const other = await scene.place();
     const [id = ''] = await scene.queue(stage, 1);
-    const foreign = await scene.store.createEnvironment(scene.caller, newEnvironment(other.run.id));
+    const { environment: foreign } = await scene.store.upsertEnvironment(scene.caller, newEnvironment(other.run.id));
     await scene.claimOne();
     const before = await scene.record(id);
     const many = (count: number) => Array.from({ length: count }, (_, i) => `k${i}`);

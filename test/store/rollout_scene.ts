@@ -3,7 +3,7 @@ import { describe, expect } from 'vitest';
 import { type Attempt, type Rollout, shownAttempt } from '../../src/domain/rollout.ts';
 import type { Run, Stage } from '../../src/domain/run.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import type { NewEnvironment } from '../../src/store/contract/environment.ts';
+import type { EnvironmentUpsert } from '../../src/store/contract/environment.ts';
 import type { GroupUpsert } from '../../src/store/contract/group.ts';
 import type {
   AttemptReport,
@@ -91,7 +91,7 @@ export class RolloutScene extends RunScene {
 
   /** Returns its id. */
   async environment(run: Run): Promise<string> {
-    return (await this.store.createEnvironment(this.caller, newEnvironment(run.id), undefined)).id;
+    return (await this.store.upsertEnvironment(this.caller, newEnvironment(run.id))).environment.id;
   }
 
   request(fields: Partial<ClaimRequest> & { readonly count?: number } = {}): ClaimRequest {
@@ -222,18 +222,8 @@ export function newGroup(stageId: string, fields: Partial<GroupUpsert> = {}): Gr
   return { id: randomUUID(), stageId, number: 0n, ...fields };
 }
 
-export function newEnvironment(runId: string, fields: Partial<NewEnvironment> = {}): NewEnvironment {
-  return {
-    id: randomUUID(),
-    runId,
-    type: '',
-    externalId: '',
-    status: 'PENDING',
-    labels: new Map(),
-    configJson: '',
-    phase: '',
-    ...fields,
-  };
+export function newEnvironment(runId: string, fields: Partial<EnvironmentUpsert> = {}): EnvironmentUpsert {
+  return { id: randomUUID(), runId, ...fields };
 }
 
 export const NO_RESULT = {

@@ -3,7 +3,6 @@ import { Code } from '@connectrpc/connect';
 import { expect } from 'vitest';
 import { OnSuccess } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type BadCall, INVALID } from './bad_call.ts';
 import type { RolloutScene } from './rpcs/rollout_scene.ts';
 import { NOBODY } from './rpcs/scene.ts';
@@ -535,10 +534,10 @@ export const ENDS: readonly Bad[] = [
     field: 'metrics',
   },
   {
-    what: 'environment created with a terminal status',
-    call: ({ rollouts, runId }) => rollouts.createEnvironment({ runId, initialStatus: Status.COMPLETED }),
+    what: 'environment without an id',
+    call: ({ rollouts, runId }) => rollouts.upsertEnvironment({ runId, type: 'android' }),
     ...INVALID,
-    field: 'initial_status',
+    field: 'environment_id',
   },
 ];
 

@@ -75,7 +75,7 @@ describe.each(ENGINES)('B4: verbs concurrent with DeleteRun, on %s', (engine) =>
 
   it('every verb that names a run, or a resource of a run, is covered', () => {
     expect(VERBS.map(({ localName }) => localName)).toEqual(
-      expect.arrayContaining(['completeRollout', 'heartbeatRun', 'logMetrics', 'startEnvironment', 'updateStage']),
+      expect.arrayContaining(['completeRollout', 'heartbeatRun', 'logMetrics', 'updateStage', 'upsertEnvironment']),
     );
     expect(VERBS.filter(({ localName }) => RPCS[localName] === undefined)).toEqual([]);
   });

@@ -129,7 +129,7 @@ const ANY_NUMBER = /(^|\.)(seed|batch|metric_step|start_metric_step)$/;
 
 /** Methods that store the fields of their request in a resource, which is the first field of their answer. */
 const STORES =
-  /^((Create|Update)(?!Rollouts)|GetOrCreate|UpsertGroup|Branch|RecordValidation|OverrideValidation|SetTag|SetRetentionPolicy)/;
+  /^((Create|Update)(?!Rollouts)|GetOrCreate|Upsert(Group|Environment)|Branch|RecordValidation|OverrideValidation|SetTag|SetRetentionPolicy)/;
 
 /** Fields of updates that another message than the resource shows. */
 const SHOWN_ELSEWHERE = ['environment_ids'];
@@ -199,7 +199,6 @@ const REQUIRED: Readonly<Record<string, readonly string[]>> = {
   BranchRunRequest: ['run_id', 'step_number', 'tag'],
   ClaimRolloutsRequest: ['worker_id'],
   CreateRolloutsRequest: ['stage_id', 'rollouts'],
-  CreateEnvironmentRequest: ['run_id'],
 };
 
 function isRequired({ name, parent }: DescField): boolean {

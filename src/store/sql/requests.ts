@@ -32,17 +32,10 @@ const WORDS = {
   Trajectory: { reason: 'TRAJECTORY_NOT_FOUND', metadata: 'trajectory_id' },
   Experiment: { reason: 'EXPERIMENT_NOT_FOUND', metadata: 'experiment' },
   Run: { reason: 'RUN_NOT_FOUND', metadata: 'run' },
-  Environment: { reason: 'ENVIRONMENT_NOT_FOUND', metadata: 'environment' },
 } as const;
 
 /** Errors that a concurrent request with the same key may have caused. */
-const TAKEN: ReadonlySet<Reason> = new Set([
-  'TRAJECTORY_EXISTS',
-  'EXPERIMENT_EXISTS',
-  'RUN_EXISTS',
-  'CONFIG_MISMATCH',
-  'ENVIRONMENT_EXISTS',
-]);
+const TAKEN: ReadonlySet<Reason> = new Set(['TRAJECTORY_EXISTS', 'EXPERIMENT_EXISTS', 'RUN_EXISTS', 'CONFIG_MISMATCH']);
 
 /** Bound on the attempts of a creation that conflicts with concurrent ones. */
 const TRIES = 5;

@@ -6,7 +6,7 @@ import { listValidationOverrides, overrideValidation, recordValidation } from '.
 import { claimRollouts } from './claim/claims.ts';
 import { countRows, findLargestRuns } from './database_stats.ts';
 import type { Engine } from './engine.ts';
-import { createEnvironment, findEnvironment, listEnvironments, moveEnvironment } from './environment/environments.ts';
+import { listEnvironments, upsertEnvironment } from './environment/environments.ts';
 import { createExperiment, listExperiments, updateExperiment } from './experiment/experiments.ts';
 import { findExperiment } from './experiment/rows.ts';
 import { listGroups, upsertGroup } from './group/groups.ts';
@@ -326,16 +326,10 @@ const METHODS: Store & ThisType<Store & Parts> = {
   summarizeTrajectories(namespace, filter, by) {
     return summarizeTrajectories(scopeOf(this.engine, namespace), filter, by);
   },
-  createEnvironment(caller, newEnvironment, key) {
-    return createEnvironment(this.engine, caller, newEnvironment, key);
+  upsertEnvironment(caller, environment) {
+    return upsertEnvironment(this.engine, caller, environment);
   },
-  getEnvironment(namespace, id) {
-    return findEnvironment(scopeOf(this.engine, namespace), { id });
-  },
-  listEnvironments(namespace, of, statuses, page) {
-    return listEnvironments(scopeOf(this.engine, namespace), of, statuses, page);
-  },
-  moveEnvironment(caller, id, verb, details, externalId) {
-    return moveEnvironment(this.engine, caller, id, { verb, details: details, externalId });
+  listEnvironments(namespace, filter, page) {
+    return listEnvironments(scopeOf(this.engine, namespace), filter, page);
   },
 };

@@ -3,7 +3,7 @@ import type { Environment, Task, Validator } from '../../../gen/es/anabranch/v1/
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../../../src/client/index.ts';
-import { fromHistory, fromStatuses, move, rowsOf, type Verbs } from './cua_moves.ts';
+import { fromHistory, fromStatuses, move, rowsOf, type Said, type Verbs } from './cua_moves.ts';
 import { fromJson, jsonOf, keep, keptOf, nullable, type Row, type Rows, textOf, type Value } from './rows.ts';
 
 export const KEPT: Readonly<Record<string, readonly string[]>> = {
@@ -81,19 +81,22 @@ function wordsOf(value: Value | undefined): string[] {
 async function takeOverEnvironment(client: AnabranchClient, runId: string, row: Row, rows: Rows): Promise<string> {
   const columns = (KEPT.environment ?? []).filter((column) => column !== 'error_message' || row.status !== 'error');
   const config = { ...keep('environment', row, columns), config_json: fromJson(textOf(row.config_json)) };
-  const { environment } = await client.rollouts.createEnvironment({
+  const environmentId = crypto.randomUUID();
+  await client.rollouts.upsertEnvironment({
     runId,
+    environmentId,
     type: textOf(row.env_type),
     externalId: textOf(row.gbox_id),
-    labels: typeof row.box_type === 'string' ? { box_type: row.box_type } : {},
+    labels: { values: typeof row.box_type === 'string' ? { box_type: row.box_type } : {} },
     configJson: JSON.stringify(config),
-    initialStatus: row.status === 'creating' ? Status.INITIALIZING : Status.PENDING,
+    status: row.status === 'creating' ? Status.INITIALIZING : Status.PENDING,
   });
-  const environmentId = environment?.id ?? '';
+  const become = (status: Status) => (said: Said) =>
+    client.rollouts.upsertEnvironment({ runId, environmentId, status, ...said });
   const verbs: Verbs = {
-    start: (said) => client.rollouts.startEnvironment({ environmentId, ...said }),
-    complete: (said) => client.rollouts.completeEnvironment({ environmentId, ...said }),
-    fail: (said) => client.rollouts.failEnvironment({ environmentId, ...said }),
+    start: become(Status.RUNNING),
+    complete: become(Status.COMPLETED),
+    fail: become(Status.FAILED),
   };
   await move('environment', row, verbs, undefined, rowsOf(rows, 'status_history'));
   return environmentId;

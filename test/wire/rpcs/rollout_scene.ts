@@ -178,10 +178,14 @@ async function makeRollouts({ rollouts, stageId, taskId }: Place, groupNumber: b
 }
 
 async function makeEnvironments({ rollouts }: WireClient, runId: string) {
-  const make = async (initialStatus: Status) =>
-    (await rollouts.createEnvironment({ runId, initialStatus, type: 'android', labels: LABELS })).environment!.id;
+  const make = async (status: Status) => {
+    const environmentId = randomUUID();
+    await rollouts.upsertEnvironment({ runId, environmentId, status, type: 'android', labels: { values: LABELS } });
+    return environmentId;
+  };
   const endedEnvironmentId = await make(Status.RUNNING);
-  await rollouts.completeEnvironment({ environmentId: endedEnvironmentId, message: 'done' });
+  const end = { runId, environmentId: endedEnvironmentId, status: Status.COMPLETED, message: 'done' };
+  await rollouts.upsertEnvironment(end);
   return {
     newEnvironmentId: await make(Status.PENDING),
     environmentId: await make(Status.RUNNING),

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
@@ -132,7 +133,8 @@ export const RUN_LIFE_RPCS = {
       const { runId, branchId, mainId, runs, rollouts } = scene;
       const evalId = await makeEval(scene, runId);
       const rolloutId = await claimOne(scene, evalId);
-      const { environment } = await rollouts.createEnvironment({ runId });
+      const environmentId = randomUUID();
+      await rollouts.upsertEnvironment({ runId, environmentId });
       const first = await runs.listStatusChanges({ runId: branchId, ascending: true, pageSize: 1 });
       expect(first.changes).toMatchObject([{ ordinal: 0n, oldStatus: 0, newStatus: Status.RUNNING }]);
       return [
@@ -140,7 +142,7 @@ export const RUN_LIFE_RPCS = {
         [{ stageId: evalId }],
         [{ trajectoryId: mainId }],
         [{ rolloutId }],
-        [{ environmentId: environment!.id }],
+        [{ environmentId }],
         [{ runId: branchId, ascending: true, pageSize: 1, pageToken: first.nextPageToken }],
       ];
     },

@@ -14,7 +14,7 @@ export const SUMMARY_RPCS = {
       for (const [i, { rollout }] of claims.entries()) {
         await rollouts.completeRollout({
           rolloutId: rollout!.id,
-          attempt: 1,
+          attempt: rollout!.attempt,
           result: { reward: i, success: i === 1 },
           metrics: { tokens: 10 },
         });

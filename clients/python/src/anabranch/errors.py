@@ -210,14 +210,14 @@ class NoMainTrajectory(AnabranchError):
 
 
 class IllegalTransition(AnabranchError):
-    """FAILED_PRECONDITION. The verb is not allowed in the current status. Metadata: `status` (the current
-    status), `verb`.
+    """FAILED_PRECONDITION. The verb, or the new status of an environment, is not allowed in the current status.
+    Metadata: `status` (the current status), and `verb` or `requested_status`.
     """
 
 
 class ResultConflict(AnabranchError):
     """ALREADY_EXISTS. The verb has already taken effect, with a different message or result; for a rollout also
-    with different metrics, timings or validations. Metadata: `status`, `verb`.
+    with different metrics, timings or validations. Metadata: `status`, and `verb` (except for an environment).
     """
 
 
@@ -250,7 +250,7 @@ class RolloutExists(AnabranchError):
 
 
 class EnvironmentExists(AnabranchError):
-    """ALREADY_EXISTS. The requested id is in use. Metadata: `environment`."""
+    """ALREADY_EXISTS. The requested id belongs to an environment of another run. Metadata: `environment`."""
 
 
 class LeaseLost(AnabranchError):

@@ -313,8 +313,8 @@ export enum ErrorReason {
   NO_MAIN_TRAJECTORY = 38,
 
   /**
-   * FAILED_PRECONDITION. The verb is not allowed in the current status. Metadata: `status` (the current status),
-   * `verb`.
+   * FAILED_PRECONDITION. The verb, or the new status of an environment, is not allowed in the current status. Metadata:
+   * `status` (the current status), and `verb` or `requested_status`.
    *
    * @generated from enum value: ERROR_REASON_ILLEGAL_TRANSITION = 39;
    */
@@ -322,7 +322,7 @@ export enum ErrorReason {
 
   /**
    * ALREADY_EXISTS. The verb has already taken effect, with a different message or result; for a rollout also with
-   * different metrics, timings or validations. Metadata: `status`, `verb`.
+   * different metrics, timings or validations. Metadata: `status`, and `verb` (except for an environment).
    *
    * @generated from enum value: ERROR_REASON_RESULT_CONFLICT = 40;
    */
@@ -378,7 +378,7 @@ export enum ErrorReason {
   ROLLOUT_EXISTS = 47,
 
   /**
-   * ALREADY_EXISTS. The requested id is in use. Metadata: `environment`.
+   * ALREADY_EXISTS. The requested id belongs to an environment of another run. Metadata: `environment`.
    *
    * @generated from enum value: ERROR_REASON_ENVIRONMENT_EXISTS = 48;
    */

@@ -140,12 +140,12 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     ERROR_REASON_NO_MAIN_TRAJECTORY: _ErrorReason.ValueType  # 38
     """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
     ERROR_REASON_ILLEGAL_TRANSITION: _ErrorReason.ValueType  # 39
-    """FAILED_PRECONDITION. The verb is not allowed in the current status. Metadata: `status` (the current status),
-    `verb`.
+    """FAILED_PRECONDITION. The verb, or the new status of an environment, is not allowed in the current status. Metadata:
+    `status` (the current status), and `verb` or `requested_status`.
     """
     ERROR_REASON_RESULT_CONFLICT: _ErrorReason.ValueType  # 40
     """ALREADY_EXISTS. The verb has already taken effect, with a different message or result; for a rollout also with
-    different metrics, timings or validations. Metadata: `status`, `verb`.
+    different metrics, timings or validations. Metadata: `status`, and `verb` (except for an environment).
     """
     ERROR_REASON_RUN_DELETED: _ErrorReason.ValueType  # 41
     """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
@@ -162,7 +162,7 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     ERROR_REASON_ROLLOUT_EXISTS: _ErrorReason.ValueType  # 47
     """ALREADY_EXISTS. The requested id belongs to another rollout. Metadata: `rollout`."""
     ERROR_REASON_ENVIRONMENT_EXISTS: _ErrorReason.ValueType  # 48
-    """ALREADY_EXISTS. The requested id is in use. Metadata: `environment`."""
+    """ALREADY_EXISTS. The requested id belongs to an environment of another run. Metadata: `environment`."""
     ERROR_REASON_LEASE_LOST: _ErrorReason.ValueType  # 49
     """FAILED_PRECONDITION. The attempt no longer holds the rollout: its lease expired, or the rollout was released,
     retried or cancelled. Stop working on it. Metadata: `rollout`, `attempt` (the current attempt), `status`.
@@ -362,12 +362,12 @@ another request created the trajectory. Metadata: `run_id`, `fields` (paths, sep
 ERROR_REASON_NO_MAIN_TRAJECTORY: ErrorReason.ValueType  # 38
 """FAILED_PRECONDITION. The run has no main trajectory to branch or compare. Metadata: `run_id`."""
 ERROR_REASON_ILLEGAL_TRANSITION: ErrorReason.ValueType  # 39
-"""FAILED_PRECONDITION. The verb is not allowed in the current status. Metadata: `status` (the current status),
-`verb`.
+"""FAILED_PRECONDITION. The verb, or the new status of an environment, is not allowed in the current status. Metadata:
+`status` (the current status), and `verb` or `requested_status`.
 """
 ERROR_REASON_RESULT_CONFLICT: ErrorReason.ValueType  # 40
 """ALREADY_EXISTS. The verb has already taken effect, with a different message or result; for a rollout also with
-different metrics, timings or validations. Metadata: `status`, `verb`.
+different metrics, timings or validations. Metadata: `status`, and `verb` (except for an environment).
 """
 ERROR_REASON_RUN_DELETED: ErrorReason.ValueType  # 41
 """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
@@ -384,7 +384,7 @@ ERROR_REASON_ENVIRONMENT_NOT_FOUND: ErrorReason.ValueType  # 46
 ERROR_REASON_ROLLOUT_EXISTS: ErrorReason.ValueType  # 47
 """ALREADY_EXISTS. The requested id belongs to another rollout. Metadata: `rollout`."""
 ERROR_REASON_ENVIRONMENT_EXISTS: ErrorReason.ValueType  # 48
-"""ALREADY_EXISTS. The requested id is in use. Metadata: `environment`."""
+"""ALREADY_EXISTS. The requested id belongs to an environment of another run. Metadata: `environment`."""
 ERROR_REASON_LEASE_LOST: ErrorReason.ValueType  # 49
 """FAILED_PRECONDITION. The attempt no longer holds the rollout: its lease expired, or the rollout was released,
 retried or cancelled. Stop working on it. Metadata: `rollout`, `attempt` (the current attempt), `status`.

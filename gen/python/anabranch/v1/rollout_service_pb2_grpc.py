@@ -163,50 +163,15 @@ class RolloutServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidationOverridesRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidationOverridesResponse.FromString,
                 _registered_method=True)
-        self.CreateEnvironment = channel.unary_unary(
-                '/anabranch.v1.RolloutService/CreateEnvironment',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.CreateEnvironmentRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.CreateEnvironmentResponse.FromString,
-                _registered_method=True)
-        self.GetEnvironment = channel.unary_unary(
-                '/anabranch.v1.RolloutService/GetEnvironment',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.GetEnvironmentRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.GetEnvironmentResponse.FromString,
+        self.UpsertEnvironment = channel.unary_unary(
+                '/anabranch.v1.RolloutService/UpsertEnvironment',
+                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertEnvironmentRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertEnvironmentResponse.FromString,
                 _registered_method=True)
         self.ListEnvironments = channel.unary_unary(
                 '/anabranch.v1.RolloutService/ListEnvironments',
                 request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListEnvironmentsRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListEnvironmentsResponse.FromString,
-                _registered_method=True)
-        self.StartEnvironment = channel.unary_unary(
-                '/anabranch.v1.RolloutService/StartEnvironment',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.StartEnvironmentRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.StartEnvironmentResponse.FromString,
-                _registered_method=True)
-        self.PauseEnvironment = channel.unary_unary(
-                '/anabranch.v1.RolloutService/PauseEnvironment',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.PauseEnvironmentRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.PauseEnvironmentResponse.FromString,
-                _registered_method=True)
-        self.ResumeEnvironment = channel.unary_unary(
-                '/anabranch.v1.RolloutService/ResumeEnvironment',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ResumeEnvironmentRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ResumeEnvironmentResponse.FromString,
-                _registered_method=True)
-        self.CompleteEnvironment = channel.unary_unary(
-                '/anabranch.v1.RolloutService/CompleteEnvironment',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.CompleteEnvironmentRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.CompleteEnvironmentResponse.FromString,
-                _registered_method=True)
-        self.FailEnvironment = channel.unary_unary(
-                '/anabranch.v1.RolloutService/FailEnvironment',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.FailEnvironmentRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.FailEnvironmentResponse.FromString,
-                _registered_method=True)
-        self.CancelEnvironment = channel.unary_unary(
-                '/anabranch.v1.RolloutService/CancelEnvironment',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.CancelEnvironmentRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.CancelEnvironmentResponse.FromString,
                 _registered_method=True)
 
 
@@ -429,72 +394,19 @@ class RolloutServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def CreateEnvironment(self, request, context):
-        """Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
-        (created under the same request id and deleted since).
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetEnvironment(self, request, context):
-        """Returns an environment. Errors: ENVIRONMENT_NOT_FOUND.
+    def UpsertEnvironment(self, request, context):
+        """Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by any
+        other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in the
+        history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
+        ENVIRONMENT_EXISTS, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListEnvironments(self, request, context):
-        """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
-        ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def StartEnvironment(self, request, context):
-        """Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
-        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def PauseEnvironment(self, request, context):
-        """Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
-        ILLEGAL_TRANSITION.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ResumeEnvironment(self, request, context):
-        """Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
-        ILLEGAL_TRANSITION.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def CompleteEnvironment(self, request, context):
-        """Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
-        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def FailEnvironment(self, request, context):
-        """Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
-        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def CancelEnvironment(self, request, context):
-        """Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
-        Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
+        INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -628,50 +540,15 @@ def add_RolloutServiceServicer_to_server(servicer, server):
                     request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidationOverridesRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidationOverridesResponse.SerializeToString,
             ),
-            'CreateEnvironment': grpc.unary_unary_rpc_method_handler(
-                    servicer.CreateEnvironment,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.CreateEnvironmentRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.CreateEnvironmentResponse.SerializeToString,
-            ),
-            'GetEnvironment': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetEnvironment,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.GetEnvironmentRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.GetEnvironmentResponse.SerializeToString,
+            'UpsertEnvironment': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpsertEnvironment,
+                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertEnvironmentRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertEnvironmentResponse.SerializeToString,
             ),
             'ListEnvironments': grpc.unary_unary_rpc_method_handler(
                     servicer.ListEnvironments,
                     request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListEnvironmentsRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListEnvironmentsResponse.SerializeToString,
-            ),
-            'StartEnvironment': grpc.unary_unary_rpc_method_handler(
-                    servicer.StartEnvironment,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.StartEnvironmentRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.StartEnvironmentResponse.SerializeToString,
-            ),
-            'PauseEnvironment': grpc.unary_unary_rpc_method_handler(
-                    servicer.PauseEnvironment,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.PauseEnvironmentRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.PauseEnvironmentResponse.SerializeToString,
-            ),
-            'ResumeEnvironment': grpc.unary_unary_rpc_method_handler(
-                    servicer.ResumeEnvironment,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ResumeEnvironmentRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ResumeEnvironmentResponse.SerializeToString,
-            ),
-            'CompleteEnvironment': grpc.unary_unary_rpc_method_handler(
-                    servicer.CompleteEnvironment,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.CompleteEnvironmentRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.CompleteEnvironmentResponse.SerializeToString,
-            ),
-            'FailEnvironment': grpc.unary_unary_rpc_method_handler(
-                    servicer.FailEnvironment,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.FailEnvironmentRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.FailEnvironmentResponse.SerializeToString,
-            ),
-            'CancelEnvironment': grpc.unary_unary_rpc_method_handler(
-                    servicer.CancelEnvironment,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.CancelEnvironmentRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.CancelEnvironmentResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1364,7 +1241,7 @@ class RolloutService(object):
             _registered_method=True)
 
     @staticmethod
-    def CreateEnvironment(request,
+    def UpsertEnvironment(request,
             target,
             options=(),
             channel_credentials=None,
@@ -1377,36 +1254,9 @@ class RolloutService(object):
         return grpc.experimental.unary_unary(
             request,
             target,
-            '/anabranch.v1.RolloutService/CreateEnvironment',
-            anabranch_dot_v1_dot_rollout__service__pb2.CreateEnvironmentRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.CreateEnvironmentResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetEnvironment(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/GetEnvironment',
-            anabranch_dot_v1_dot_rollout__service__pb2.GetEnvironmentRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.GetEnvironmentResponse.FromString,
+            '/anabranch.v1.RolloutService/UpsertEnvironment',
+            anabranch_dot_v1_dot_rollout__service__pb2.UpsertEnvironmentRequest.SerializeToString,
+            anabranch_dot_v1_dot_rollout__service__pb2.UpsertEnvironmentResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1434,168 +1284,6 @@ class RolloutService(object):
             '/anabranch.v1.RolloutService/ListEnvironments',
             anabranch_dot_v1_dot_rollout__service__pb2.ListEnvironmentsRequest.SerializeToString,
             anabranch_dot_v1_dot_rollout__service__pb2.ListEnvironmentsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def StartEnvironment(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/StartEnvironment',
-            anabranch_dot_v1_dot_rollout__service__pb2.StartEnvironmentRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.StartEnvironmentResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def PauseEnvironment(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/PauseEnvironment',
-            anabranch_dot_v1_dot_rollout__service__pb2.PauseEnvironmentRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.PauseEnvironmentResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ResumeEnvironment(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/ResumeEnvironment',
-            anabranch_dot_v1_dot_rollout__service__pb2.ResumeEnvironmentRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.ResumeEnvironmentResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def CompleteEnvironment(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/CompleteEnvironment',
-            anabranch_dot_v1_dot_rollout__service__pb2.CompleteEnvironmentRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.CompleteEnvironmentResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def FailEnvironment(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/FailEnvironment',
-            anabranch_dot_v1_dot_rollout__service__pb2.FailEnvironmentRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.FailEnvironmentResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def CancelEnvironment(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/CancelEnvironment',
-            anabranch_dot_v1_dot_rollout__service__pb2.CancelEnvironmentRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.CancelEnvironmentResponse.FromString,
             options,
             channel_credentials,
             insecure,

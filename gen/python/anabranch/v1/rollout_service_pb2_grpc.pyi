@@ -425,35 +425,19 @@ _RolloutServiceListValidationOverridesType = typing_extensions.TypeVar(
     ],
 )
 
-_RolloutServiceCreateEnvironmentType = typing_extensions.TypeVar(
-    '_RolloutServiceCreateEnvironmentType',
+_RolloutServiceUpsertEnvironmentType = typing_extensions.TypeVar(
+    '_RolloutServiceUpsertEnvironmentType',
     grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
+        anabranch.v1.rollout_service_pb2.UpsertEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.UpsertEnvironmentResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
+        anabranch.v1.rollout_service_pb2.UpsertEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.UpsertEnvironmentResponse,
     ],
     default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
-    ],
-)
-
-_RolloutServiceGetEnvironmentType = typing_extensions.TypeVar(
-    '_RolloutServiceGetEnvironmentType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
+        anabranch.v1.rollout_service_pb2.UpsertEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.UpsertEnvironmentResponse,
     ],
 )
 
@@ -473,103 +457,7 @@ _RolloutServiceListEnvironmentsType = typing_extensions.TypeVar(
     ],
 )
 
-_RolloutServiceStartEnvironmentType = typing_extensions.TypeVar(
-    '_RolloutServiceStartEnvironmentType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
-    ],
-)
-
-_RolloutServicePauseEnvironmentType = typing_extensions.TypeVar(
-    '_RolloutServicePauseEnvironmentType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
-    ],
-)
-
-_RolloutServiceResumeEnvironmentType = typing_extensions.TypeVar(
-    '_RolloutServiceResumeEnvironmentType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
-    ],
-)
-
-_RolloutServiceCompleteEnvironmentType = typing_extensions.TypeVar(
-    '_RolloutServiceCompleteEnvironmentType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
-    ],
-)
-
-_RolloutServiceFailEnvironmentType = typing_extensions.TypeVar(
-    '_RolloutServiceFailEnvironmentType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
-    ],
-)
-
-_RolloutServiceCancelEnvironmentType = typing_extensions.TypeVar(
-    '_RolloutServiceCancelEnvironmentType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
-    ],
-)
-
-class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _RolloutServiceGetTaskType, _RolloutServiceListTasksType, _RolloutServiceUpsertValidatorsType, _RolloutServiceGetValidatorType, _RolloutServiceListValidatorsType, _RolloutServiceUpsertGroupType, _RolloutServiceGetGroupType, _RolloutServiceListGroupsType, _RolloutServiceCreateRolloutsType, _RolloutServiceClaimRolloutsType, _RolloutServiceHeartbeatRolloutsType, _RolloutServiceStartRolloutType, _RolloutServiceUpdateRolloutType, _RolloutServiceCompleteRolloutType, _RolloutServiceFailRolloutType, _RolloutServiceCancelRolloutType, _RolloutServiceReleaseRolloutType, _RolloutServiceRetryRolloutType, _RolloutServiceGetRolloutType, _RolloutServiceListRolloutsType, _RolloutServiceReadRolloutsType, _RolloutServiceRecordValidationType, _RolloutServiceOverrideValidationType, _RolloutServiceListValidationOverridesType, _RolloutServiceCreateEnvironmentType, _RolloutServiceGetEnvironmentType, _RolloutServiceListEnvironmentsType, _RolloutServiceStartEnvironmentType, _RolloutServicePauseEnvironmentType, _RolloutServiceResumeEnvironmentType, _RolloutServiceCompleteEnvironmentType, _RolloutServiceFailEnvironmentType, _RolloutServiceCancelEnvironmentType]):
+class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _RolloutServiceGetTaskType, _RolloutServiceListTasksType, _RolloutServiceUpsertValidatorsType, _RolloutServiceGetValidatorType, _RolloutServiceListValidatorsType, _RolloutServiceUpsertGroupType, _RolloutServiceGetGroupType, _RolloutServiceListGroupsType, _RolloutServiceCreateRolloutsType, _RolloutServiceClaimRolloutsType, _RolloutServiceHeartbeatRolloutsType, _RolloutServiceStartRolloutType, _RolloutServiceUpdateRolloutType, _RolloutServiceCompleteRolloutType, _RolloutServiceFailRolloutType, _RolloutServiceCancelRolloutType, _RolloutServiceReleaseRolloutType, _RolloutServiceRetryRolloutType, _RolloutServiceGetRolloutType, _RolloutServiceListRolloutsType, _RolloutServiceReadRolloutsType, _RolloutServiceRecordValidationType, _RolloutServiceOverrideValidationType, _RolloutServiceListValidationOverridesType, _RolloutServiceUpsertEnvironmentType, _RolloutServiceListEnvironmentsType]):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
@@ -679,40 +567,12 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
             anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
+            anabranch.v1.rollout_service_pb2.UpsertEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.UpsertEnvironmentResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
             anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
         ],
     ], channel: grpc.Channel) -> None: ...
 
@@ -819,40 +679,12 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
             anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
+            anabranch.v1.rollout_service_pb2.UpsertEnvironmentRequest,
+            anabranch.v1.rollout_service_pb2.UpsertEnvironmentResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
             anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
-            anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -983,47 +815,16 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
     ListValidationOverrides: _RolloutServiceListValidationOverridesType
     """Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
-    CreateEnvironment: _RolloutServiceCreateEnvironmentType
-    """Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
-    (created under the same request id and deleted since).
+    UpsertEnvironment: _RolloutServiceUpsertEnvironmentType
+    """Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by any
+    other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in the
+    history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
+    ENVIRONMENT_EXISTS, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
-
-    GetEnvironment: _RolloutServiceGetEnvironmentType
-    """Returns an environment. Errors: ENVIRONMENT_NOT_FOUND."""
 
     ListEnvironments: _RolloutServiceListEnvironmentsType
-    """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
-    ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
-    """
-
-    StartEnvironment: _RolloutServiceStartEnvironmentType
-    """Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
-    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
-    """
-
-    PauseEnvironment: _RolloutServicePauseEnvironmentType
-    """Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-
-    ResumeEnvironment: _RolloutServiceResumeEnvironmentType
-    """Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
-    ILLEGAL_TRANSITION.
-    """
-
-    CompleteEnvironment: _RolloutServiceCompleteEnvironmentType
-    """Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
-    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-
-    FailEnvironment: _RolloutServiceFailEnvironmentType
-    """Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
-    ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-    """
-
-    CancelEnvironment: _RolloutServiceCancelEnvironmentType
-    """Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
-    Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
+    INVALID_PAGE_TOKEN.
     """
 
 RolloutServiceAsyncStub: typing_extensions.TypeAlias = RolloutServiceStub[
@@ -1128,40 +929,12 @@ RolloutServiceAsyncStub: typing_extensions.TypeAlias = RolloutServiceStub[
         anabranch.v1.rollout_service_pb2.ListValidationOverridesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.GetEnvironmentResponse,
+        anabranch.v1.rollout_service_pb2.UpsertEnvironmentRequest,
+        anabranch.v1.rollout_service_pb2.UpsertEnvironmentResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
         anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.StartEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.FailEnvironmentResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
-        anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse,
     ],
 ]
 
@@ -1425,22 +1198,16 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         """Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     @abc.abstractmethod
-    def CreateEnvironment(
+    def UpsertEnvironment(
         self,
-        request: anabranch.v1.rollout_service_pb2.CreateEnvironmentRequest,
+        request: anabranch.v1.rollout_service_pb2.UpsertEnvironmentRequest,
         context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.CreateEnvironmentResponse]]:
-        """Creates an environment. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS, REQUEST_ID_REUSED, ENVIRONMENT_NOT_FOUND
-        (created under the same request id and deleted since).
+    ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpsertEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpsertEnvironmentResponse]]:
+        """Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by any
+        other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in the
+        history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
+        ENVIRONMENT_EXISTS, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
-
-    @abc.abstractmethod
-    def GetEnvironment(
-        self,
-        request: anabranch.v1.rollout_service_pb2.GetEnvironmentRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.GetEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.GetEnvironmentResponse]]:
-        """Returns an environment. Errors: ENVIRONMENT_NOT_FOUND."""
 
     @abc.abstractmethod
     def ListEnvironments(
@@ -1448,68 +1215,8 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse]]:
-        """Lists the environments of a run, or those that a rollout used, newest first. Errors: RUN_NOT_FOUND,
-        ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
-        """
-
-    @abc.abstractmethod
-    def StartEnvironment(
-        self,
-        request: anabranch.v1.rollout_service_pb2.StartEnvironmentRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.StartEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.StartEnvironmentResponse]]:
-        """Starts an environment: PENDING or INITIALIZING to RUNNING. No effect if it has already taken effect. Errors:
-        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION.
-        """
-
-    @abc.abstractmethod
-    def PauseEnvironment(
-        self,
-        request: anabranch.v1.rollout_service_pb2.PauseEnvironmentRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.PauseEnvironmentResponse]]:
-        """Pauses an environment: RUNNING to PAUSED. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
-        ILLEGAL_TRANSITION.
-        """
-
-    @abc.abstractmethod
-    def ResumeEnvironment(
-        self,
-        request: anabranch.v1.rollout_service_pb2.ResumeEnvironmentRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ResumeEnvironmentResponse]]:
-        """Resumes an environment: PAUSED to RUNNING. No effect if it has already taken effect. Errors: ENVIRONMENT_NOT_FOUND,
-        ILLEGAL_TRANSITION.
-        """
-
-    @abc.abstractmethod
-    def CompleteEnvironment(
-        self,
-        request: anabranch.v1.rollout_service_pb2.CompleteEnvironmentRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.CompleteEnvironmentResponse]]:
-        """Completes an environment: RUNNING or PAUSED to COMPLETED. No effect if it has already taken effect. Errors:
-        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-        """
-
-    @abc.abstractmethod
-    def FailEnvironment(
-        self,
-        request: anabranch.v1.rollout_service_pb2.FailEnvironmentRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.FailEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.FailEnvironmentResponse]]:
-        """Fails an environment: any status that is not terminal to FAILED. No effect if it has already taken effect. Errors:
-        ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
-        """
-
-    @abc.abstractmethod
-    def CancelEnvironment(
-        self,
-        request: anabranch.v1.rollout_service_pb2.CancelEnvironmentRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.CancelEnvironmentResponse]]:
-        """Cancels an environment: any status that is not terminal to CANCELLED. No effect if it has already taken effect.
-        Errors: ENVIRONMENT_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
+        INVALID_PAGE_TOKEN.
         """
 
 def add_RolloutServiceServicer_to_server(servicer: RolloutServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -1,167 +1,147 @@
-import { type Selectable, sql } from 'kysely';
+import { type Insertable, type Selectable, sql } from 'kysely';
 import type { Caller } from '../../../domain/caller.ts';
-import { AnabranchError, environmentNotFound } from '../../../domain/errors.ts';
+import { AnabranchError } from '../../../domain/errors.ts';
 import { parseInstant } from '../../../domain/instant.ts';
-import type { Status, Verb } from '../../../domain/lifecycle.ts';
+import { decideEnvironmentStatus, isTerminal, type Status } from '../../../domain/lifecycle.ts';
 import type { Environment } from '../../../domain/rollout.ts';
-import type { NewEnvironment } from '../../contract/environment.ts';
-import type { IdempotencyKey } from '../../contract/idempotency.ts';
+import type { EnvironmentFilter, EnvironmentUpsert } from '../../contract/environment.ts';
 import type { Page } from '../../contract/page.ts';
 import { byId } from '../by_id.ts';
 import type { Db, Engine } from '../engine.ts';
-import { makeOnce, type Noun } from '../requests.ts';
 import { findRolloutKey } from '../rollout/keys.ts';
-import { findRunKeys, keepRun, keepRunOf } from '../run/keys.ts';
+import { findRunKeys, keepRun } from '../run/keys.ts';
 import { movedColumns, statusMove } from '../status/moved_status.ts';
 import { recordStatus } from '../status/status_changes.ts';
-import { applyVerb, type Movable, type Move } from '../status/verbs.ts';
 import type { EnvironmentsTable } from '../tables.ts';
-import type { CallerTransaction, NamespaceTransaction, ReadScope } from '../transaction.ts';
-import { bindLabels, readLabels, readOptionalTime } from '../values.ts';
+import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeAs } from '../transaction.ts';
+import { bindLabels, changedColumns, readLabels, readOptionalTime } from '../values.ts';
 
-export async function createEnvironment(
+/** Of concurrent callers, one creates the environment; the others wait for its row and update it. */
+export async function upsertEnvironment(
   engine: Engine,
   caller: Caller,
-  newEnvironment: NewEnvironment,
-  key: IdempotencyKey | undefined,
-): Promise<Environment> {
-  const noun: Noun<Environment> = { name: 'Environment', find: findEnvironment };
-  return makeOnce(engine, caller, key, noun, async (tx) => {
-    const run = await keepRun(tx, newEnvironment.runId);
-    await refuseTaken(tx, newEnvironment.id);
-    const row = await insertEnvironment(tx, run.key, newEnvironment);
-    return { ref: { tree: row, key: row }, id: newEnvironment.id, made: await readWritten(tx, row) };
+  upsert: EnvironmentUpsert,
+): Promise<{ readonly environment: Environment; readonly created: boolean }> {
+  return writeAs(engine, caller, async (tx) => {
+    const run = await keepRun(tx, upsert.runId);
+    const there = await byId(tx, 'environments', upsert.id).select('key').executeTakeFirst();
+    const created = there === undefined ? await insertEnvironment(tx, run.key, upsert) : undefined;
+    const key = created ?? (await updateEnvironment(tx, run.key, upsert));
+    return { environment: await readWritten(tx, key), created: created !== undefined };
   });
 }
 
-/** An environment of a deleted run keeps its id until it is purged. */
-async function refuseTaken(tx: NamespaceTransaction, id: string): Promise<void> {
-  const taken = await byId(tx, 'environments', id).select('key').executeTakeFirst();
-  if (taken === undefined) return;
-  throw new AnabranchError(
-    'ENVIRONMENT_EXISTS',
-    `Environment ${id} exists, possibly in a deleted run. Use another id, or read it with GetEnvironment.`,
-    { metadata: { environment: id } },
-  );
-}
-
-async function insertEnvironment(tx: CallerTransaction, run: bigint, newEnvironment: NewEnvironment): Promise<bigint> {
-  const { id, type, externalId, status, labels, configJson, phase } = newEnvironment;
+/** Returns the key; undefined if the environment exists. */
+async function insertEnvironment(
+  tx: CallerTransaction,
+  run: bigint,
+  upsert: EnvironmentUpsert,
+): Promise<bigint | undefined> {
+  const { id, status = 'PENDING', message = '', phase = '', metadataJson = '' } = upsert;
   const now = await tx.readNow();
   const key = await tx.engine.nextKey(tx.db, 'environments');
-  await tx.db
+  const row: Insertable<EnvironmentsTable> = {
+    key,
+    namespace: tx.namespace,
+    id,
+    run,
+    type: '',
+    external_id: '',
+    phase,
+    labels: '{}',
+    config_json: '',
+    ...columnsOf(upsert),
+    status,
+    status_message: message,
+    start_time: status === 'RUNNING' ? now : null,
+    end_time: isTerminal(status) ? now : null,
+    create_time: now,
+    update_time: now,
+    status_changes: 1n,
+  };
+  const inserted = await tx.db
     .insertInto('environments')
-    .values({
-      key,
-      namespace: tx.namespace,
-      id,
-      run,
-      type,
-      external_id: externalId,
-      status,
-      status_message: '',
-      phase,
-      labels: bindLabels(labels),
-      config_json: configJson,
-      start_time: status === 'RUNNING' ? now : null,
-      end_time: null,
-      create_time: now,
-      update_time: now,
-      status_changes: 1n,
-    })
-    .execute();
-  const creation = { ordinal: 0n, from: null, to: status, message: '', phase };
+    .values(row)
+    .onConflict((conflict) => conflict.columns(['namespace', 'id']).doNothing())
+    .returning('key')
+    .executeTakeFirst();
+  if (inserted === undefined) return undefined;
+  const creation = { ordinal: 0n, from: null, to: status, message, phase, metadataJson };
   await recordStatus(tx, { tree: run, noun: 'ENVIRONMENT', key }, creation);
   return key;
 }
 
-/** A verb of an environment, which is never reopened. */
-interface EnvironmentMove extends Move<'environment'> {
-  readonly verb: Exclude<Verb, 'reopen'>;
-  /** Undefined: not changed. */
-  readonly externalId: string | undefined;
-}
-
-export function moveEnvironment(
-  engine: Engine,
-  caller: Caller,
-  id: string,
-  move: EnvironmentMove,
-): Promise<Environment> {
-  return applyVerb(engine, caller, id, ENVIRONMENTS, move);
-}
-
-const ENVIRONMENTS: Movable<'environment', LockedEnvironment, EnvironmentMove, Environment> = {
-  noun: 'environment',
-  lock: lockEnvironment,
-  entityOf: ({ run, key }) => ({ tree: run, noun: 'ENVIRONMENT', key }),
-  async apply(tx, row, to, { details, externalId }) {
-    if (to === undefined) return [];
-    const now = await tx.readNow();
-    await tx.db
-      .updateTable('environments')
-      .set({
-        ...movedColumns(row, to, details, now),
-        ...(externalId === undefined ? {} : { external_id: externalId }),
-        update_time: now,
-      })
-      .where('key', '=', row.key)
-      .execute();
-    await recordStatus(tx, ENVIRONMENTS.entityOf(row), statusMove(row, to, details));
-    return [];
-  },
-  read: findEnvironment,
-};
-
-type LockedEnvironment = Selectable<EnvironmentsTable>;
-
-/** Locks the environment, and its run against deletion. Errors: ENVIRONMENT_NOT_FOUND. */
-async function lockEnvironment(tx: NamespaceTransaction, id: string): Promise<LockedEnvironment> {
-  const seen = await findEnvironment(tx, { id });
-  if (seen === undefined || !(await keepRunOf(tx, seen))) throw environmentNotFound(id);
-  const query = tx.db.selectFrom('environments').selectAll().where('key', '=', seen.key);
+/** Returns the key. An environment of a deleted run keeps its id until it is purged. Errors: ENVIRONMENT_EXISTS. */
+async function updateEnvironment(tx: CallerTransaction, run: bigint, upsert: EnvironmentUpsert): Promise<bigint> {
+  const query = byId(tx, 'environments', upsert.id).selectAll();
   const row = await tx.engine.lock(query, 'write').executeTakeFirst();
-  if (row === undefined) throw environmentNotFound(id);
-  return row;
+  if (row === undefined || row.run !== run) {
+    throw new AnabranchError(
+      'ENVIRONMENT_EXISTS',
+      `Environment ${upsert.id} belongs to another run, which may be deleted. Use its run_id, or another id.`,
+      { metadata: { environment: upsert.id } },
+    );
+  }
+  const { message, metadataJson = '', phase } = upsert;
+  const to = decideEnvironmentStatus({ status: row.status as Status, message: row.status_message }, upsert);
+  const given = { ...columnsOf(upsert), ...changedColumns({ status_message: message }) };
+  const differs = Object.entries(given).some(([column, value]) => row[column as keyof typeof row] !== value);
+  if (to === undefined && !differs) return row.key;
+  const now = await tx.readNow();
+  const details = { message: message ?? '', metadataJson, phase, resultJson: '' };
+  const moved = to === undefined ? {} : movedColumns(row, to, details, now);
+  await tx.db
+    .updateTable('environments')
+    .set({ ...given, ...moved, update_time: now })
+    .where('key', '=', row.key)
+    .execute();
+  if (to !== undefined) {
+    await recordStatus(tx, { tree: run, noun: 'ENVIRONMENT', key: row.key }, statusMove(row, to, details));
+  }
+  return row.key;
+}
+
+/** Returns the columns that the given fields are stored in, except for those of the status. */
+function columnsOf({ type, externalId, phase, labels, configJson }: EnvironmentUpsert) {
+  return changedColumns({
+    type,
+    external_id: externalId,
+    phase,
+    labels: labels && bindLabels(labels),
+    config_json: configJson,
+  });
 }
 
 export async function listEnvironments(
   scope: ReadScope,
-  of: { readonly runId: string } | { readonly rolloutId: string },
-  statuses: readonly Status[] | undefined,
+  filter: EnvironmentFilter,
   page: Page<bigint>,
 ): Promise<Environment[]> {
+  const { runId, rolloutId, attempt, ids, statuses } = filter;
   let query = selectEnvironments(scope.db, scope.namespace);
-  if ('runId' in of) {
-    query = query.where('e.run', '=', (await findRunKeys(scope, of.runId)).key);
-  } else {
-    const rollout = await findRolloutKey(scope, of.rolloutId);
-    const used = scope.db.selectFrom('rollout_environments as u').select('u.environment');
-    query = query.where('e.key', 'in', used.where('u.rollout', '=', rollout));
+  if (runId !== undefined) query = query.where('e.run', '=', (await findRunKeys(scope, runId)).key);
+  if (rolloutId !== undefined) {
+    const rollout = await findRolloutKey(scope, rolloutId);
+    let used = scope.db
+      .selectFrom('rollout_environments as u')
+      .select('u.environment')
+      .where('u.rollout', '=', rollout);
+    if (attempt !== undefined) used = used.where('u.attempt', '=', BigInt(attempt));
+    query = query.where('e.key', 'in', used);
   }
-  if (statuses?.length === 0) return [];
+  if (ids?.length === 0 || statuses?.length === 0) return [];
+  if (ids !== undefined) query = query.where('e.id', 'in', ids);
   if (statuses !== undefined) query = query.where('e.status', 'in', statuses);
   if (page.after !== undefined) query = query.where('e.key', '<', page.after);
   const rows = await query.orderBy('e.key', 'desc').limit(page.limit).execute();
   return rows.map(readEnvironment);
 }
 
-/** Returns undefined if the environment does not exist. */
-export async function findEnvironment(
-  { db, namespace }: ReadScope,
-  reference: { readonly id: string } | { readonly key: bigint },
-): Promise<Environment | undefined> {
-  const query = selectEnvironments(db, namespace);
-  const at = 'id' in reference ? query.where('e.id', '=', reference.id) : query.where('e.key', '=', reference.key);
-  const row = await at.executeTakeFirst();
-  return row === undefined ? undefined : readEnvironment(row);
-}
-
-/** Reads an environment that this transaction has written. The transaction protects its run from deletion. */
-async function readWritten(tx: NamespaceTransaction, key: bigint): Promise<Environment> {
-  const environment = await findEnvironment(tx, { key });
-  if (environment === undefined) throw new Error('an environment written in this transaction is missing');
-  return environment;
+/** Reads an environment that this transaction has written or locked. The transaction protects its run from deletion. */
+async function readWritten({ db, namespace }: NamespaceTransaction, key: bigint): Promise<Environment> {
+  const row = await selectEnvironments(db, namespace).where('e.key', '=', key).executeTakeFirst();
+  if (row === undefined) throw new Error('an environment written in this transaction is missing');
+  return readEnvironment(row);
 }
 
 /** Selects environments (`e`) of visible runs, with the ids of the runs (`r`). */

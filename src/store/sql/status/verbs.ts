@@ -15,14 +15,14 @@ export interface Move<N extends Noun> {
   readonly cancelRollouts?: boolean;
 }
 
-/** How verbs are applied to one noun: runs, stages or environments. */
+/** How verbs are applied to one noun: runs or stages. */
 export interface Movable<N extends Noun, Row extends StatusRow, Of extends Move<N>, Resource> {
   readonly noun: N;
   /** Locks the row for the verb. Errors: not found. */
   lock(tx: CallerTransaction, id: string, verb: Of['verb']): Promise<Row>;
   entityOf(row: Row): StatusEntity;
   /** The rollouts that Cancel can cancel. */
-  rolloutsOf?(row: Row): Cancelled;
+  rolloutsOf(row: Row): Cancelled;
   /**
    * Moves the locked row and records its StatusChange. `to` is undefined if the verb is already in effect. Returns the
    * keys to announce; none if nothing changed.
@@ -45,10 +45,8 @@ export async function applyVerb<N extends Noun, Row extends StatusRow, Of extend
     const row = await of.lock(tx, id, verb);
     const stored = { message: await messageOfEnd(tx, of.entityOf(row), row), resultJson: row.result_json ?? '' };
     const to = decideMove(of.noun, row.status as Status, stored, verb, details);
-    const rollouts = of.rolloutsOf?.(row);
-    if (rollouts !== undefined && verb === 'cancel' && move.cancelRollouts === true)
-      await markRollouts(tx, rollouts, details);
-    if (rollouts !== undefined && verb === 'reopen') await unmarkRollouts(tx, rollouts);
+    if (verb === 'cancel' && move.cancelRollouts === true) await markRollouts(tx, of.rolloutsOf(row), details);
+    if (verb === 'reopen') await unmarkRollouts(tx, of.rolloutsOf(row));
     const keys = await of.apply(tx, row, to, move);
     const after = await of.read(tx, row);
     if (after === undefined) throw new Error(`the ${of.noun} that this transaction has locked is missing`);
