@@ -1,8 +1,7 @@
-/** Takes any number of bytes from chunks of any size. Keeps the chunks that the next bytes are in. */
+/** Takes any number of bytes from chunks of any size. Keeps the chunk that the next bytes are in. */
 export class ByteQueue {
   readonly #chunks: AsyncIterator<Buffer>;
-  #queued: Buffer[] = [];
-  #bytes = 0;
+  #rest: Buffer = Buffer.alloc(0);
 
   constructor(chunks: AsyncIterable<Buffer>) {
     this.#chunks = chunks[Symbol.asyncIterator]();
@@ -10,29 +9,29 @@ export class ByteQueue {
 
   /** Returns a copy of the next bytes. Undefined if there are fewer. */
   async take(count: number): Promise<Buffer | undefined> {
-    while (this.#bytes < count) {
-      const next = await this.#chunks.next();
-      if (next.done === true) return undefined;
-      this.#queued.push(next.value);
-      this.#bytes += next.value.length;
-    }
     const taken = Buffer.allocUnsafeSlow(count);
-    let at = 0;
-    while (at < count) {
-      const first = this.#queued[0]!;
-      const used = first.copy(taken, at, 0, Math.min(first.length, count - at));
+    for (let at = 0; at < count; ) {
+      if (this.#rest.length === 0 && !(await this.#read())) return undefined;
+      const used = this.#rest.copy(taken, at);
       at += used;
-      if (used === first.length) this.#queued.shift();
-      else this.#queued[0] = first.subarray(used);
+      this.#rest = this.#rest.subarray(used);
     }
-    this.#bytes -= count;
     return taken;
   }
 
-  /** Reads the rest, so that its end is checked too. */
-  async drain(): Promise<void> {
-    this.#queued = [];
-    this.#bytes = 0;
-    while ((await this.#chunks.next()).done !== true);
+  /** Reads the rest, so that its end is checked too. Returns false once it has other bytes than zeros, or too many. */
+  async drain(most: number): Promise<boolean> {
+    for (let left = most; ; ) {
+      left -= this.#rest.length;
+      if (left < 0 || this.#rest.some((byte) => byte !== 0)) return false;
+      this.#rest = this.#rest.subarray(this.#rest.length);
+      if (!(await this.#read())) return true;
+    }
+  }
+
+  async #read(): Promise<boolean> {
+    const next = await this.#chunks.next();
+    if (next.done !== true) this.#rest = next.value;
+    return next.done !== true;
   }
 }

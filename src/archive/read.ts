@@ -1,9 +1,11 @@
+import { isUtf8 } from 'node:buffer';
 import { hash } from 'node:crypto';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createZstdDecompress } from 'node:zlib';
 import { type ArchivePart, archiveInvalid } from '../domain/archive.ts';
 import { AnabranchError } from '../domain/errors.ts';
+import { LIMITS } from '../domain/limits.ts';
 import { ByteQueue } from './byte_queue.ts';
 import { readSmallStates } from './small_states.ts';
 import { BLOCK, readHeader, type TarEntry } from './tar_header.ts';
@@ -14,8 +16,13 @@ const PARAMS = { [constants.ZSTD_d_windowLogMax]: 23 };
 /** Bytes that zstd returns at once. It decompresses one such chunk ahead, on its own thread. */
 const CHUNK_BYTES = 256 * 1024;
 
-/** Bytes of an entry that is read as a whole. Exports write far smaller ones. */
-const MOST_BYTES = 64 * 1024 * 1024;
+const MIB = 1024 * 1024;
+
+/** Bytes of an entry of each kind that is read as a whole. Exports write smaller ones. */
+const MOST_BYTES = { records: LIMITS.archiveRecordBytes + MIB, small_states: 8 * MIB, steps: 4 * MIB } as const;
+
+/** Zeros after the last entry. */
+const MOST_ZEROS = MIB;
 
 /** Bytes of a piece of a state. */
 const PIECE_BYTES = 256 * 1024;
@@ -59,7 +66,10 @@ async function* readTar(input: ByteQueue): AsyncGenerator<ArchivePart, void, und
   for (let last = 'the beginning'; ; ) {
     const header = await input.take(BLOCK);
     const entry = header === undefined ? { fault: 'the archive is cut off' } : readHeader(header);
-    if (entry === 'end') return input.drain();
+    if (entry === 'end') {
+      if (await input.drain(MOST_ZEROS)) return;
+      throw archiveInvalid(`the end after ${last}`, 'more follows than zeros');
+    }
     if ('fault' in entry) throw archiveInvalid(`the entry after ${last}`, entry.fault);
     yield* readEntry(entry, input);
     const padding = (BLOCK - (entry.size % BLOCK)) % BLOCK;
@@ -71,22 +81,29 @@ async function* readTar(input: ByteQueue): AsyncGenerator<ArchivePart, void, und
 async function* readEntry({ name, size }: TarEntry, input: ByteQueue): AsyncGenerator<ArchivePart, void, undefined> {
   const state = STATE.exec(name);
   if (state !== null) {
-    for (let offset = 0; offset < size || offset === 0; ) {
+    // Whoever takes a piece may hand its memory over.
+    for (let offset = 0; offset < size || offset === 0; offset += PIECE_BYTES) {
       const bytes = await whole(input, name, Math.min(size - offset, PIECE_BYTES));
       yield { kind: 'state', digest: state[1]!, size, offset, bytes };
-      offset += Math.max(bytes.length, 1);
     }
     return;
   }
   const [records, small, steps] = [RECORDS.exec(name), SMALL_STATES.exec(name), STEPS.exec(name)];
   const digest = records?.[1] ?? small?.[1] ?? steps?.[3];
   if (digest === undefined) throw archiveInvalid(`the entry ${JSON.stringify(name)}`, 'no entry has such a name');
-  if (size > MOST_BYTES) throw archiveInvalid(name, `it has ${size} bytes, and at most ${MOST_BYTES} are allowed`);
+  const most = MOST_BYTES[records !== null ? 'records' : small !== null ? 'small_states' : 'steps'];
+  if (size > most) throw archiveInvalid(name, `it has ${size} bytes, and at most ${most} are allowed`);
+  if (size === 0) throw archiveInvalid(name, 'it is empty');
   const bytes = await whole(input, name, size);
   if (hash('sha256', bytes, 'hex') !== digest) throw archiveInvalid(name, 'its bytes have another digest');
-  if (records !== null) yield { kind: 'records', text: bytes.toString('utf8') };
+  if (records !== null) yield { kind: 'records', text: textOf(name, bytes) };
   else if (small !== null) yield { kind: 'small_states', states: readSmallStates(name, bytes) };
   else yield { kind: 'steps', trajectoryId: steps![1]!, firstStepNumber: BigInt(steps![2]!), bytes };
+}
+
+function textOf(name: string, bytes: Buffer): string {
+  if (!isUtf8(bytes)) throw archiveInvalid(name, 'it is no UTF-8');
+  return bytes.toString('utf8');
 }
 
 async function whole(input: ByteQueue, name: string, size: number): Promise<Buffer> {

@@ -1,10 +1,10 @@
 import { AnabranchError } from './errors.ts';
-import type { Digest } from './ids.ts';
+import { type Digest, shorten } from './ids.ts';
 import type { NewState } from './step.ts';
 
 /** Name and version of the format that `docs/archive.md` describes. Readers refuse any other version. */
 export const ARCHIVE_FORMAT = 'anabranch-archive';
-export const ARCHIVE_VERSION = 2;
+export const ARCHIVE_VERSION = 3;
 
 /** What an archive has: everything of a namespace, a run with its trajectories, or one trajectory. */
 export type ArchiveScope =
@@ -44,6 +44,29 @@ export interface StatePart {
 /** A part of an archive, of bounded size. The order of parts is part of the format. */
 export type ArchivePart = RecordsPart | StepsPart | SmallStatesPart | StatePart;
 
+/** A line of an archive, parsed. */
+export interface ArchiveRecord {
+  /** What the line describes. */
+  readonly record: string;
+  readonly [name: string]: unknown;
+}
+
+/** Records of one kind, of bounded size. */
+export interface CheckedRecords {
+  readonly kind: 'checked_records';
+  readonly records: readonly ArchiveRecord[];
+  /** The text of a record that is no row. */
+  readonly text: string;
+}
+
+/** A part whose values were checked. */
+export interface CheckedPart {
+  readonly checked: CheckedRecords | StepsPart | SmallStatesPart | StatePart;
+}
+
+/** What is imported: parts that an export yields, or that were read and checked. */
+export type ImportedParts = AsyncIterable<ArchivePart | CheckedPart>;
+
 /** What an export or an import has done so far. */
 export interface ArchiveCounts {
   readonly trajectories: bigint;
@@ -77,8 +100,12 @@ export interface CopyProgress {
   readonly verified: ImportProgress;
 }
 
-/** `place` names the entry or the record. */
-export function archiveInvalid(place: string, fault: string, cause?: unknown): AnabranchError {
+/** Characters of a place in an archive. */
+const MOST_PLACE = 200;
+
+/** `named` names the entry or the record. */
+export function archiveInvalid(named: string, fault: string, cause?: unknown): AnabranchError {
+  const place = shorten(named, MOST_PLACE);
   return new AnabranchError(
     'ARCHIVE_INVALID',
     `The archive is damaged or was not written by an export: ${place}: ${fault}. Resources before this place are imported. Export again, and import the new archive.`,

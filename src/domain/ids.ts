@@ -40,7 +40,7 @@ export function digestMismatch(expected: string, actual: Digest): AnabranchError
 }
 
 /** Shortens text from outside and removes control characters, so that a message can contain it. */
-export function shorten(text: string): string {
+export function shorten(text: string, most = 80): string {
   const plain = text.replace(/[\p{Cc}\p{Cf}]/gu, '?');
-  return plain.length > 80 ? `${beginning(plain, 77)}...` : plain;
+  return plain.length > most ? `${beginning(plain, most - 3)}...` : plain;
 }

@@ -115,6 +115,12 @@ export const LIMITS = Object.freeze({
   claimedRollouts: 100,
   /** Combinations in one Summarize response. */
   summaries: 10_000,
+  /** Characters of one record of an archive, which also has at most `messageValues` values. */
+  archiveRecordBytes: 8 * 1024 * 1024,
+  /** Steps of one entry of an archive. */
+  archiveSteps: 1024,
+  /** Imports at once. Others wait. */
+  imports: 2,
 });
 
 /** Bytes that the rows of one answer may take. Leaves room for the message around them. */

@@ -11,6 +11,7 @@ export type RunKind = (typeof RUN_KINDS)[number];
 
 export interface SpooledRecord {
   readonly key: bigint;
+  /** One line, or several. */
   readonly line: string;
 }
 

@@ -4,6 +4,7 @@ import { WaitingSteps } from './append/waiting.ts';
 import { type ChangeHub, createChangeHub } from './change_hub.ts';
 import { createDrain, type Drain } from './drain.ts';
 import { type ShrinkableFile, startReturningSpace } from './free_space.ts';
+import { ImportSlots } from './import_slots.ts';
 import { createLineageCache, type LineageCache } from './lineage_cache.ts';
 import type { Logger } from './logger.ts';
 import { type Maintenance, startMaintenance } from './maintenance.ts';
@@ -45,6 +46,7 @@ export interface App {
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
   readonly patches: Pick<PatchQueue, 'patch'>;
+  readonly imports: Pick<ImportSlots, 'enter' | 'unlessStalled'>;
   readonly merging: Pick<Merging, 'idle' | 'isWorking'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
   /** A2: when the drain begins, streams end with SERVER_DRAINING, append streams after the acks of all their frames. */
@@ -68,6 +70,7 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const patches = new PatchQueue(settings.patchMs);
   const drain = createDrain();
+  const imports = new ImportSlots(drain, settings.slowReaderMs);
   const maintenance = startMaintenance(store, logger, settings);
   const retention = startRetention({ store, logger, settings, newLease: ids.uid }, settings.retentionMs, drain);
   const space = file && startReturningSpace(file, logger, settings.freeSpaceMs, () => merging.isWorking);
@@ -92,6 +95,7 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
     changes,
     feeds,
     patches,
+    imports,
     merging,
     maintenance,
     drain,

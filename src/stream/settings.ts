@@ -5,7 +5,10 @@ export interface AppSettings {
   readonly commitLanes: number;
   /** Memory of steps that were received and are not stored yet, of all calls together. */
   readonly waitingBytes: number;
-  /** A stream ends when its client has read nothing for this long (R3). */
+  /**
+   * A stream ends when its client has read nothing for this long (R3), and an import for which others wait when its
+   * client has sent nothing for this long (V6).
+   */
   readonly slowReaderMs: number;
   /** Maximum time between messages to a follower or watcher that is caught up (RD2). */
   readonly progressMs: number;

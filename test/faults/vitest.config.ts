@@ -30,6 +30,7 @@ const SIDE_BY_SIDE = [
   'memory',
   'migration-full',
   'mix',
+  'mutated-archives',
   'pooler',
   'power-loss',
   'restored',

@@ -25,13 +25,18 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/store/spool.ts': { rooms: ['src/domain'], packages: ['node:sqlite'] },
   'src/store/migrations': { rooms: STORE, packages: ['kysely', 'kysely/migration', 'node:crypto'] },
   'src/store/sql': {
-    rooms: [...SHARED_SQL, 'src/store/sql/search', 'src/store/spool.ts'],
+    rooms: [...SHARED_SQL, 'src/store/sql/search', 'src/store/sql/archive/reading', 'src/store/spool.ts'],
     packages: ['kysely', 'node:crypto', 'node:zlib'],
   },
   // Searches steps on a thread.
   'src/store/sql/search': { rooms: SHARED_SQL, packages: ['kysely', 'node:events', 'node:worker_threads'] },
   // Questions and requests to Postgres by connections beside the pool, and explanations of its refusals.
   'src/store/postgres_access': { rooms: [], packages: ['pg'] },
+  // Reads the bytes of archives on a thread.
+  'src/store/sql/archive/reading': {
+    rooms: [...SHARED_SQL, 'src/archive'],
+    packages: ['node:worker_threads'],
+  },
   'src/store/postgres': {
     rooms: [...SHARED_SQL, 'src/store/postgres_access'],
     packages: ['kysely', 'pg', 'node:crypto', 'node:net'],
@@ -78,7 +83,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   // The bytes of archives.
   'src/archive': {
     rooms: ['src/domain'],
-    packages: ['node:crypto', 'node:stream', 'node:stream/promises', 'node:zlib'],
+    packages: ['node:buffer', 'node:crypto', 'node:stream', 'node:stream/promises', 'node:zlib'],
   },
   'src/rpc': {
     rooms: [

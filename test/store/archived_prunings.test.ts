@@ -6,7 +6,7 @@ import { WireWriter } from '../../src/domain/step_codec/wire_writer.ts';
 import { writeStoredStep } from '../../src/domain/step_codec/write.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { readSteps } from '../../src/store/sql/archive/imported_steps.ts';
+import { checkSteps } from '../../src/store/sql/archive/imported_steps.ts';
 import { ENGINES } from '../support/database.ts';
 import { makeStep, newState, smallRef, stateRef, textAction, textObservation } from '../support/steps.ts';
 import { archivedLines, exported, imported, onTarget } from './archived.ts';
@@ -81,10 +81,10 @@ it.each([
     const states = [{ ...stateRef(small(0)), prunedTime: time }];
     writeStoredStep(step, { ...makeStep(0n, { states }), commitTime: 0n, writerEpoch: 1n, rewardSum: 0 });
     frame.delimited(step.take());
-    return readSteps({ kind: 'steps', trajectoryId: 't', firstStepNumber: 0n, bytes: frame.take() }, new Map());
+    return checkSteps({ kind: 'steps', trajectoryId: 't', firstStepNumber: 0n, bytes: frame.take() });
   };
   expect(() => read(prunedTime)).toThrow(/step 0 of trajectory t: the time of a pruned state/);
-  expect(read(instantFromParts(1_800_000_000n, 0)).steps).toHaveLength(1);
+  expect(() => read(instantFromParts(1_800_000_000n, 0))).not.toThrow();
 });
 
 it('V6, W10: an attached state within a step is refused, because archives have it in a record', () => {
@@ -93,7 +93,7 @@ it('V6, W10: an attached state within a step is refused, because archives have i
   writeStoredStep(step, { ...makeStep(0n, { states }), commitTime: 0n, writerEpoch: 1n, rewardSum: 0 });
   frame.delimited(step.take());
   const part = { kind: 'steps', trajectoryId: 't', firstStepNumber: 0n, bytes: frame.take() } as const;
-  expect(() => readSteps(part, new Map())).toThrow(/step 0 of trajectory t: attached states belong into/);
+  expect(() => checkSteps(part)).toThrow(/step 0 of trajectory t: attached states belong into/);
 });
 
 describeStore('archives of pruned states', (on) => {

@@ -154,7 +154,7 @@ describeStore('imports', (on) => {
     }
 
     it.each<[string, (part: ArchivePart) => ArchivePart]>([
-      ['another version', (part) => edited(part, '"version":2', '"version":1')],
+      ['another version', (part) => edited(part, '"version":3', '"version":2')],
       ['another namespace', (part) => edited(part, /"namespace":"[^"]*"/, '"namespace":"other"')],
       ['another format', (part) => edited(part, 'anabranch-archive', 'tar')],
       ['a record that is no JSON', (part) => edited(part, '"record":"trajectory"', '"record":')],

@@ -12,6 +12,7 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 const THREADS = [
   'src/store/sqlite/read_thread.ts',
   'src/store/sql/search/search_thread.ts',
+  'src/store/sql/archive/reading/archive_thread.ts',
   'src/stream/patches/patch_thread.ts',
 ];
 

@@ -7,7 +7,6 @@ import {
   type ImportArchiveRequest,
   ImportArchiveRequestSchema,
 } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
-import { readArchive } from '../../archive/read.ts';
 import { writeArchive } from '../../archive/write.ts';
 import type { ArchivePart, ArchiveScope, ImportProgress } from '../../domain/archive.ts';
 import { StepFrames } from '../../domain/step_codec/frames.ts';
@@ -40,9 +39,15 @@ function scopeOf({ runId, trajectoryId }: ExportArchiveRequest): ArchiveScope {
  * V6. Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
  */
 export const importArchive: ClientStream<(typeof AdminService)['method']['importArchive']> = async (frames, call) => {
+  const { app, caller, signal } = call;
+  const leave = await app.imports.enter(signal);
   let last: ImportProgress | undefined;
-  const parts = readArchive(chunksOf(frames, call));
-  for await (const progress of call.app.store.importArchive(call.caller.namespace, parts)) last = progress;
+  try {
+    const parts = app.store.readArchive(chunksOf(frames, call));
+    for await (const progress of app.store.importArchive(caller.namespace, parts)) last = progress;
+  } finally {
+    leave();
+  }
   const { leftOut = [], identicalTrajectories: _, ...counts } = last ?? {};
   return { ...counts, leftOutIds: [...leftOut] };
 };
@@ -54,7 +59,7 @@ async function* chunksOf(
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const iterator = frames[Symbol.asyncIterator]();
   for (;;) {
-    const next = await app.drain.race(iterator.next());
+    const next = await app.imports.unlessStalled(app.drain.race(iterator.next()));
     if (next.done === true) return;
     check(ImportArchiveRequestSchema, next.value);
     yield next.value.chunk;

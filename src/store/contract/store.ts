@@ -1,4 +1,4 @@
-import type { ArchivePart, ArchiveScope, ImportProgress } from '../../domain/archive.ts';
+import type { ArchivePart, ArchiveScope, CheckedPart, ImportedParts, ImportProgress } from '../../domain/archive.ts';
 import type { DatabaseCounts, RunSize } from '../../domain/database_stats.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { VerificationProgress } from '../../domain/verification.ts';
@@ -78,11 +78,13 @@ export interface Store
    * end at the time when it is reached. Errors: RUN_NOT_FOUND, TRAJECTORY_NOT_FOUND, STEP_CORRUPT, STATE_CORRUPT.
    */
   exportArchive(namespace: string, scope: ArchiveScope): AsyncGenerator<ArchivePart, void, undefined>;
+  /** V6: reads an archive on a thread, and checks all values. Errors: ARCHIVE_INVALID, and those of the chunks. */
+  readArchive(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<CheckedPart, void, undefined>;
   /**
    * V6: stores an archive of the namespace, each trajectory whole or not at all. Skips what is stored already. Errors:
    * ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP.
    */
-  importArchive(namespace: string, parts: AsyncIterable<ArchivePart>): AsyncGenerator<ImportProgress, void, undefined>;
+  importArchive(namespace: string, parts: ImportedParts): AsyncGenerator<ImportProgress, void, undefined>;
   /** Shares the thread of the server between large reads and everything else. */
   readonly slots: Slots;
   /**

@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { Store } from '../contract/store.ts';
 import { exportArchive } from './archive/export.ts';
 import { importArchive } from './archive/import.ts';
+import { readOnThread } from './archive/reading/archive_reader.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from './attempt/validations.ts';
 import { claimRollouts } from './claim/claims.ts';
 import { countRows, findLargestRuns } from './database_stats.ts';
@@ -92,6 +93,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
   exportArchive(namespace, scope) {
     return exportArchive(scopeOf(this.engine, namespace), scope);
+  },
+  readArchive(chunks) {
+    return readOnThread(chunks);
   },
   importArchive(namespace, parts) {
     return importArchive(this.engine, this.encoder, namespace, parts);

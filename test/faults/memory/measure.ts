@@ -6,7 +6,6 @@ import { createReadStream, createWriteStream } from 'node:fs';
 import process from 'node:process';
 import { pipeline } from 'node:stream/promises';
 import { pino } from 'pino';
-import { readArchive } from '../../../src/archive/read.ts';
 import { writeArchive } from '../../../src/archive/write.ts';
 import type { Store } from '../../../src/store/contract/store.ts';
 import { type Database, openStore } from '../../../src/store/open.ts';
@@ -72,7 +71,7 @@ const TASKS: Readonly<Record<Task, (store: Store, work: Work, sampler: Sampler) 
     await pipeline(sampler.sampled(chunks), createWriteStream(file));
   },
   async import(store, { file }, sampler) {
-    const parts = readArchive(sampler.sampled(createReadStream(file, { highWaterMark: 256 * 1024 })));
+    const parts = store.readArchive(sampler.sampled(createReadStream(file, { highWaterMark: 256 * 1024 })));
     for await (const _ of store.importArchive(namespace, parts));
   },
   async backup(_, { database, file }, sampler) {

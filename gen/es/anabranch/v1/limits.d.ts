@@ -59,4 +59,7 @@ export declare const LIMITS: {
   readonly freeValidations: number;
   readonly claimedRollouts: number;
   readonly summaries: number;
+  readonly archiveRecordBytes: number;
+  readonly archiveSteps: number;
+  readonly imports: number;
 };

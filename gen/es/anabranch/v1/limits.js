@@ -59,4 +59,7 @@ export const LIMITS = Object.freeze({
   freeValidations: 128,
   claimedRollouts: 100,
   summaries: 10000,
+  archiveRecordBytes: 8388608,
+  archiveSteps: 1024,
+  imports: 2,
 });

@@ -60,4 +60,7 @@ LIMITS: dict[str, int] = {
     "freeValidations": 128,
     "claimedRollouts": 100,
     "summaries": 10000,
+    "archiveRecordBytes": 8388608,
+    "archiveSteps": 1024,
+    "imports": 2,
 }

@@ -8,6 +8,7 @@ import { KeySet } from '../usage/key_set.ts';
 import { isSet } from '../values.ts';
 import { catalogueLines, deletedLines, experimentLines, metricLines, pages, tasksOfRun } from './export_rows.ts';
 import { TrajectoryExport } from './export_trajectory.ts';
+import { MOST_LEFT_OUT } from './record_checks.ts';
 import { lineOf } from './row_ids.ts';
 import { runAlone, spoolRun } from './run_records.ts';
 
@@ -86,7 +87,10 @@ class Export {
     const { trajectories, steps, states, leftOut } = this.#trajectories;
     const counts = Object.entries({ trajectories, steps, states, runs: this.#runs, rollouts: this.#rollouts });
     yield records(
-      lineOf('end', { ...Object.fromEntries(counts.map(([name, count]) => [name, `${count}`])), left_out: leftOut }),
+      lineOf('end', {
+        ...Object.fromEntries(counts.map(([name, count]) => [name, `${count}`])),
+        left_out: leftOut.slice(0, MOST_LEFT_OUT),
+      }),
     );
   }
 
@@ -134,7 +138,7 @@ class Export {
       for (const { key, line } of this.#spool.records(kind, run)) {
         if (kind === 'experiment' && !this.#experiments.add(key)) continue;
         if (kind === 'rollout') this.#rollouts += 1n;
-        yield line;
+        yield* linesIn(line);
       }
     }
   }
@@ -150,7 +154,7 @@ class Export {
     if (!this.#withRow.add(key)) return;
     yield* this.#parentRun(key);
     const lines = await runAlone(this.#scope, key);
-    if (lines.length > 0) yield records(lines.join(''));
+    yield* collected(lines);
   }
 
   /** Trajectories in order of key: parents come before their branches. */
@@ -234,8 +238,18 @@ function records(text: string): ArchivePart {
   return { kind: 'records', text };
 }
 
+function* linesIn(text: string): Generator<string, void, undefined> {
+  for (let from = 0; from < text.length; ) {
+    const end = text.indexOf('\n', from) + 1;
+    yield text.slice(from, end);
+    from = end;
+  }
+}
+
 /** Joins lines to parts of bounded size. */
-async function* collected(lines: AsyncIterable<string>): AsyncGenerator<ArchivePart, void, undefined> {
+async function* collected(
+  lines: AsyncIterable<string> | Iterable<string>,
+): AsyncGenerator<ArchivePart, void, undefined> {
   let [some, bytes]: [string[], number] = [[], 0];
   for await (const line of lines) {
     some.push(line);

@@ -4,6 +4,7 @@ import { DELETED_TRAJECTORIES } from '../tables/trajectories.ts';
 import type { ReadScope } from '../transaction.ts';
 import { readReal } from '../values.ts';
 import type { NounName } from './nouns.ts';
+import { POINTS_OF_RECORD } from './record_checks.ts';
 import { findRowIds, lineOf, recordOf } from './row_ids.ts';
 import { realToRecord, toRecord } from './values.ts';
 
@@ -18,21 +19,21 @@ export async function* catalogueLines(scope: ReadScope): AsyncGenerator<string, 
   for (const name of ['task', 'validator', 'experiment'] as const) {
     const visible = name === 'experiment' ? sql`and not hidden` : sql``;
     const within = sql`namespace = ${scope.namespace} ${visible}`;
-    for await (const rows of pages(scope, BY_KEY[name], within)) yield await linesOf(scope, name, rows);
+    for await (const rows of pages(scope, BY_KEY[name], within)) yield* await linesOfRows(scope, name, rows);
   }
 }
 
 /** The tasks of the rollouts of a run. */
 export async function* tasksOfRun(scope: ReadScope, run: bigint): AsyncGenerator<string, void, undefined> {
   const tasks = sql`(select task from ${scope.engine.table('rollouts')} where run = ${run} and task is not null)`;
-  for await (const rows of pages(scope, 'tasks', sql`key in ${tasks}`)) yield await linesOf(scope, 'task', rows);
+  for await (const rows of pages(scope, 'tasks', sql`key in ${tasks}`)) yield* await linesOfRows(scope, 'task', rows);
   for await (const rows of pages(scope, 'validators', sql`task in ${tasks}`))
-    yield await linesOf(scope, 'validator', rows);
+    yield* await linesOfRows(scope, 'validator', rows);
 }
 
 export async function* experimentLines(scope: ReadScope, key: bigint): AsyncGenerator<string, void, undefined> {
   for await (const rows of pages(scope, 'experiments', sql`key = ${key}`))
-    yield await linesOf(scope, 'experiment', rows);
+    yield* await linesOfRows(scope, 'experiment', rows);
 }
 
 /** Yields the ids that are not created again when they are opened (W1). */
@@ -66,9 +67,9 @@ export async function* pages(
   }
 }
 
-async function linesOf(scope: ReadScope, name: NounName, rows: readonly Row[]): Promise<string> {
+async function linesOfRows(scope: ReadScope, name: NounName, rows: readonly Row[]): Promise<string[]> {
   const ids = await findRowIds(scope, [[name, rows]]);
-  return rows.map((row) => lineOf(name, recordOf(name, row, ids))).join('');
+  return rows.map((row) => lineOf(name, recordOf(name, row, ids)));
 }
 
 /** Yields the points of all series of a run. */
@@ -87,7 +88,8 @@ export async function* metricLines({ engine, db }: ReadScope, run: bigint): Asyn
         where series = ${key} ${from} order by metric_step limit ${sql.lit(POINTS)}`.execute(db);
       if (rows.length === 0 && !isFirst) break;
       const points = rows.map(({ metric_step, value }) => [`${metric_step}`, realToRecord(readReal(value))]);
-      yield lineOf('metric_points', { ...named, points });
+      for (let at = 0; at < points.length || at === 0; at += POINTS_OF_RECORD)
+        yield lineOf('metric_points', { ...named, points: points.slice(at, at + POINTS_OF_RECORD) });
       if (rows.length < POINTS) break;
       after = rows.at(-1)!.metric_step;
     }

@@ -1,4 +1,4 @@
-import { hash } from 'node:crypto';
+import { createHash } from 'node:crypto';
 import { type CompiledQuery, sql } from 'kysely';
 import type { ArchivePart, StatePart } from '../../../domain/archive.ts';
 import { AnabranchError } from '../../../domain/errors.ts';
@@ -22,6 +22,12 @@ export interface ExportedTrajectory {
 
 /** New states of one part of steps, unless one step has more. */
 const STATE_BYTES = 4 * 1024 * 1024;
+
+/** Tags of one record. */
+const TAGS_OF_RECORD = 1000;
+
+/** Attached states of one record, unless one step has more. */
+const ATTACHED_OF_RECORD = 2048;
 
 /** Bytes of one part of a state. */
 const PIECE_BYTES = 256 * 1024;
@@ -82,7 +88,8 @@ export class TrajectoryExport {
       this.steps += found.end - found.begin;
     } else this.leftOut.push(found.id);
     const steps = written.digest.finish();
-    const end = isWhole ? { steps_digest: steps, digest: trajectoryDigest(found.line, steps) } : { left_out: true };
+    const end = isWhole ? { steps_digest: steps, digest: trajectoryDigest(found, steps) } : { left_out: true };
+    if (isWhole) for (const text of found.tags) yield { kind: 'records', text };
     yield { kind: 'records', text: lineOf('trajectory_end', { id: found.id, ...end }) };
   }
 
@@ -100,14 +107,20 @@ export class TrajectoryExport {
     }
   }
 
-  #endOfPart({ first, next, rowStates }: StepChunk): bigint {
-    let bytes = 0;
-    for (const { stepNumber, key, size } of rowStates) {
-      if (this.#exported.has(key)) continue;
-      bytes += size;
-      if (bytes > STATE_BYTES && stepNumber > first) return stepNumber;
-    }
-    return next;
+  /** Bounds the new states of a part, those that are stored with its steps, and those that were attached. */
+  #endOfPart({ first, next, rowStates, small, attached }: StepChunk): bigint {
+    const rows = rowStates.filter(({ key }) => !this.#exported.has(key));
+    const smallOnes = distinct(small).map(({ stepNumber, data }) => ({ stepNumber, size: data.length }));
+    const ends = [
+      endWithin(rows, STATE_BYTES, first),
+      endWithin(smallOnes, STATE_BYTES, first),
+      endWithin(
+        attached.map(({ stepNumber }) => ({ stepNumber, size: 1 })),
+        ATTACHED_OF_RECORD,
+        first,
+      ),
+    ];
+    return ends.reduce<bigint>((least, end) => (end !== undefined && end < least ? end : least), next);
   }
 
   async *#states(states: readonly RowState[]): AsyncGenerator<ArchivePart, void, undefined> {
@@ -141,6 +154,20 @@ export class TrajectoryExport {
   }
 }
 
+/** Returns the first step after `first` with which the sizes exceed `most`. */
+function endWithin(
+  sizes: readonly { readonly stepNumber: bigint; readonly size: number }[],
+  most: number,
+  first: bigint,
+): bigint | undefined {
+  let sum = 0;
+  for (const { stepNumber, size } of sizes) {
+    sum += size;
+    if (sum > most && stepNumber > first) return stepNumber;
+  }
+  return undefined;
+}
+
 async function readUnlessRemoved(
   scope: ReadScope,
   digest: Digest,
@@ -155,18 +182,25 @@ async function readUnlessRemoved(
   }
 }
 
-function distinct(states: readonly NewState[]): NewState[] {
-  return [...new Map(states.map((state) => [state.digest, state])).values()];
+/** Returns the first of each digest. */
+function distinct<State extends NewState>(states: readonly State[]): State[] {
+  const found = new Map<Digest, State>();
+  for (const state of states) if (!found.has(state.digest)) found.set(state.digest, state);
+  return [...found.values()];
 }
 
 /** The digest of everything that an archive has of a trajectory. */
-export function trajectoryDigest(line: string, stepsDigest: string): string {
-  return hash('sha256', `${line}${stepsDigest}`, 'hex');
+export function trajectoryDigest({ line, tags }: TrajectoryLine, stepsDigest: string): string {
+  const hasher = createHash('sha256').update(line);
+  for (const each of tags) hasher.update(each);
+  return hasher.update(stepsDigest).digest('hex');
 }
 
 export interface TrajectoryLine {
   readonly id: string;
   readonly line: string;
+  /** Records of the tags that have no room in the line. */
+  readonly tags: readonly string[];
   /** Own steps: [begin, end). */
   readonly begin: bigint;
   readonly end: bigint;
@@ -191,12 +225,19 @@ export async function trajectoryRecord(
   const parents =
     row.parent === null ? undefined : await trajectoryIds({ engine, db }, [{ tree, key: row.parent as bigint }]);
   const branchPoint = row.branch_point as bigint | null;
+  const tagged = tags
+    .filter(({ step_number }) => (step_number as bigint) < end)
+    .map((tag) => recordOf('tag', tag, ids));
   const line = lineOf('trajectory', {
     ...recordOf('trajectory', { ...row, next_step_number: end }, ids),
     parent: parents?.get(row.parent as bigint) ?? null,
     hidden,
-    tags: tags.filter(({ step_number }) => (step_number as bigint) < end).map((tag) => recordOf('tag', tag, ids)),
+    tags: tagged.slice(0, TAGS_OF_RECORD),
     history: history.map((change) => recordOf('status_change', change, ids)),
   });
-  return { id: row.id as string, line, begin: branchPoint === null ? 0n : branchPoint + 1n, end };
+  const others = Array.from({ length: Math.ceil(tagged.length / TAGS_OF_RECORD) }, (_, i) => {
+    const some = tagged.slice(i * TAGS_OF_RECORD, (i + 1) * TAGS_OF_RECORD);
+    return lineOf('tags', { trajectory: row.id, tags: some });
+  }).slice(1);
+  return { id: row.id as string, line, tags: others, begin: branchPoint === null ? 0n : branchPoint + 1n, end };
 }

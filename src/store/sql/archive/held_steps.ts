@@ -9,6 +9,8 @@ export interface StepsToImport extends ImportedSteps {
   readonly bytes: Uint8Array;
   readonly attached: readonly AttachedToStep[];
   readonly inline: readonly NewState[];
+  /** Of the states that are stored with the steps. */
+  readonly smallBytes: number;
 }
 
 /** Bounds of one transaction, unless one part has more. */
@@ -38,6 +40,6 @@ export class HeldSteps {
   }
 }
 
-function sizeOf({ bytes, inline }: StepsToImport): number {
-  return inline.reduce((sum, { data }) => sum + data.length, bytes.length);
+function sizeOf({ bytes, inline, smallBytes }: StepsToImport): number {
+  return inline.reduce((sum, { data }) => sum + data.length, bytes.length + smallBytes);
 }

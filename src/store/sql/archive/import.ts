@@ -1,26 +1,29 @@
 import {
   ARCHIVE_FORMAT,
   ARCHIVE_VERSION,
-  type ArchivePart,
+  type ArchiveRecord,
   archiveInvalid,
+  type CheckedPart,
+  type CheckedRecords,
+  type ImportedParts,
   type ImportProgress,
   NO_COUNTS,
 } from '../../../domain/archive.ts';
 import type { Engine } from '../engine.ts';
 import type { StateEncoder } from '../state/encoder.ts';
 import { writeIn } from '../transaction.ts';
-import { importRecords, ROW_KINDS } from './import_rows.ts';
+import { checkedPart } from './checked_parts.ts';
+import { importRecords } from './import_rows.ts';
 import { TrajectoryImport } from './import_trajectory.ts';
 import { readAttached, readSteps } from './imported_steps.ts';
+import { ROW_KINDS } from './nouns.ts';
 import { PendingStates } from './pending_states.ts';
+import { MOST_LEFT_OUT } from './record_checks.ts';
 import type { AttachedToStep } from './step_chunks.ts';
-import { type ArchiveRecord, textOf } from './values.ts';
+import { textOf } from './values.ts';
 
 /** Row keys of trajectories that are taken at once. */
 const KEYS = 100;
-
-/** Records that one transaction stores. */
-const RECORDS = 50;
 
 /**
  * V6: imports an archive into the namespace that it was exported from. What is stored already is compared and left as
@@ -31,12 +34,12 @@ export async function* importArchive(
   engine: Engine,
   encoder: StateEncoder,
   namespace: string,
-  parts: AsyncIterable<ArchivePart>,
+  parts: ImportedParts,
 ): AsyncGenerator<ImportProgress, void, undefined> {
   const run = new Import(engine, encoder, namespace);
   try {
     for await (const part of parts) {
-      await run.add(part);
+      for (const each of 'checked' in part ? [part] : checkedPart(part)) await run.add(each);
       yield run.progress;
     }
     run.requireEnd();
@@ -58,6 +61,7 @@ class Import {
   /** Id of a trajectory that is not imported, because its parent was left out. */
   #skipped: string | undefined;
   #attached: ArchiveRecord | undefined;
+  readonly #leftOut: string[] = [];
   #keys: bigint[] = [];
   #progress: ImportProgress = { ...NO_COUNTS, presentTrajectories: 0n, identicalTrajectories: 0n, leftOut: [] };
 
@@ -69,16 +73,16 @@ class Import {
   }
 
   get progress(): ImportProgress {
-    return { ...this.#progress, states: this.#states.count };
+    return { ...this.#progress, states: this.#states.count, leftOut: this.#leftOut };
   }
 
-  async add(part: ArchivePart): Promise<void> {
+  async add({ checked: part }: CheckedPart): Promise<void> {
     if (this.#ended) throw archiveInvalid('the end', 'more follows after the last record');
-    if (part.kind === 'records') return this.#records(part.text);
+    if (part.kind === 'checked_records') return this.#records(part);
     if (!this.#begun) throw archiveInvalid('the beginning', 'the record "archive" is missing');
     if (part.kind === 'state') return this.#states.add(part);
     if (part.kind === 'small_states') return this.#states.addSmall(part);
-    const { inline, small } = this.#states.take();
+    const { inline, small, smallBytes } = this.#states.take();
     const attached = this.#takeAttached(small);
     const isCurrent = this.#trajectory?.id === part.trajectoryId;
     if (!isCurrent && this.#skipped !== part.trajectoryId) {
@@ -87,10 +91,9 @@ class Import {
         'they do not follow the record of the trajectory',
       );
     }
-    await this.#engine.slots.take(this.#engine);
-    const read = readSteps(part, small);
+    const read = await readSteps(part, small, () => this.#engine.slots.take(this.#engine));
     if (this.#trajectory === undefined || this.#trajectory.isStored) await this.#states.keep(inline);
-    await this.#trajectory?.add({ ...read, bytes: part.bytes, attached, inline });
+    await this.#trajectory?.add({ ...read, bytes: part.bytes, attached, inline, smallBytes });
   }
 
   /** Errors: ARCHIVE_INVALID. */
@@ -114,28 +117,14 @@ class Import {
     return record === undefined ? [] : readAttached(record, small);
   }
 
-  async #records(text: string): Promise<void> {
-    let [kind, rows]: [string, ArchiveRecord[]] = ['', []];
-    const flush = async () => {
-      if (rows.length === 0) return;
-      const some = rows;
-      rows = [];
-      await this.#rows(kind, some);
-    };
-    for (const line of text.split('\n')) {
-      if (line === '') continue;
-      const record = parse(line);
-      if (!this.#begun) this.#begin(record);
-      else if (ROW_KINDS.has(record.record)) {
-        if (record.record !== kind || rows.length >= RECORDS) await flush();
-        kind = record.record;
-        rows.push(record);
-      } else {
-        await flush();
-        await this.#record(record, `${line}\n`);
-      }
-    }
-    await flush();
+  async #records({ records, text }: CheckedRecords): Promise<void> {
+    const [first] = records;
+    if (first === undefined) return;
+    if (!this.#begun) {
+      this.#begin(first);
+      if (records.length > 1) throw archiveInvalid('the beginning', 'its record is there twice');
+    } else if (ROW_KINDS.has(first.record)) await this.#rows(first.record, records);
+    else await this.#record(first, text);
   }
 
   async #rows(kind: string, records: readonly ArchiveRecord[]): Promise<void> {
@@ -170,8 +159,13 @@ class Import {
       case 'state_left_out':
         return this.#states.leaveOut(textOf(record, 'digest'));
       case 'attached_states':
+        if (this.#attached !== undefined) throw archiveInvalid('record "attached_states"', 'no steps follow it');
         this.#attached = record;
         return;
+      case 'tags':
+        if (this.#trajectory === undefined && this.#skipped === undefined)
+          throw archiveInvalid('record "tags"', 'it does not follow a trajectory');
+        return this.#trajectory?.addTags(record, line);
       case 'trajectory_end':
         return this.#endTrajectory(record);
       case 'end':
@@ -209,7 +203,7 @@ class Import {
       throw archiveInvalid(`the end of trajectory ${id}`, 'it has not begun');
     if (trajectory === undefined || record.left_out === true) {
       await this.#states.keep((await trajectory?.leaveOut()) ?? []);
-      this.#progress = { ...this.#progress, leftOut: [...this.#progress.leftOut, id] };
+      if (this.#leftOut.length < MOST_LEFT_OUT) this.#leftOut.push(id);
     } else {
       await trajectory.finish(record);
       const { presentTrajectories, identicalTrajectories: same, trajectories, steps } = this.#progress;
@@ -233,17 +227,4 @@ class Import {
     }
     return key;
   }
-}
-
-function parse(line: string): ArchiveRecord {
-  let value: unknown;
-  try {
-    value = JSON.parse(line);
-  } catch (cause) {
-    throw archiveInvalid('a record', 'it is no JSON', cause);
-  }
-  if (typeof value === 'object' && value !== null && typeof (value as ArchiveRecord).record === 'string') {
-    return value as ArchiveRecord;
-  }
-  throw archiveInvalid('a record', 'it is no object that says which record it is');
 }

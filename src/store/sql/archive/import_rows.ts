@@ -1,4 +1,5 @@
-import { archiveInvalid, importConflict } from '../../../domain/archive.ts';
+import { sql } from 'kysely';
+import { type ArchiveRecord, archiveInvalid, importConflict } from '../../../domain/archive.ts';
 import type { Engine } from '../engine.ts';
 import { ATTEMPTS, VALIDATION_OVERRIDES, VALIDATIONS } from '../tables/attempts.ts';
 import { STATUS_CHANGES } from '../tables/changes.ts';
@@ -9,29 +10,10 @@ import { DELETED_TRAJECTORIES } from '../tables/trajectories.ts';
 import { type NamespaceTransaction, writeIn } from '../transaction.ts';
 import { UniqueViolation } from '../unique_violation.ts';
 import { rowsIn } from './nested_rows.ts';
-import { NOUNS, type NounName, plainColumns, type Target } from './nouns.ts';
+import { NOUNS, plainColumns, WITH_ID, type WithId } from './nouns.ts';
+import { placeOf } from './record_checks.ts';
 import { RowKeys } from './row_keys.ts';
-import { type ArchiveRecord, fromRecord, listOf, realFromRecord, textOf } from './values.ts';
-
-/** Records whose rows have ids, with the table and the entity of their history. */
-const WITH_ID = {
-  task: { target: 'tasks', history: undefined },
-  validator: { target: 'validators', history: undefined },
-  experiment: { target: 'experiments', history: undefined },
-  run: { target: 'runs', history: 'RUN' },
-  stage: { target: 'stages', history: 'STAGE' },
-  environment: { target: 'environments', history: 'ENVIRONMENT' },
-  group: { target: 'groups', history: undefined },
-  rollout: { target: 'rollouts', history: 'ROLLOUT' },
-} as const satisfies Partial<Record<NounName, { target: Target; history: string | undefined }>>;
-
-type WithId = keyof typeof WITH_ID;
-
-/** Kinds of records that `importRecords` stores. */
-export const ROW_KINDS: ReadonlySet<string> = new Set([
-  ...Object.keys(WITH_ID),
-  ...['cancellation', 'metric_points', 'main_trajectory', 'deleted_trajectory'],
-]);
+import { countOf, fromRecord, listOf, realFromRecord, textOf } from './values.ts';
 
 /** What a rollout contains, and the tables of it. */
 const IN_ROLLOUT = [
@@ -68,6 +50,7 @@ async function store(tx: NamespaceTransaction, kind: string, records: readonly A
   if (kind === 'main_trajectory') return storeMain(tx, records);
   if (kind === 'cancellation') return storeCancellations(tx, records);
   if (kind === 'deleted_trajectory') return storeDeleted(tx, records);
+  if (kind === 'more') return storeMore(tx, records);
   return storeWithId(tx, kind as WithId, records);
 }
 
@@ -91,7 +74,9 @@ async function storeWithId(tx: NamespaceTransaction, kind: WithId, all: readonly
     const set = { key: own[i]!, namespace: tx.namespace, mark, hidden: 0, main_tree: null, main_trajectory: null };
     return { ...set, ...keys.columns(kind, record, `${kind} ${textOf(record, 'id')}`) };
   });
+  await requireRelations(tx, kind, records, rows);
   await insert(tx, table, rows);
+  if (kind === 'run') await raiseRunNumbers(tx, rows);
   for (const [i, record] of records.entries()) {
     if (history !== undefined) await storeHistory(tx, history, rows[i]!, record);
   }
@@ -131,8 +116,13 @@ async function missing(
   });
 }
 
-async function insert(tx: NamespaceTransaction, table: Table, rows: readonly Record<string, unknown>[]): Promise<void> {
-  await tx.engine.insertRows(tx.db, table, rows as unknown as RowOf<Table>[]);
+async function insert(
+  tx: NamespaceTransaction,
+  table: Table,
+  rows: readonly Record<string, unknown>[],
+  end = '',
+): Promise<void> {
+  await tx.engine.insertRows(tx.db, table, rows as unknown as RowOf<Table>[], end);
 }
 
 async function storeHistory(
@@ -140,10 +130,11 @@ async function storeHistory(
   entity_kind: string,
   row: Readonly<Record<string, unknown>>,
   record: ArchiveRecord,
+  end = '',
 ): Promise<void> {
   const tree = entity_kind === 'RUN' ? row.key : row.run;
   const of = { tree, entity_kind, entity: row.key, namespace: tx.namespace };
-  await tx.engine.insertRows(tx.db, STATUS_CHANGES, rowsIn(record, 'history', 'status_change', of));
+  await tx.engine.insertRows(tx.db, STATUS_CHANGES, rowsIn(record, 'history', 'status_change', of), end);
 }
 
 async function storeParts(
@@ -151,15 +142,121 @@ async function storeParts(
   keys: RowKeys,
   records: readonly ArchiveRecord[],
   own: readonly bigint[],
+  end = '',
 ): Promise<void> {
   for (const [field, name, table] of IN_ROLLOUT) {
     const rows = records.flatMap((record, i) =>
-      listOf(record, field).map((part) => {
+      (record[field] === undefined ? [] : listOf(record, field)).map((part) => {
         const place = `${name} of rollout ${textOf(record, 'id')}`;
         return { rollout: own[i]!, namespace: tx.namespace, ...keys.columns(name, part, place) };
       }),
     );
-    await insert(tx, table, rows);
+    await insert(tx, table, rows, end);
+  }
+}
+
+/** Stores what had no room in the record of a resource, unless it is stored already. */
+async function storeMore(tx: NamespaceTransaction, records: readonly ArchiveRecord[]): Promise<number> {
+  const end = ' on conflict do nothing';
+  for (const record of records) {
+    const { target, history } = WITH_ID[textOf(record, 'of') as 'rollout'];
+    const id = textOf(record, 'id');
+    const row = await tx.db
+      .selectFrom(target)
+      .selectAll()
+      .where('namespace', '=', tx.namespace)
+      .where('id', '=', id)
+      .executeTakeFirst();
+    if (row === undefined) throw archiveInvalid(placeOf(record), 'the record that it continues is not stored');
+    requireWithin(record, { ...row, attempt: 'attempt' in row ? row.attempt : -1n });
+    if (record.history !== undefined) await storeHistory(tx, history, row, record, end);
+    if (record.of !== 'rollout') continue;
+    const keys = new RowKeys(tx);
+    await keys.find(
+      IN_ROLLOUT.map(([field, name]) => [name, record[field] === undefined ? [] : listOf(record, field)] as const),
+    );
+    await storeParts(tx, keys, [record], [row.key], end);
+  }
+  return records.length;
+}
+
+/** What is in a resource belongs to one of its attempts, and to one of the changes of its status. */
+function requireWithin(
+  record: ArchiveRecord,
+  { attempt, status_changes }: { readonly attempt: bigint; readonly status_changes: bigint },
+): void {
+  const exceeds = (field: string, name: string, most: bigint) =>
+    record[field] !== undefined && listOf(record, field).some((part) => countOf(part, name) > most);
+  if (exceeds('history', 'ordinal', status_changes - 1n))
+    throw archiveInvalid(placeOf(record), '"history" has more than "status_changes"');
+  for (const [field] of IN_ROLLOUT) {
+    if (exceeds(field, field === 'attempts' ? 'number' : 'attempt', attempt))
+      throw archiveInvalid(placeOf(record), `"${field}" has an attempt that the rollout does not have`);
+  }
+}
+
+type NewRows = readonly Readonly<Record<string, unknown>>[];
+
+/** What new rows refer to belongs together. Errors: ARCHIVE_INVALID. */
+async function requireRelations(
+  tx: NamespaceTransaction,
+  kind: WithId,
+  records: readonly ArchiveRecord[],
+  rows: NewRows,
+): Promise<void> {
+  const demand = (isRight: (row: NewRows[number]) => boolean, fault: string) => {
+    const wrong = rows.findIndex((row) => !isRight(row));
+    if (wrong >= 0) throw archiveInvalid(placeOf(records[wrong]!), fault);
+  };
+  if (kind === 'run') {
+    const trees = await columnOf(tx, 'runs', 'tree', rows, 'parent');
+    for (const { key, tree } of rows) trees.set(key, tree);
+    // Parents have lower keys, so no run is above itself.
+    demand(({ key, tree, parent }) => {
+      return parent === null ? tree === key : (parent as bigint) < (key as bigint) && tree === trees.get(parent);
+    }, 'its tree is not that of its parent');
+  }
+  if (kind === 'group' || kind === 'rollout') {
+    const runs = await columnOf(tx, 'stages', 'run', rows, 'stage');
+    demand(({ run, stage }) => runs.get(stage) === run, 'its stage is of another run');
+  }
+  if (kind !== 'rollout') return;
+  const stages = await columnOf(tx, 'groups', 'stage', rows, 'group_key');
+  demand(({ stage, group_key }) => stages.get(group_key) === stage, 'its group is of another stage');
+  const numbers = await columnOf(tx, 'groups', 'number', rows, 'group_key');
+  demand(({ group_key, group_number }) => numbers.get(group_key) === group_number, 'its group has another number');
+  for (const [i, record] of records.entries()) {
+    const { attempt, status_changes } = rows[i] as { readonly attempt: bigint; readonly status_changes: bigint };
+    requireWithin(record, { attempt, status_changes });
+  }
+}
+
+/** Returns a column of the rows that `column` of new rows refers to, by key. */
+async function columnOf(
+  tx: NamespaceTransaction,
+  table: 'runs' | 'stages' | 'groups',
+  name: string,
+  rows: NewRows,
+  column: string,
+): Promise<Map<unknown, unknown>> {
+  const keys = [...new Set(rows.flatMap((row) => (row[column] === null ? [] : [row[column] as bigint])))];
+  if (keys.length === 0) return new Map();
+  const found = await sql<{ readonly key: bigint; readonly value: bigint }>`
+    select key, ${sql.ref(name)} as value from ${tx.engine.table(table)}
+    where ${tx.engine.among(sql.ref('key'), keys)}`.execute(tx.db);
+  return new Map(found.rows.map(({ key, value }) => [key, value]));
+}
+
+/** The next run of an experiment gets a number above those of all its runs. */
+async function raiseRunNumbers(tx: NamespaceTransaction, rows: NewRows): Promise<void> {
+  for (const [experiment, runs] of Map.groupBy(rows, (row) => row.experiment as bigint)) {
+    const last = runs.reduce((most, { number }) => ((number as bigint) > most ? (number as bigint) : most), 0n);
+    await tx.db
+      .updateTable('experiments')
+      .set({ last_run_number: last })
+      .where('key', '=', experiment)
+      .where('last_run_number', '<', last)
+      .execute();
   }
 }
 
@@ -171,15 +268,12 @@ async function storePoints(tx: NamespaceTransaction, records: readonly ArchiveRe
     await keys.add('runs', [run]);
     if (stage !== undefined) await keys.add('stages', [stage]);
     const of = { run: keys.key('runs', run), stage: stage === undefined ? 0n : keys.key('stages', stage), name };
-    const points = record.points;
-    if (!Array.isArray(points)) throw archiveInvalid('record "metric_points"', '"points" is no list');
-    const rows = points.map((point: unknown) => {
-      const [step, value] = Array.isArray(point) ? (point as unknown[]) : [];
-      const bound = realFromRecord(value);
-      if (typeof step !== 'string' || !/^-?[0-9]{1,19}$/.test(step) || bound === undefined) {
-        throw archiveInvalid(`series "${name}"`, 'a point is no pair of a step and a number');
-      }
-      return { metric_step: BigInt(step), value: bound, namespace: tx.namespace };
+    const stages = await columnOf(tx, 'stages', 'run', [of], 'stage');
+    if (of.stage !== 0n && stages.get(of.stage) !== of.run)
+      throw archiveInvalid(placeOf(record), 'its stage is of another run');
+    const points = record.points as readonly (readonly [step: string, value: unknown])[];
+    const rows = points.map(([step, value]) => {
+      return { metric_step: BigInt(step), value: realFromRecord(value)!, namespace: tx.namespace };
     });
     const series = await seriesOf(tx, of);
     await tx.engine.insertRows(

@@ -1,7 +1,6 @@
-import { randomUUID } from 'node:crypto';
+import { createHash, randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
-import { archiveInvalid, importConflict, importSuperseded } from '../../../domain/archive.ts';
-import { AnabranchError } from '../../../domain/errors.ts';
+import { type ArchiveRecord, archiveInvalid, importConflict, importSuperseded } from '../../../domain/archive.ts';
 import { hasRow, isKept, type NewState } from '../../../domain/step.ts';
 import { rowStates } from '../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
@@ -14,21 +13,21 @@ import { NO_SUMS, type Sums, sumColumns } from '../step/running_sums.ts';
 import { STATUS_CHANGES } from '../tables/changes.ts';
 import type { RowOf } from '../tables/table.ts';
 import { TAGS, TRAJECTORIES, TRAJECTORY_IMPORTS } from '../tables/trajectories.ts';
-import { type Belonging, lockBelonging } from '../trajectory/belonging.ts';
 import { type NamespaceTransaction, scopeOf, writeIn } from '../transaction.ts';
 import { UniqueViolation } from '../unique_violation.ts';
 import { isSet, readList } from '../values.ts';
 import { discardImport } from './discarded_imports.ts';
 import { trajectoryDigest, trajectoryRecord } from './export_trajectory.ts';
 import { HeldSteps, type StepsToImport } from './held_steps.ts';
-import { findParent, type ImportedParent, sumsBefore } from './imported_parent.ts';
+import { findParent, type ImportedParent, keepParent, lockBelongingOf, sumsBefore } from './imported_parent.ts';
 import { renewStatesOf } from './left_out.ts';
 import { rowsIn } from './nested_rows.ts';
 import { NOUNS, plainColumns } from './nouns.ts';
 import { RestoredWriter } from './restored_writer.ts';
+import { requireAgreement, requireSteps } from './step_agreement.ts';
 import { StepsDigest } from './step_chunks.ts';
 import { StoredComparison } from './stored_comparison.ts';
-import { type ArchiveRecord, countOf, fromRecord, textOf } from './values.ts';
+import { countOf, fromRecord, textOf } from './values.ts';
 
 /** What all trajectories of an import share. */
 export interface ImportParts {
@@ -48,7 +47,8 @@ export class TrajectoryImport {
   readonly id: string;
   readonly #parts: ImportParts;
   readonly #record: ArchiveRecord;
-  readonly #line: string;
+  /** Of the line of the trajectory, the lines of its further tags, and the digest of its steps. */
+  readonly #trajectoryDigest = createHash('sha256');
   readonly #digest = new StepsDigest();
   readonly #begin: bigint;
   readonly #hidden: boolean;
@@ -68,7 +68,6 @@ export class TrajectoryImport {
   constructor(parts: ImportParts, record: ArchiveRecord, line: string) {
     this.#parts = parts;
     this.#record = record;
-    this.#line = line;
     this.id = textOf(record, 'id');
     this.#hidden = record.hidden === true;
     this.#begin = record.branch_point === null ? 0n : countOf(record, 'branch_point') + 1n;
@@ -76,6 +75,8 @@ export class TrajectoryImport {
     if ((record.parent === null) !== (record.branch_point === null)) {
       throw archiveInvalid(this.#place, 'it has a parent without branch point, or the reverse');
     }
+    requireSteps(this.#place, record, this.#end);
+    this.#trajectoryDigest.update(line);
   }
 
   get #place(): string {
@@ -172,19 +173,37 @@ export class TrajectoryImport {
     this.#held = new HeldSteps();
   }
 
+  /** Adds tags that have no room in the record of the trajectory. They follow its steps. Errors: as `add`. */
+  async addTags(record: ArchiveRecord, line: string): Promise<void> {
+    if (record.trajectory !== this.id || this.#next !== this.#end)
+      throw archiveInvalid(this.#place, 'tags do not follow its steps');
+    requireSteps(this.#place, record, this.#end);
+    this.#trajectoryDigest.update(line);
+    if (this.#stored !== undefined) return;
+    await this.#beginWriting();
+    await this.#writing;
+    if (!this.#isStaged) await this.#transact((tx) => this.#insert(tx, true));
+    this.#isStaged = true;
+    await this.#transact(async (tx) => {
+      await this.#lockStaged(tx);
+      await this.#insertTags(tx, record);
+    });
+  }
+
   /** Ends the trajectory. Errors: as `add`. */
   async finish(end: ArchiveRecord): Promise<void> {
     const steps = this.#digest.finish();
     if (this.#next !== this.#end)
       throw archiveInvalid(this.#place, `its steps end at ${this.#next}, not at ${this.#end}`);
-    if (end.steps_digest !== steps || end.digest !== trajectoryDigest(this.#line, steps)) {
+    if (end.steps_digest !== steps || end.digest !== this.#trajectoryDigest.update(steps).digest('hex')) {
       throw archiveInvalid(this.#place, 'it does not match its digest');
     }
     if (this.#stored !== undefined) {
       const { ref, comparison } = this.#stored;
       const scope = scopeOf(this.#parts.engine, this.#parts.namespace);
       const there = await trajectoryRecord(scope, { ...ref, end: this.#end, hidden: this.#hidden });
-      this.#isIdentical = comparison.finish() === steps && there?.line === this.#line;
+      this.#isIdentical =
+        comparison.finish() === steps && there !== undefined && end.digest === trajectoryDigest(there, steps);
       return;
     }
     await this.#writing;
@@ -284,6 +303,7 @@ export class TrajectoryImport {
       steps.flatMap(({ packed }) => writer.missingState(namespace, packed, here) ?? [])[0] ??
       named.find((digest) => !here.has(digest) && !sizes.has(digest));
     if (missing !== undefined) throw archiveInvalid(this.#place, `the bytes of state ${missing} are missing`);
+    requireAgreement(this.#place, owner.writerEpoch, held, sizes, inline);
     let sums = this.#sums;
     // The first call adds the states.
     for (const [i, { packed, rewardSum }] of steps.entries()) {
@@ -314,8 +334,8 @@ export class TrajectoryImport {
   async #insert(tx: NamespaceTransaction, isStaged: boolean): Promise<void> {
     const record = this.#record;
     const { tree, key } = this.#ref!;
-    const belonging = await this.#belonging(tx);
-    if (this.#parent !== undefined) await this.#keepParent(tx, this.#parent);
+    const belonging = await lockBelongingOf(tx, record, this.#place);
+    if (this.#parent !== undefined) await keepParent(tx, this.#parent, this.id);
     const columns = plainColumns(NOUNS.trajectory).map((column) => {
       return [column.name, fromRecord(column, record[column.name], this.#place)];
     });
@@ -338,23 +358,6 @@ export class TrajectoryImport {
     }
   }
 
-  async #belonging(tx: NamespaceTransaction): Promise<Belonging> {
-    try {
-      return await lockBelonging(tx, textOrNone(this.#record.run), textOrNone(this.#record.experiment));
-    } catch (error) {
-      if (!(error instanceof AnabranchError) || !NOT_STORED.has(error.reason)) throw error;
-      throw archiveInvalid(this.#place, 'its run or its experiment is not stored', error);
-    }
-  }
-
-  /** Locks the parent against deletion. */
-  async #keepParent(tx: NamespaceTransaction, { tree, key }: ImportedParent): Promise<void> {
-    const query = tx.db.selectFrom('trajectories').select('purging').where('tree', '=', tree).where('key', '=', key);
-    const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
-    if (row === undefined || isSet(row.purging))
-      throw importConflict(`Trajectory ${this.id}`, 'its parent was deleted meanwhile');
-  }
-
   /** Locks the row, if this import still owns it. */
   async #lockStaged(tx: NamespaceTransaction): Promise<void> {
     const { tree, key } = this.#ref!;
@@ -368,8 +371,7 @@ export class TrajectoryImport {
     const end = { next_step_number: this.#end, hidden: this.#hidden ? (1 as const) : (0 as const) };
     const created_by_open = this.#record.created_by_open === true ? (1 as const) : (0 as const);
     await this.#move(tx, sums, { ...end, merged_to: this.#end, named_to: this.#end, created_by_open });
-    const owner = { tree, trajectory: key, namespace: tx.namespace };
-    await tx.engine.insertRows(tx.db, TAGS, rowsIn(this.#record, 'tags', 'tag', owner));
+    await this.#insertTags(tx, this.#record);
     if (this.#hidden) return;
     // Its hidden ancestors are needed from now on.
     await sql`with recursive chain(key, parent) as (
@@ -381,6 +383,12 @@ export class TrajectoryImport {
       where tree = ${tree} and trajectory in (select key from chain)`.execute(tx.db);
   }
 
+  async #insertTags(tx: NamespaceTransaction, record: ArchiveRecord): Promise<void> {
+    const { tree, key } = this.#ref!;
+    const owner = { tree, trajectory: key, namespace: tx.namespace };
+    await tx.engine.insertRows(tx.db, TAGS, rowsIn(record, 'tags', 'tag', owner));
+  }
+
   async #move(tx: NamespaceTransaction, sums: Sums, columns: object): Promise<void> {
     await tx.db
       .updateTable('trajectories')
@@ -389,10 +397,4 @@ export class TrajectoryImport {
       .where('key', '=', this.#ref!.key)
       .execute();
   }
-}
-
-const NOT_STORED: ReadonlySet<string> = new Set(['RUN_NOT_FOUND', 'EXPERIMENT_NOT_FOUND', 'INVALID_REQUEST']);
-
-function textOrNone(value: unknown): string | undefined {
-  return typeof value === 'string' && value !== '' ? value : undefined;
 }

@@ -1,10 +1,13 @@
-import { archiveInvalid } from '../../../domain/archive.ts';
+import { type ArchiveRecord, archiveInvalid, importConflict } from '../../../domain/archive.ts';
+import { AnabranchError } from '../../../domain/errors.ts';
 import { depthFault } from '../../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import { byId } from '../by_id.ts';
 import type { Sums } from '../step/running_sums.ts';
 import { placeKey, sumsAt } from '../step/sums_at.ts';
-import type { ReadScope } from '../transaction.ts';
+import { type Belonging, lockBelonging } from '../trajectory/belonging.ts';
+import type { NamespaceTransaction, ReadScope } from '../transaction.ts';
+import { isSet } from '../values.ts';
 
 /** The stored parent of a trajectory that is imported. */
 export interface ImportedParent extends TrajectoryRef {
@@ -43,4 +46,32 @@ export async function sumsBefore(
   const sums = (await sumsAt({ engine, db }, [last])).get(placeKey(last));
   if (sums === undefined) throw archiveInvalid(place, 'its branch point is not stored');
   return sums;
+}
+
+/** Locks the parent against deletion. `id` is that of the branch. Errors: IMPORT_CONFLICT. */
+export async function keepParent(tx: NamespaceTransaction, { tree, key }: ImportedParent, id: string): Promise<void> {
+  const query = tx.db.selectFrom('trajectories').select('purging').where('tree', '=', tree).where('key', '=', key);
+  const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
+  if (row === undefined || isSet(row.purging))
+    throw importConflict(`Trajectory ${id}`, 'its parent was deleted meanwhile');
+}
+
+const NOT_STORED: ReadonlySet<string> = new Set(['RUN_NOT_FOUND', 'EXPERIMENT_NOT_FOUND', 'INVALID_REQUEST']);
+
+/** Locks the run and the experiment of a trajectory against deletion. Errors: ARCHIVE_INVALID. */
+export async function lockBelongingOf(
+  tx: NamespaceTransaction,
+  { run, experiment }: ArchiveRecord,
+  place: string,
+): Promise<Belonging> {
+  try {
+    return await lockBelonging(tx, textOrNone(run), textOrNone(experiment));
+  } catch (error) {
+    if (!(error instanceof AnabranchError) || !NOT_STORED.has(error.reason)) throw error;
+    throw archiveInvalid(place, 'its run or its experiment is not stored', error);
+  }
+}
+
+function textOrNone(value: unknown): string | undefined {
+  return typeof value === 'string' && value !== '' ? value : undefined;
 }

@@ -1,6 +1,7 @@
+import type { ArchiveRecord } from '../../../domain/archive.ts';
 import type { RowOf } from '../tables/table.ts';
 import { NOUNS, plainColumns } from './nouns.ts';
-import { type ArchiveRecord, fromRecord, listOf } from './values.ts';
+import { fromRecord, listOf } from './values.ts';
 
 /** Returns rows for the resources in a record. `of` are the columns that they do not have. */
 export function rowsIn<Name extends 'status_change' | 'tag'>(

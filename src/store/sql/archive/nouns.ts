@@ -81,6 +81,26 @@ export const NOUNS = {
 
 export type NounName = keyof typeof NOUNS;
 
+/** Records whose rows have ids, with the table and the entity of their history. */
+export const WITH_ID = {
+  task: { target: 'tasks', history: undefined },
+  validator: { target: 'validators', history: undefined },
+  experiment: { target: 'experiments', history: undefined },
+  run: { target: 'runs', history: 'RUN' },
+  stage: { target: 'stages', history: 'STAGE' },
+  environment: { target: 'environments', history: 'ENVIRONMENT' },
+  group: { target: 'groups', history: undefined },
+  rollout: { target: 'rollouts', history: 'ROLLOUT' },
+} as const satisfies Partial<Record<NounName, { target: Target; history: string | undefined }>>;
+
+export type WithId = keyof typeof WITH_ID;
+
+/** Kinds of records that are stored many at once. */
+export const ROW_KINDS: ReadonlySet<string> = new Set([
+  ...Object.keys(WITH_ID),
+  ...['cancellation', 'metric_points', 'main_trajectory', 'deleted_trajectory', 'more'],
+]);
+
 /** A column whose values records have as they are. */
 export interface PlainColumn extends NamedColumn {
   readonly nullable: boolean;

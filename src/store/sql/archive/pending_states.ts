@@ -1,4 +1,3 @@
-import { hash } from 'node:crypto';
 import { archiveInvalid, type SmallStatesPart, type StatePart } from '../../../domain/archive.ts';
 import type { Digest } from '../../../domain/ids.ts';
 import { LIMITS } from '../../../domain/limits.ts';
@@ -8,8 +7,10 @@ import type { StateUpload } from '../../contract/state.ts';
 import type { Engine } from '../engine.ts';
 import { findStates, Upload } from '../state/states.ts';
 
-/** Bytes of states that may wait for the steps that name them. An export has far fewer between two parts of steps. */
-const MOST_BYTES = 192 * 1024 * 1024;
+/** Bytes of states that wait for the steps that name them. More are stored before these steps. */
+const MOST_BYTES = 8 * 1024 * 1024;
+/** Memory of a state besides its bytes. */
+const STATE_BYTES = 256;
 
 /** A state whose pieces are arriving. */
 interface Arriving {
@@ -20,6 +21,13 @@ interface Arriving {
   readonly data: Buffer | undefined;
   readonly upload: StateUpload | undefined;
   at: number;
+}
+
+/** The states that arrived for some steps. */
+interface TakenStates {
+  readonly inline: NewState[];
+  readonly small: ReadonlyMap<Digest, Uint8Array>;
+  readonly smallBytes: number;
 }
 
 /**
@@ -35,6 +43,7 @@ export class PendingStates {
   #inline = new Map<Digest, NewState>();
   #small = new Map<Digest, Uint8Array>();
   #bytes = 0;
+  #smallBytes = 0;
   /** Number of states with rows of their own so far. */
   count = 0n;
 
@@ -47,12 +56,9 @@ export class PendingStates {
   addSmall({ states }: SmallStatesPart): void {
     this.refuseUnfinished();
     for (const { digest, data } of states) {
-      const place = `state ${digest}`;
-      if (data.length >= LIMITS.smallStateBytes)
-        throw archiveInvalid(place, `it has ${data.length} bytes, and is not small`);
-      if (hash('sha256', data, 'hex') !== digest) throw archiveInvalid(place, 'its bytes have another digest');
       this.#small.set(digest, data);
-      this.#count(digest, data);
+      this.#smallBytes += data.length + STATE_BYTES;
+      if (this.#smallBytes > MOST_BYTES) throw archiveInvalid(`state ${digest}`, 'too many states come before steps');
     }
   }
 
@@ -74,10 +80,10 @@ export class PendingStates {
   }
 
   /** Returns the states that arrived since the last call. Errors: ARCHIVE_INVALID. */
-  take(): { readonly inline: NewState[]; readonly small: ReadonlyMap<Digest, Uint8Array> } {
+  take(): TakenStates {
     this.refuseUnfinished();
-    const taken = { inline: [...this.#inline.values()], small: this.#small };
-    [this.#inline, this.#small, this.#bytes] = [new Map(), new Map(), 0];
+    const taken = { inline: [...this.#inline.values()], small: this.#small, smallBytes: this.#smallBytes };
+    [this.#inline, this.#small, this.#bytes, this.#smallBytes] = [new Map(), new Map(), 0, 0];
     return taken;
   }
 
@@ -140,11 +146,10 @@ export class PendingStates {
     this.count += 1n;
     if (data === undefined) return;
     this.#inline.set(digest, { digest, data });
-    this.#count(digest, data);
-  }
-
-  #count(digest: Digest, data: Uint8Array): void {
-    this.#bytes += data.length;
-    if (this.#bytes > MOST_BYTES) throw archiveInvalid(`state ${digest}`, 'too many states come before steps');
+    this.#bytes += data.length + STATE_BYTES;
+    if (this.#bytes <= MOST_BYTES) return;
+    const inline = [...this.#inline.values()];
+    [this.#inline, this.#bytes] = [new Map(), 0];
+    await this.keep(inline);
   }
 }

@@ -74,3 +74,32 @@ export function recordOf(name: NounName, row: Row, ids: RowIds): Readonly<Record
 export function lineOf(kind: string, record: object): string {
   return `${JSON.stringify({ record: kind, ...record })}\n`;
 }
+
+/** Characters of one record, if it has lists that can be continued. */
+const LINE_CHARACTERS = 1024 * 1024;
+
+type Lists = Readonly<Record<string, readonly object[]>>;
+
+/**
+ * Returns the lines of a resource with lists of the resources in it. Long lists continue in records "more". The last of
+ * each list comes first: with these, the resource is as it should be, also if the others never arrive.
+ */
+export function linesOf(kind: string, record: { readonly id: unknown }, lists: Lists): string[] {
+  const whole = lineOf(kind, { ...record, ...lists });
+  if (whole.length <= LINE_CHARACTERS) return [whole];
+  const left = new Map(Object.entries(lists).map(([name, items]) => [name, [...items]]));
+  const first = [...left].map(([name, items]) => [name, items.splice(-1)] as const);
+  const lines = [lineOf(kind, { ...record, ...Object.fromEntries(first) })];
+  for (const [name, items] of left) {
+    while (items.length > 0) {
+      const some: object[] = [];
+      for (let characters = 0; items.length > 0 && characters < LINE_CHARACTERS; ) {
+        const item = items.pop()!;
+        characters += JSON.stringify(item).length;
+        some.push(item);
+      }
+      lines.push(lineOf('more', { of: kind, id: record.id, [name]: some.reverse() }));
+    }
+  }
+  return lines;
+}

@@ -1,9 +1,9 @@
 import { type SqlBool, sql } from 'kysely';
-import { archiveInvalid } from '../../../domain/archive.ts';
+import { type ArchiveRecord, archiveInvalid } from '../../../domain/archive.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { NamespaceTransaction } from '../transaction.ts';
 import { NOUNS, type Noun, type NounName, plainColumns, type Target } from './nouns.ts';
-import { type ArchiveRecord, fromRecord } from './values.ts';
+import { fromRecord } from './values.ts';
 
 /** Refers to no row. It is the key of a trajectory that was deleted. */
 const NO_KEY = 0n;

@@ -4,7 +4,7 @@ import type { Spool } from '../../spool.ts';
 import type { Engine } from '../engine.ts';
 import type { Row } from '../tables/table.ts';
 import type { ReadScope } from '../transaction.ts';
-import { findRowIds, lineOf, type RowIds, recordOf, trajectoryIds } from './row_ids.ts';
+import { findRowIds, lineOf, linesOf, type RowIds, recordOf, trajectoryIds } from './row_ids.ts';
 
 /** Groups or rollouts that one snapshot reads, with everything in them. */
 const PAGE = 100;
@@ -33,8 +33,14 @@ export async function runAlone(scope: ReadScope, run: bigint): Promise<readonly 
   const ids = await findRowIds(scope, [['run', runs]]);
   return [
     ...experiments.map((row) => lineOf('experiment', recordOf('experiment', row, ids))),
-    ...runs.map((row) => lineOf('run', { ...recordOf('run', row, ids), history: historyOf(changes, ids) })),
+    ...runs.flatMap((row) =>
+      linesOf('run', withId(row, recordOf('run', row, ids)), { history: historyOf(changes, ids) }),
+    ),
   ];
+}
+
+function withId<Of extends object>({ id }: Row, record: Of): Of & { readonly id: unknown } {
+  return { ...record, id };
 }
 
 /** Position in the order of marks. */
@@ -98,7 +104,7 @@ class RunReading {
 
   async #putGroups([groups = []]: readonly Row[][]): Promise<Cursor | undefined> {
     const ids = await findRowIds(this.#scope, [['group', groups]]);
-    for (const row of groups) this.#put('group', row.key, recordOf('group', row, ids));
+    for (const row of groups) this.#put('group', row.key, [lineOf('group', recordOf('group', row, ids))]);
     return nextOf(groups);
   }
 
@@ -124,7 +130,8 @@ class RunReading {
         field,
         (byRollout.get(row.key) ?? []).map((part) => recordOf(name, part, ids)),
       ]);
-      this.#put('rollout', row.key, { ...recordOf('rollout', row, ids), ...Object.fromEntries(parts) });
+      const record = withId(row, recordOf('rollout', row, ids));
+      this.#put('rollout', row.key, linesOf('rollout', record, Object.fromEntries(parts)));
     }
     return nextOf(rollouts);
   }
@@ -144,20 +151,25 @@ class RunReading {
       ['environment', environments, environmentChanges],
     ] as const) {
       const byRow = Map.groupBy(moves, ({ entity }) => entity);
-      for (const row of rows)
-        this.#put(name, row.key, { ...recordOf(name, row, ids), history: historyOf(byRow.get(row.key) ?? [], ids) });
+      for (const row of rows) {
+        const lists = { history: historyOf(byRow.get(row.key) ?? [], ids) };
+        this.#put(name, row.key, linesOf(name, withId(row, recordOf(name, row, ids)), lists));
+      }
     }
-    for (const row of experiments) this.#put('experiment', row.key, recordOf('experiment', row, ids));
-    for (const row of cancellations) this.#put('cancellation', row.stage, recordOf('cancellation', row, ids));
+    for (const row of experiments)
+      this.#put('experiment', row.key, [lineOf('experiment', recordOf('experiment', row, ids))]);
+    for (const row of cancellations)
+      this.#put('cancellation', row.stage, [lineOf('cancellation', recordOf('cancellation', row, ids))]);
     for (const { id, main_tree: tree, main_trajectory: key } of runs) {
       const refs = tree === null || key === null ? [] : [{ tree: tree as bigint, key: key as bigint }];
       const trajectory = (await trajectoryIds(this.#scope, refs)).get(key as bigint) ?? null;
-      this.#put('main_trajectory', this.#run, { run: id, exists: refs.length > 0, trajectory });
+      const record = { run: id, exists: refs.length > 0, trajectory };
+      this.#put('main_trajectory', this.#run, [lineOf('main_trajectory', record)]);
     }
   }
 
-  #put(kind: Parameters<Spool['put']>[1], key: unknown, record: object): void {
-    this.#spool.put(this.#run, kind, key as bigint, lineOf(kind, record));
+  #put(kind: Parameters<Spool['put']>[1], key: unknown, lines: readonly string[]): void {
+    this.#spool.put(this.#run, kind, key as bigint, lines.join(''));
   }
 }
 

@@ -1,18 +1,12 @@
-import { archiveInvalid } from '../../../domain/archive.ts';
+import { type ArchiveRecord, archiveInvalid } from '../../../domain/archive.ts';
 import { formatInstant, parseInstant } from '../../../domain/instant.ts';
+import { isTimeText } from '../tables/forms.ts';
 import type { NamedColumn } from '../tables/table.ts';
 import { isSet, readReal } from '../values.ts';
 import type { PlainColumn } from './nouns.ts';
 
 /** A value of a record: integers and bytes are texts, times have six digits, and numbers that JSON lacks are texts. */
 export type RecordValue = string | number | boolean | null;
-
-/** A line of an archive. */
-export interface ArchiveRecord {
-  /** What the line describes. */
-  readonly record: string;
-  readonly [name: string]: unknown;
-}
 
 /** Returns a value of a row as both engines read it, in the form that both write to archives. */
 export function toRecord({ type }: NamedColumn, value: unknown): RecordValue {
@@ -30,10 +24,9 @@ export function realToRecord(value: number): RecordValue {
   return Number.isFinite(value) ? value : String(value);
 }
 
-const INTEGER = /^(0|-?[1-9][0-9]{0,18})$/;
+export const INTEGER = /^(0|-?[1-9][0-9]{0,18})$/;
 const REAL = new Set<unknown>(['-0', 'NaN', 'Infinity', '-Infinity']);
-const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
-const TIME = /^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z$/;
+export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
 /** Returns the value for `Engine.insertRows`. `place` names the record. Errors: ARCHIVE_INVALID. */
 export function fromRecord(column: PlainColumn, value: unknown, place: string): unknown {
@@ -50,7 +43,7 @@ function bind({ type }: NamedColumn, value: unknown): unknown {
   if (typeof value !== 'string' || value.includes('\u0000')) return undefined;
   if (type === 'int8') return INTEGER.test(value) ? BigInt(value) : undefined;
   if (type === 'uuid') return UUID.test(value) ? value : undefined;
-  if (type === 'timestamptz') return isTime(value) ? value : undefined;
+  if (type === 'timestamptz') return isTimeText(value, 6) ? value : undefined;
   if (type === 'bytea') return Buffer.from(value, 'base64');
   return value;
 }
@@ -60,16 +53,6 @@ export function realFromRecord(value: unknown): number | string | undefined {
   if (typeof value === 'number') return value;
   if (!REAL.has(value)) return undefined;
   return value === 'NaN' ? 'NaN' : Number(value);
-}
-
-function isTime(text: string): boolean {
-  if (!TIME.test(text)) return false;
-  try {
-    parseInstant(text);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 /** A text of a record. Errors: ARCHIVE_INVALID. */

@@ -1,4 +1,5 @@
 import type { ColumnType } from 'kysely';
+import type { Form } from './forms.ts';
 
 /** Postgres types of columns. SQLite stores times and uuids as text. */
 export type PostgresType = 'int8' | 'float8' | 'bool' | 'text' | 'bytea' | 'timestamptz' | 'uuid';
@@ -18,6 +19,8 @@ export interface Column<Typed, Value> {
    * - `state key`: the row has a digest, and gets the row key of the state with this digest in its namespace.
    */
   readonly source?: 'assigned' | 'state key';
+  /** The values that it may have. Row keys and flags have none. */
+  readonly form?: Form;
   /** For the compiler only; never set. */
   readonly types?: { readonly typed: Typed; readonly value: Value };
 }
@@ -52,19 +55,24 @@ export const bytes = column<ColumnType<Uint8Array, Uint8Array, Uint8Array>, Uint
 /** ISO text in UTC with six fractional digits on both engines. Queries may also bind `Engine.now`. */
 export const time = column<ColumnType<string, unknown, unknown>, string>('timestamptz');
 
+/** Returns the column with values of this form only. */
+export function of<Typed, Value>(plain: Column<Typed, Value>, form: Form): Column<Typed, Value> {
+  return { ...plain, form };
+}
+
 export function nullable<Select, Insert, Update, Value>({
-  type,
-  hasDefault,
+  types: _,
+  ...plain
 }: Column<ColumnType<Select, Insert, Update>, Value>): Column<
   ColumnType<Select | null, Insert | null, Update | null>,
   Value | null
 > {
-  return { type, hasDefault, nullable: true };
+  return { ...plain, nullable: true };
 }
 
 export function withDefault<Select, Insert, Update, Value>({
-  type,
-  nullable,
+  types: _,
+  ...plain
 }: Column<ColumnType<Select, Insert, Update>, Value>): Column<ColumnType<Select, Insert | undefined, Update>, Value> {
-  return { type, nullable, hasDefault: true };
+  return { ...plain, hasDefault: true };
 }

@@ -1,4 +1,6 @@
-import { int, real, text } from './column.ts';
+import { LIMITS } from '../../../domain/limits.ts';
+import { int, of, real, text } from './column.ts';
+import { ANY_INTEGER, ANY_REAL, upTo } from './forms.ts';
 import { table } from './table.ts';
 
 export const METRIC_SERIES = table('metric_series', {
@@ -7,12 +9,12 @@ export const METRIC_SERIES = table('metric_series', {
   run: int,
   /** 0 for a series of the run itself. */
   stage: int,
-  name: text,
+  name: of(text, upTo(LIMITS.seriesNameBytes, 1)),
 });
 
 export const METRIC_POINTS = table('metric_points', {
   series: int,
-  metric_step: int,
+  metric_step: of(int, ANY_INTEGER),
   namespace: text,
-  value: real,
+  value: of(real, ANY_REAL),
 });

@@ -17,11 +17,12 @@ export interface NamedColumn {
   readonly name: string;
   readonly type: PostgresType;
   readonly source?: Column<unknown, unknown>['source'];
+  readonly form?: Column<unknown, unknown>['form'];
 }
 
 export function table<Described extends Columns>(name: string, columns: Described): Table<Described> {
-  const all = Object.entries(columns).map(([column, { type, source }]): NamedColumn => {
-    return { name: column, type, ...(source === undefined ? {} : { source }) };
+  const all = Object.entries(columns).map(([column, { type, source, form }]): NamedColumn => {
+    return { name: column, type, ...(source && { source }), ...(form && { form }) };
   });
   return { name, columns, order: all.filter(({ source }) => source !== 'assigned') };
 }

@@ -9,6 +9,7 @@ import { checkHeads, type HeadsPage } from './heads.ts';
 import { checkRelations } from './relations.ts';
 import { checkStates } from './states.ts';
 import { checkTrajectory } from './trajectory.ts';
+import { checkValues } from './values.ts';
 
 /** V1. Keeps a page of rows and some decoded states in memory. What cannot be read is a fault, and the rest is read. */
 export async function* verify(engine: Engine): AsyncGenerator<VerificationProgress, void, undefined> {
@@ -32,6 +33,7 @@ export async function* verify(engine: Engine): AsyncGenerator<VerificationProgre
   });
   yield progress(await counting);
   for await (const faults of checkDatabase(engine)) yield progress(faults);
+  for await (const check of checkValues(engine)) yield progress(await faultsOf('rows', () => confirmed(check)));
   for await (const check of checkRelations(engine)) yield progress(await faultsOf('rows', () => confirmed(check)));
   yield progress(await faultsOf('totals of namespaces', () => confirmed(() => checkTotals(engine))));
   for (let after: TrajectoryRef | undefined = { tree: 0n, key: 0n }; after !== undefined; ) {

@@ -1,0 +1,40 @@
+import { type ArchiveRecord, archiveInvalid } from '../../../domain/archive.ts';
+import type { Digest } from '../../../domain/ids.ts';
+import { hasRow } from '../../../domain/step.ts';
+import type { EncodedState } from '../state/bytes.ts';
+import type { HeldSteps } from './held_steps.ts';
+import type { StateSize } from './imported_steps.ts';
+import { countOf, listOf, textOf } from './values.ts';
+
+/**
+ * Requires that no step has an epoch above that of its trajectory, and that all states have the sizes that steps say.
+ * `stored` has the sizes of the states that are stored already. Errors: ARCHIVE_INVALID.
+ */
+export function requireAgreement(
+  trajectory: string,
+  epoch: bigint,
+  { steps, attached }: HeldSteps,
+  stored: ReadonlyMap<Digest, number>,
+  inline: readonly EncodedState[],
+): void {
+  const sizes = new Map([...stored, ...inline.map(({ digest, size }) => [digest, size] as const)]);
+  const isOther = ({ digest, size }: StateSize) => (sizes.get(digest) ?? size) !== size;
+  for (const { packed, writerEpoch, sizes: named } of steps) {
+    const place = `step ${packed.stepNumber} of ${trajectory}`;
+    if (writerEpoch > epoch) throw archiveInvalid(place, 'its epoch is greater than that of the trajectory');
+    const isWrong =
+      named.some(isOther) ||
+      packed.states.some(({ data, size }) => data !== undefined && data.length !== size) ||
+      packed.tensorStates.some(({ digest, bytes: size }) => isOther({ digest, size }));
+    if (isWrong) throw archiveInvalid(place, 'a state has another size');
+  }
+  const wrong = attached.find(({ state }) => hasRow(state) && isOther(state));
+  if (wrong !== undefined) throw archiveInvalid(trajectory, 'an attached state has another size');
+}
+
+/** Requires that the tags of a record point to steps before `end`. Errors: ARCHIVE_INVALID. */
+export function requireSteps(trajectory: string, record: ArchiveRecord, end: bigint): void {
+  const other = listOf(record, 'tags').find((tag) => countOf(tag, 'step_number') >= end);
+  if (other === undefined) return;
+  throw archiveInvalid(trajectory, `the tag "${textOf(other, 'name')}" points to a step that it does not have`);
+}
