@@ -6,8 +6,8 @@ import type { Page } from './page.ts';
 
 export interface EnvironmentStore {
   /**
-   * L2: creates the environment, or updates the given fields of the existing one. Labels are replaced. Writes nothing if
-   * nothing changes. Safe for concurrent callers. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS (in another run),
+   * L2: creates the environment, or updates the given fields of the existing one. Labels are replaced. Writes nothing
+   * if nothing changes. Safe for concurrent callers. Errors: RUN_NOT_FOUND, ENVIRONMENT_EXISTS (in another run),
    * ILLEGAL_TRANSITION, RESULT_CONFLICT.
    */
   upsertEnvironment(

@@ -2618,8 +2618,8 @@ export declare type UpsertEnvironmentRequest = Message<"anabranch.v1.UpsertEnvir
   status: Status;
 
   /**
-   * Message about the status, at most 4 KiB. Default: a new status has none, and the message of the current one does not
-   * change. That of a final status cannot be changed.
+   * Message about the status, at most 4 KiB. Default: a new status has none, and the message of the current one does
+   * not change. That of a final status cannot be changed.
    *
    * @generated from field: optional string message = 6;
    */
@@ -2848,8 +2848,8 @@ export declare const RolloutService: GenService<{
     output: typeof ListValidatorsResponseSchema;
   },
   /**
-   * Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one group.
-   * Errors: STAGE_NOT_FOUND.
+   * Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one
+   * group. Errors: STAGE_NOT_FOUND.
    *
    * @generated from rpc anabranch.v1.RolloutService.UpsertGroup
    */
@@ -3075,9 +3075,9 @@ export declare const RolloutService: GenService<{
     output: typeof ListValidationOverridesResponseSchema;
   },
   /**
-   * Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by any
-   * other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in the
-   * history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
+   * Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by
+   * any other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in
+   * the history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
    * ENVIRONMENT_EXISTS, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RolloutService.UpsertEnvironment
@@ -3088,8 +3088,8 @@ export declare const RolloutService: GenService<{
     output: typeof UpsertEnvironmentResponseSchema;
   },
   /**
-   * Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
-   * INVALID_PAGE_TOKEN.
+   * Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND,
+   * ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.RolloutService.ListEnvironments
    */

@@ -4111,8 +4111,8 @@ export declare const RunService: GenService<{
     output: typeof StartStageResponseSchema;
   },
   /**
-   * Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already taken
-   * effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+   * Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already
+   * taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
    *
    * @generated from rpc anabranch.v1.RunService.CompleteStage
    */

@@ -3900,7 +3900,8 @@ export declare const TrajectoryService: GenService<{
     output: typeof SetTagResponseSchema;
   },
   /**
-   * Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+   * Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND,
+   * INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.ListTags
    */

@@ -2472,8 +2472,8 @@ class UpsertEnvironmentRequest(google.protobuf.message.Message):
     status: anabranch.v1.status_pb2.Status.ValueType
     """Status. A new environment is PENDING by default."""
     message: builtins.str
-    """Message about the status, at most 4 KiB. Default: a new status has none, and the message of the current one does not
-    change. That of a final status cannot be changed.
+    """Message about the status, at most 4 KiB. Default: a new status has none, and the message of the current one does
+    not change. That of a final status cannot be changed.
     """
     metadata_json: builtins.str
     """Metadata for the status history, strict JSON text, at most 16 KiB. Ignored if the status does not change."""

@@ -225,8 +225,8 @@ class RolloutServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpsertGroup(self, request, context):
-        """Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one group.
-        Errors: STAGE_NOT_FOUND.
+        """Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one
+        group. Errors: STAGE_NOT_FOUND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -395,9 +395,9 @@ class RolloutServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpsertEnvironment(self, request, context):
-        """Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by any
-        other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in the
-        history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
+        """Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by
+        any other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in
+        the history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
         ENVIRONMENT_EXISTS, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -405,8 +405,8 @@ class RolloutServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListEnvironments(self, request, context):
-        """Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
-        INVALID_PAGE_TOKEN.
+        """Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND,
+        ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

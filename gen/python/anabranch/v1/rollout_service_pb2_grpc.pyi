@@ -707,8 +707,8 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
     """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     UpsertGroup: _RolloutServiceUpsertGroupType
-    """Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one group.
-    Errors: STAGE_NOT_FOUND.
+    """Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one
+    group. Errors: STAGE_NOT_FOUND.
     """
 
     GetGroup: _RolloutServiceGetGroupType
@@ -816,15 +816,15 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
     """Lists the overrides of a rollout, newest first. Errors: ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     UpsertEnvironment: _RolloutServiceUpsertEnvironmentType
-    """Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by any
-    other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in the
-    history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
+    """Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by
+    any other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in
+    the history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
     ENVIRONMENT_EXISTS, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
 
     ListEnvironments: _RolloutServiceListEnvironmentsType
-    """Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
-    INVALID_PAGE_TOKEN.
+    """Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND,
+    ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
 
 RolloutServiceAsyncStub: typing_extensions.TypeAlias = RolloutServiceStub[
@@ -999,8 +999,8 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpsertGroupResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpsertGroupResponse]]:
-        """Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one group.
-        Errors: STAGE_NOT_FOUND.
+        """Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one
+        group. Errors: STAGE_NOT_FOUND.
         """
 
     @abc.abstractmethod
@@ -1203,9 +1203,9 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.rollout_service_pb2.UpsertEnvironmentRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpsertEnvironmentResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpsertEnvironmentResponse]]:
-        """Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by any
-        other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in the
-        history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
+        """Creates an environment, or updates the given fields of the existing one with this id. A status can be replaced by
+        any other until it is COMPLETED, FAILED or CANCELLED, and is final then. Each change of the status is recorded in
+        the history (ListStatusChanges). No effect if everything has already taken effect. Errors: RUN_NOT_FOUND,
         ENVIRONMENT_EXISTS, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
@@ -1215,8 +1215,8 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.rollout_service_pb2.ListEnvironmentsRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListEnvironmentsResponse]]:
-        """Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND, ROLLOUT_NOT_FOUND,
-        INVALID_PAGE_TOKEN.
+        """Lists environments by run, by rollout and attempt, or by id, newest first. Errors: RUN_NOT_FOUND,
+        ROLLOUT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
 def add_RolloutServiceServicer_to_server(servicer: RolloutServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -441,8 +441,8 @@ class RunServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CompleteStage(self, request, context):
-        """Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already taken
-        effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already
+        taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

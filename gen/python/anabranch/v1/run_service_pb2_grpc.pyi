@@ -1052,8 +1052,8 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
     """
 
     CompleteStage: _RunServiceCompleteStageType
-    """Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already taken
-    effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+    """Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already
+    taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
     """
 
     FailStage: _RunServiceFailStageType
@@ -1531,8 +1531,8 @@ class RunServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.run_service_pb2.CompleteStageRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.run_service_pb2.CompleteStageResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.CompleteStageResponse]]:
-        """Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already taken
-        effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
+        """Completes a stage: RUNNING to COMPLETED. Closes its queue. Rollouts do not change. No effect if it has already
+        taken effect. Errors: STAGE_NOT_FOUND, ILLEGAL_TRANSITION, RESULT_CONFLICT.
         """
 
     @abc.abstractmethod

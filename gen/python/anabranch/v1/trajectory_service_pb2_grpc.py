@@ -416,7 +416,8 @@ class TrajectoryServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListTags(self, request, context):
-        """Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN.
+        """Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND,
+        INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -844,7 +844,9 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     """Creates or moves a tag. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_MOVED."""
 
     ListTags: _TrajectoryServiceListTagsType
-    """Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
+    """Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND,
+    INVALID_PAGE_TOKEN.
+    """
 
     DeleteTag: _TrajectoryServiceDeleteTagType
     """Deletes a tag. The step that it points to is not changed. Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND."""
@@ -1253,7 +1255,9 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.trajectory_service_pb2.ListTagsRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.trajectory_service_pb2.ListTagsResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.ListTagsResponse]]:
-        """Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND, INVALID_PAGE_TOKEN."""
+        """Lists the tags of a trajectory in order of name, or the one with a given name. Errors: TRAJECTORY_NOT_FOUND,
+        INVALID_PAGE_TOKEN.
+        """
 
     @abc.abstractmethod
     def DeleteTag(

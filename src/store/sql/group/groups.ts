@@ -11,8 +11,8 @@ import { getOrCreateGroups } from './create.ts';
 import { findGroup, readGroups, selectGroups } from './rows.ts';
 
 /**
- * Of concurrent callers, one creates the group; the others wait for its row and update it. A caller that changes nothing
- * takes no lock.
+ * Of concurrent callers, one creates the group; the others wait for its row and update it. A caller that changes
+ * nothing takes no lock.
  */
 export async function upsertGroup(
   engine: Engine,
