@@ -11,8 +11,8 @@ export interface SeriesChange {
 }
 
 /**
- * Returns a short mark of a series of a run. Two series can have the same mark: then a hint for one also names the
- * other one, which costs one needless read.
+ * Returns a short mark of a series of a run. Two series can have the same mark. A hint for one of them then
+ * also names the other one, which is read without need.
  */
 export function seriesMark({ stageId, name }: { readonly stageId: string | undefined; readonly name: string }): number {
   // FNV-1a.

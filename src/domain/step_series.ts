@@ -3,7 +3,10 @@ import type { Step } from './step.ts';
 /** A value of steps, and how to downsample it. */
 export interface SeriesQuery {
   readonly value: StepValue;
-  /** At least 8, for two stretches: a short range can cross the multiples of every length. */
+  /**
+   * At least 8: up to four points for each of two stretches. Stretches begin at multiples of their length, so even a
+   * short range can lie in two of them.
+   */
   readonly maxPoints: number;
   /** Minimum number of steps of a stretch. */
   readonly stretchSteps: bigint;

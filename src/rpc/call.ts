@@ -120,7 +120,8 @@ function serverStream(
 }
 
 /**
- * The answers of a stream that is no RPC, on the same terms: a slow reader is cut off, and errors are ConnectErrors.
+ * Returns the responses of a stream that is not an RPC, such as a download. As in RPCs, a slow reader is cut off, and
+ * errors are ConnectErrors.
  */
 export function streamAnswers<T>(
   wire: Wire,

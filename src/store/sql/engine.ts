@@ -85,7 +85,7 @@ export interface Engine {
    */
   readSnapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>>;
 
-  /** Queries that are asked often, in this engine's words. */
+  /** Frequent queries, compiled once for this engine. */
   readonly kept: KeptQueries;
 
   /** Compresses rows of steps. */
@@ -234,7 +234,8 @@ export interface Engine {
 
   /**
    * Notifies listeners here and in other instances of changes. Notifications are hints: they are coalesced and not
-   * awaited. A trajectory and a run may share a key, which costs one needless read.
+   * awaited. A trajectory and a run may share a key; the
+   * other one is then read without need.
    */
   announce(changes: readonly Change[]): void;
   /**

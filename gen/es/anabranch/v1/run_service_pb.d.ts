@@ -4214,7 +4214,8 @@ export declare const RunService: GenService<{
   },
   /**
    * Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
-   * Changes are sent at least once, at most every 250 ms, in no order between rows. The `revision` of a row increases.
+   * Changes are sent at least once, at most every 250 ms. Rows come in no particular order. The `revision` of a row
+   * increases.
    * Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
    * are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
    * sent. Metric series have no revision: the last message about a series counts. After a disconnect, call again: the

@@ -3831,9 +3831,9 @@ export declare const TrajectoryService: GenService<{
   },
   /**
    * Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
-   * value of each row that changed, at least once and at most every 250 ms, in no order between rows. After a
-   * disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no
-   * watched trajectory is left), SERVER_DRAINING, SLOW_READER.
+   * value of each row that changed, at least once and at most every 250 ms. Rows come in no particular order. After a
+   * disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED
+   * (no watched trajectory is left), SERVER_DRAINING, SLOW_READER.
    *
    * @generated from rpc anabranch.v1.TrajectoryService.WatchTree
    */

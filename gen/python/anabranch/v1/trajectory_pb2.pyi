@@ -423,9 +423,9 @@ class Action(google.protobuf.message.Message):
 
     Actions can record exactly which tokens a model was given and which it returned. The full prompt of an action is the
     first `kept_tokens` tokens of the context so far, followed by its `prompt_token_ids`. The context so far is the full
-    prompt of the previous such action along the lineage, followed by the `token_ids` of that action; it is empty for the
-    first one. All tokens of a reply stand on its first action. Actions with neither a prompt nor `kept_tokens` are not
-    part of the context.
+    prompt of the previous such action along the lineage, followed by the `token_ids` of that action; it is empty for
+    the first one. The first action of a reply has all tokens of the reply. Actions with neither a prompt nor
+    `kept_tokens` are not part of the context.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

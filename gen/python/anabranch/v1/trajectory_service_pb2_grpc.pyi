@@ -812,9 +812,9 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
 
     WatchTree: _TrajectoryServiceWatchTreeType
     """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
-    value of each row that changed, at least once and at most every 250 ms, in no order between rows. After a
-    disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no
-    watched trajectory is left), SERVER_DRAINING, SLOW_READER.
+    value of each row that changed, at least once and at most every 250 ms. Rows come in no particular order. After a
+    disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED
+    (no watched trajectory is left), SERVER_DRAINING, SLOW_READER.
     """
 
     WatchTrajectories: _TrajectoryServiceWatchTrajectoriesType
@@ -1193,9 +1193,9 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.WatchTreeResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.WatchTreeResponse]]:
         """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
-        value of each row that changed, at least once and at most every 250 ms, in no order between rows. After a
-        disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED (no
-        watched trajectory is left), SERVER_DRAINING, SLOW_READER.
+        value of each row that changed, at least once and at most every 250 ms. Rows come in no particular order. After a
+        disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED
+        (no watched trajectory is left), SERVER_DRAINING, SLOW_READER.
         """
 
     @abc.abstractmethod

@@ -269,15 +269,19 @@ async function handOver(tx: Transaction, upload: string, ordinals: readonly bigi
     .execute();
   const isLocked = new Set(dependents.map(keyOf));
   const grown = new Set(now.filter((row) => !isLocked.has(keyOf(row))).map(({ ordinal }) => ordinal));
-  const heirs = new Map(dependents.filter((row) => isSet(row.is_reference)).map((row) => [row.ordinal, row.upload]));
-  for (const [ordinal, heir] of heirs) if (!grown.has(ordinal)) await bequeath(tx, upload, ordinal, heir);
+  const successors = new Map(
+    dependents.filter((row) => isSet(row.is_reference)).map((row) => [row.ordinal, row.upload]),
+  );
+  for (const [ordinal, successor] of successors)
+    if (!grown.has(ordinal)) await moveBytes(tx, upload, ordinal, successor);
 }
 
 function keyOf({ upload, ordinal }: Dependent): string {
   return `${upload}/${ordinal}`;
 }
 
-async function bequeath(tx: Transaction, upload: string, ordinal: bigint, heir: string): Promise<void> {
+/** Moves the bytes of a piece to one of its references, on which all other references then depend. */
+async function moveBytes(tx: Transaction, upload: string, ordinal: bigint, successor: string): Promise<void> {
   const piece = await tx.db
     .selectFrom('state_chunks')
     .select(['encoding', 'data', 'piece_upload'])
@@ -287,12 +291,12 @@ async function bequeath(tx: Transaction, upload: string, ordinal: bigint, heir: 
   await tx.db
     .updateTable('state_chunks')
     .set(piece)
-    .where('upload', '=', heir)
+    .where('upload', '=', successor)
     .where('ordinal', '=', ordinal)
     .execute();
   await tx.db
     .updateTable('state_chunks')
-    .set({ piece_upload: heir })
+    .set({ piece_upload: successor })
     .where('piece_upload', '=', upload)
     .where('ordinal', '=', ordinal)
     .execute();

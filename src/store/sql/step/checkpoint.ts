@@ -85,7 +85,7 @@ function wantedNames(names: readonly string[]): RawBuilder<unknown> {
 
 /**
  * The last segment of `p` in the index that has a step with all names. Of several names, the search goes through the
- * segments of the one that was not seen for longest, which is likely to be the rarest.
+ * segments of the name whose last segment is the oldest, because that name is likely to be the rarest.
  */
 function latestNamed(engine: Engine, names: readonly string[]): RawBuilder<unknown> {
   const [index, stored] = [engine.table('segment_state_names'), engine.table('segments')];
