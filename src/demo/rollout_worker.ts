@@ -130,8 +130,8 @@ async function play(claim: Claim, claimed: Claimed, { client, task, report, sign
       message: success ? `balanced for ${turns} turns` : `fell at turn ${turns}`,
       expectedNextStepNumber: writer.nextStepNumber,
       result: { taskCompleted: success },
-      validations: claim.validators.map(({ type }) => ({
-        name: type,
+      validations: Object.keys(claim.task?.validators ?? {}).map((name) => ({
+        name,
         success,
         actualResult: `${turns} turns`,
       })),

@@ -203,10 +203,9 @@ async function makeTasks(client: AnabranchClient, ids: readonly string[], signal
     name: 'Balance the pole',
     maxTurns: BigInt(MAX_TURNS),
     inputJson: JSON.stringify({ seed: seedOf(id) } satisfies TaskInput),
+    validators: { upright: { expectedResult: `${MAX_TURNS} turns` } },
   }));
   await client.rollouts.upsertTasks({ tasks }, { signal });
-  const validators = ids.map((taskId) => ({ taskId, type: 'upright', expectedResult: `${MAX_TURNS} turns` }));
-  await client.rollouts.upsertValidators({ validators }, { signal });
 }
 
 /** Returns a 32-bit number for a text (FNV-1a). */

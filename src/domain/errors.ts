@@ -46,7 +46,6 @@ export const REASONS = [
   'RESULT_CONFLICT',
   'RUN_DELETED',
   'TASK_NOT_FOUND',
-  'VALIDATOR_NOT_FOUND',
   'GROUP_NOT_FOUND',
   'ROLLOUT_NOT_FOUND',
   'ENVIRONMENT_NOT_FOUND',
@@ -214,14 +213,6 @@ export function taskNotFound(id: string): AnabranchError {
     'TASK_NOT_FOUND',
     `Task "${id}" does not exist: create it first (UpsertTasks). ListTasks returns the tasks of the catalogue.`,
     { metadata: { task: id } },
-  );
-}
-
-export function validatorNotFound(id: string): AnabranchError {
-  return new AnabranchError(
-    'VALIDATOR_NOT_FOUND',
-    `validator_id ${id} is not the id of a validator. ListValidators returns the validators of a task.`,
-    { metadata: { validator: id } },
   );
 }
 

@@ -109,6 +109,9 @@ export const LIMITS = Object.freeze({
   openStages: 100,
   /** Total bytes of the errors in a rollout's result. */
   resultErrorBytes: 128 * 1024,
+  /** Validators of a task, and the bytes of all their texts. */
+  validators: 16,
+  validatorBytes: 256 * 1024,
   /** Validations of one attempt under free names, which are no validator types of the task. */
   freeValidations: 128,
   /** Rollouts that one CreateRollouts with `claim` creates. */

@@ -21,15 +21,14 @@ export interface Task {
   readonly prerequisites: readonly string[];
   readonly inputJson: string;
   readonly metadataJson: string;
+  /** By type. */
+  readonly validators: ReadonlyMap<string, Validator>;
   readonly createTime: Instant;
   readonly updateTime: Instant;
 }
 
 export interface Validator {
-  readonly key: bigint;
   readonly id: string;
-  readonly taskId: string;
-  readonly type: string;
   readonly query: string;
   readonly method: string;
   readonly expectedResult: string;

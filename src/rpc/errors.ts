@@ -61,7 +61,6 @@ const CODES: Readonly<Record<Reason, Code>> = {
   RESULT_CONFLICT: Code.AlreadyExists,
   RUN_DELETED: Code.Aborted,
   TASK_NOT_FOUND: Code.NotFound,
-  VALIDATOR_NOT_FOUND: Code.NotFound,
   GROUP_NOT_FOUND: Code.NotFound,
   ROLLOUT_NOT_FOUND: Code.NotFound,
   ENVIRONMENT_NOT_FOUND: Code.NotFound,

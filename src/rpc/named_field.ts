@@ -31,7 +31,6 @@ export const NAMED: { readonly [R in Reason]?: Named } = {
   RUN_EXISTS: { key: 'run', fields: ['branch_id', 'run_id', 'name'] },
   NO_MAIN_TRAJECTORY: { key: 'run_id', fields: ['run_id'] },
   TASK_NOT_FOUND: { key: 'task', fields: ['task_id', 'task_ids'] },
-  VALIDATOR_NOT_FOUND: { key: 'validator', fields: ['validator_id'] },
   GROUP_NOT_FOUND: { key: 'group', fields: ['group_id'] },
   ROLLOUT_NOT_FOUND: { key: 'rollout', fields: ['rollout_id', 'rollout_ids'] },
   ENVIRONMENT_NOT_FOUND: { key: 'environment', fields: ['environment_id', 'environment_ids'] },

@@ -28,7 +28,6 @@ import { type ServerInfo, serverMethods } from './server/server.ts';
 import { stageMethods } from './stage/stage.ts';
 import { stateMethods } from './state/state.ts';
 import { taskMethods } from './task/task.ts';
-import { validatorMethods } from './task/validator.ts';
 import { appendSteps } from './trajectory/append.ts';
 import { compareBranches } from './trajectory/branch_comparison.ts';
 import { readSteps } from './trajectory/read.ts';
@@ -75,7 +74,6 @@ export const runService: AllMethods<typeof RunService> = {
 
 export const rolloutService: AllMethods<typeof RolloutService> = {
   ...taskMethods,
-  ...validatorMethods,
   ...groupMethods,
   ...rolloutMethods,
   ...validationMethods,

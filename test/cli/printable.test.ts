@@ -41,14 +41,14 @@ describe('C3: no command prints characters that control a terminal or are invisi
     const { stage } = await client.runs.getOrCreateStage({
       ...{ runId, kind: StageKind.TRAIN_STEP, number: 1n, initialStatus: Status.RUNNING, labels },
     });
-    await client.rollouts.upsertTasks({ tasks: [{ id: EVIL, name: EVIL, description: EVIL }] });
-    await client.rollouts.upsertValidators({ validators: [{ taskId: EVIL, type: EVIL, expectedResult: EVIL }] });
+    const validators = { [EVIL]: { expectedResult: EVIL } };
+    await client.rollouts.upsertTasks({ tasks: [{ id: EVIL, name: EVIL, description: EVIL, validators }] });
     const rollouts = [{ groupNumber: 0n, number: 0n, taskId: EVIL, labels }];
     await client.rollouts.createRollouts({ stageId: stage!.id, rollouts });
     const { claims } = await client.rollouts.claimRollouts({ runId, workerId: EVIL });
     const held = { rolloutId: claims[0]!.rollout!.id, attempt: 1 };
     await client.rollouts.startRollout({ ...held, message: EVIL });
-    const validations = claims[0]!.validators.map(({ type }) => ({ name: type, success: false, actualResult: EVIL }));
+    const validations = [{ name: EVIL, success: false, actualResult: EVIL }];
     await client.rollouts.completeRollout({ ...held, message: EVIL, validations, result: { errors: [EVIL] } });
     await client.rollouts.overrideValidation({ ...held, success: true, reason: EVIL, actor: EVIL });
     await client.trajectories.createTrajectory({ trajectoryId, runId, name: EVIL, labels });

@@ -46,12 +46,12 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
     await writer.append({ observations: [{ content: { text: 'begin' } }] });
     for (let turn = 0; turn < turns; turn++)
       await writer.append({ actions: [{ name: 'look', content: { text: 'up' } }], reward: 1 });
-    return { held, validators: claim?.validators ?? [] };
+    return { held, validators: Object.keys(claim?.task?.validators ?? {}) };
   }
 
   it('list and watch rollouts as they are claimed, completed, released and overridden', async () => {
-    await client.rollouts.upsertTasks({ tasks: [{ id: 'sky', name: 'Look at the sky', maxTurns: 4n }] });
-    await client.rollouts.upsertValidators({ validators: [{ taskId: 'sky', type: 'blue', expectedResult: 'blue' }] });
+    const validators = { blue: { expectedResult: 'blue' } };
+    await client.rollouts.upsertTasks({ tasks: [{ id: 'sky', name: 'Look at the sky', maxTurns: 4n, validators }] });
     const rollouts = [0n, 1n, 2n].map((number) => ({ groupNumber: 0n, number, taskId: 'sky' }));
     await client.rollouts.createRollouts({ stageId, rollouts });
 
@@ -68,7 +68,7 @@ describe.each(ENGINES)('the commands of rollouts, on %s', (engine) => {
 
     const first = await claimAndPlay('worker-1', 3);
     await seen('train step 1, rollout 0/0: running, by worker-1\n');
-    const validations = first.validators.map(({ type }) => ({ name: type, success: false, actualResult: 'grey' }));
+    const validations = first.validators.map((name) => ({ name, success: false, actualResult: 'grey' }));
     await client.rollouts.completeRollout({ ...first.held, message: 'it rains', validations });
     await seen('train step 1, rollout 0/0: completed, it rains, 3 turns, reward 3, success: no\n');
     const reason = 'the picture was taken at night';

@@ -44,12 +44,13 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     const { task } = await client.rollouts.getTask({ taskId: 'dark_mode' });
     expect(task).toMatchObject({ description: 'Do dark_mode.', tags: ['demo'], maxTurns: 20n });
 
-    const validators = [{ taskId: 'airbnb_search', type: 'state', query: 'current_activity', method: 'adb' }];
-    const { validatorIds } = await client.rollouts.upsertValidators({ validators });
-    expect((await client.rollouts.upsertValidators({ validators })).validatorIds).toEqual(validatorIds);
-    const { validator } = await client.rollouts.getValidator({ validatorId: validatorIds[0] ?? '' });
-    const { validators: listed } = await client.rollouts.listValidators({ taskId: 'airbnb_search' });
-    expect(listed).toEqual([validator]);
+    const validators = { state: { query: 'current_activity', method: 'adb' } };
+    const judged = { tasks: [{ id: 'airbnb_search', validators }] };
+    expect(await client.rollouts.upsertTasks(judged)).toMatchObject({ updatedCount: 1 });
+    const { task: found } = await client.rollouts.getTask({ taskId: 'airbnb_search' });
+    expect(found?.validators).toMatchObject(validators);
+    expect(await client.rollouts.upsertTasks(judged)).toMatchObject({ unchangedCount: 1 });
+    expect((await client.rollouts.getTask({ taskId: 'airbnb_search' })).task).toEqual(found);
   });
 
   it('C-07, C-12, C-41 to C-45: records a training with its baseline, steps, evals and curves', async () => {

@@ -366,7 +366,6 @@ class Battery {
     ]);
     await each('task', (taskId) => [
       ['get', () => rollouts.getTask({ taskId })],
-      ['validators', () => rollouts.listValidators({ taskId })],
       ['upsert', () => rollouts.upsertTasks({ tasks: [{ id: taskId, description: 'd' }] })],
     ]);
     await each('trajectory', (trajectoryId) => [

@@ -23,7 +23,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/store/copy.ts': { rooms: STORE, packages: [] },
   // A temporary file, whatever the engine of the store.
   'src/store/spool.ts': { rooms: ['src/domain'], packages: ['node:sqlite'] },
-  'src/store/migrations': { rooms: [...STORE, 'src/store/sql'], packages: ['kysely', 'kysely/migration', 'node:crypto'] },
+  'src/store/migrations': {
+    rooms: [...STORE, 'src/store/sql'],
+    packages: ['kysely', 'kysely/migration', 'node:crypto'],
+  },
   'src/store/sql': {
     rooms: [...SHARED_SQL, 'src/store/sql/search', 'src/store/sql/archive/reading', 'src/store/spool.ts'],
     packages: ['kysely', 'node:crypto', 'node:zlib'],

@@ -1,11 +1,7 @@
 import { create, type DescMessage, type MessageInitShape } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
-import {
-  CreateRolloutsRequestSchema,
-  RolloutService,
-  UpsertValidatorsRequestSchema,
-} from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { CreateRolloutsRequestSchema, RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import {
   BranchRunRequestSchema,
   CreateRunRequestSchema,
@@ -70,11 +66,11 @@ it('FM6: every field of a request that holds an id, a name or a digest is in the
 
 it('FM6: an error names the first field that holds what it is about, with its place in a list', () => {
   const error = taskNotFound('b');
-  const validators = ['a', 'b', 'b'].map((taskId) => ({ taskId, type: 'b' }));
-  expect(named(error, UpsertValidatorsRequestSchema, { validators })).toBe('validators[1].task_id');
-  const result = nameField(error, UpsertValidatorsRequestSchema, create(UpsertValidatorsRequestSchema, { validators }));
-  expect(result).toMatchObject({ message: `validators[1].task_id: ${error.message}`, metadata: error.metadata });
-  expect(named(error, UpsertValidatorsRequestSchema, {})).toBeUndefined();
+  const rollouts = ['a', 'b', 'b'].map((taskId) => ({ taskId, modelUri: 'b' }));
+  expect(named(error, CreateRolloutsRequestSchema, { rollouts })).toBe('rollouts[1].task_id');
+  const result = nameField(error, CreateRolloutsRequestSchema, create(CreateRolloutsRequestSchema, { rollouts }));
+  expect(result).toMatchObject({ message: `rollouts[1].task_id: ${error.message}`, metadata: error.metadata });
+  expect(named(error, CreateRolloutsRequestSchema, {})).toBeUndefined();
 });
 
 it('FM6: of a request that creates one thing from another, an id or a name in use is that of what it creates', () => {

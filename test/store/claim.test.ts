@@ -47,7 +47,7 @@ describeStore('claims', (on) => {
     expect(claim.rollout.leaseEndTime).toBe(claim.rollout.updateTime + 30_000_000_000n);
     expect(claim.task).toMatchObject({ id: 'open-settings', maxTurns: 12n });
     expect(claim.maxTurns).toBe(12n);
-    expect(claim.validators.map(({ id: each }) => each).sort()).toEqual(validators.sort());
+    expect([...claim.task!.validators.values()].map(({ id: each }) => each).sort()).toEqual(validators.sort());
     expect(claim.trajectory).toMatchObject({
       name: 'rollout 7/3 attempt 1',
       status: 'RUNNING',

@@ -83,10 +83,9 @@ export class RolloutScene extends RunScene {
 
   /** Returns its id. */
   async validator(taskId: string, type: string, advisory = false): Promise<string> {
-    const details = { query: `is it ${type}?`, method: undefined, expectedResult: 'yes', configJson: undefined };
-    const upsert = { newId: randomUUID(), taskId, type, ...details, advisory };
-    const { ids } = await this.store.upsertValidators(this.namespace, [upsert]);
-    return ids[0] ?? '';
+    const upsert = { newId: randomUUID(), query: `is it ${type}?`, expectedResult: 'yes', advisory };
+    await this.store.upsertTasks(this.namespace, [{ id: taskId, validators: new Map([[type, upsert]]) }]);
+    return (await this.store.getTask(this.namespace, taskId))?.validators.get(type)?.id ?? '';
   }
 
   /** Returns its id. */

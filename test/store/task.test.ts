@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
+import { LIMITS } from '../../src/domain/limits.ts';
 import type { TaskUpsert, ValidatorUpsert } from '../../src/store/contract/task.ts';
 import { describeStore } from './on_store.ts';
 import type { Scene } from './scene.ts';
@@ -29,19 +30,12 @@ function taskUpsert(id: string, fields: Partial<TaskUpsert> = {}): TaskUpsert {
   };
 }
 
-function validatorUpsert(taskId: string, type: string, fields: Partial<ValidatorUpsert> = {}): ValidatorUpsert {
-  const nothing = undefined;
-  return {
-    newId: randomUUID(),
-    taskId,
+function judged(id: string, validators: Readonly<Record<string, Partial<ValidatorUpsert>>>): TaskUpsert {
+  const given = Object.entries(validators).map(([type, fields]): [string, ValidatorUpsert] => [
     type,
-    query: nothing,
-    method: nothing,
-    expectedResult: nothing,
-    configJson: nothing,
-    advisory: nothing,
-    ...fields,
-  };
+    { newId: randomUUID(), ...fields },
+  ]);
+  return { id, validators: new Map(given) };
 }
 
 const WHOLE = {
@@ -156,9 +150,6 @@ describeStore('the catalogue of tasks', (on) => {
     expect(await tasks(other).ids({})).toEqual([]);
     await tasks(other).upsert(taskUpsert('t', { name: 'theirs' }));
     expect(await tasks(here).get('t')).toMatchObject({ name: 'ours' });
-    expect((await refusalOf(on.scene().store.upsertValidators(randomUUID(), [validatorUpsert('t', 's')]))).reason).toBe(
-      'TASK_NOT_FOUND',
-    );
   });
 
   it('a thousand tasks take as many statements as one, whether created, changed or unchanged', async () => {
@@ -173,73 +164,76 @@ describeStore('the catalogue of tasks', (on) => {
     }
   });
 
-  describeValidators();
+  const FIELDS = { query: 'is it on?', method: 'adb', expectedResult: '1', configJson: '{"x":1}', advisory: true };
 
-  function describeValidators(): void {
-    const validators = (here: Scene) => ({
-      upsert: (...given: ValidatorUpsert[]) => here.store.upsertValidators(here.namespace, given),
-      list: (taskId: string, page: { limit: number; after: string | undefined } = ALL) =>
-        here.store.listValidators(here.namespace, taskId, page),
+  it('C-32: a task has one validator of each type, whose id stays; unset fields and absent types never overwrite', async () => {
+    const here = on.scene();
+    const { upsert, get } = tasks(here);
+    const made = judged('t', { state: FIELDS, api: {} });
+    expect(await upsert(made, judged('u', { state: {} }))).toEqual({ created: 2, updated: 0, unchanged: 0 });
+    const before = await get('t');
+    expect(new Set(before.validators.keys())).toEqual(new Set(['state', 'api']));
+    expect(before.validators.get('state')).toMatchObject({ id: made.validators!.get('state')!.newId, ...FIELDS });
+    expect(before.validators.get('api')).toMatchObject({ query: '', method: '', configJson: '', advisory: false });
+    expect(await upsert(judged('t', { state: {} }))).toEqual({ created: 0, updated: 0, unchanged: 1 });
+    expect(await upsert(judged('t', { state: FIELDS, api: {} }))).toEqual({ created: 0, updated: 0, unchanged: 1 });
+    expect(await get('t')).toEqual(before);
+    const change = judged('t', { state: { advisory: false, query: '' }, more: {} });
+    expect(await upsert(change)).toEqual({ created: 0, updated: 1, unchanged: 0 });
+    const after = await get('t');
+    expect(after.updateTime).toBeGreaterThan(before.updateTime);
+    expect(after.validators.get('api')).toEqual(before.validators.get('api'));
+    expect(after.validators.get('more')?.id).toBe(change.validators!.get('more')!.newId);
+    expect(after.validators.get('state')).toMatchObject({
+      ...FIELDS,
+      id: before.validators.get('state')?.id,
+      advisory: false,
+      query: '',
     });
-    const fields = { query: 'is it on?', method: 'adb', expectedResult: '1', configJson: '{"x":1}', advisory: true };
+    expect((await get('u')).validators.get('state')).toMatchObject({ advisory: false, query: '' });
+    const [basic] = await here.store.listTasks(here.namespace, { ids: ['t'] }, ALL, 'BASIC');
+    const [full] = await here.store.listTasks(here.namespace, { ids: ['t'] }, ALL, 'FULL');
+    expect([basic?.validators.size, full]).toEqual([0, after]);
+  });
 
-    it('C-32: a task has one validator of each type, found by its assigned id; unset fields never overwrite', async () => {
-      const here = on.scene();
-      await tasks(here).upsert(taskUpsert('t'), taskUpsert('u'));
-      const { upsert, list } = validators(here);
-      const whole = validatorUpsert('t', 'state', fields);
-      const made = await upsert(whole, validatorUpsert('u', 'state'), validatorUpsert('t', 'api'));
-      expect(made.created).toBe(3);
-      expect(made.ids[0]).toBe(whole.newId);
-      const before = await here.store.getValidator(here.namespace, whole.newId);
-      expect(before).toMatchObject({ id: whole.newId, taskId: 't', type: 'state', ...fields });
-      const again = await upsert(validatorUpsert('t', 'api'), validatorUpsert('t', 'state'), validatorUpsert('t', 'z'));
-      expect(again.created).toBe(1);
-      expect(again.ids.slice(0, 2)).toEqual([made.ids[2], made.ids[0]]);
-      expect(await here.store.getValidator(here.namespace, whole.newId)).toEqual(before);
-      await upsert(validatorUpsert('t', 'state', { advisory: false, query: '' }));
-      expect(await here.store.getValidator(here.namespace, whole.newId)).toMatchObject({
-        ...fields,
-        advisory: false,
-        query: '',
-      });
-      expect((await list('u')).map(({ type, advisory }) => [type, advisory])).toEqual([['state', false]]);
-      expect(await here.store.getValidator(here.namespace, randomUUID())).toBeUndefined();
-      expect(await here.store.getValidator('other', whole.newId)).toBeUndefined();
-    });
+  it('C-32: types are removed, unknown ones are ignored, and one that comes again gets another id', async () => {
+    const here = on.scene();
+    const { upsert, get } = tasks(here);
+    await upsert(judged('t', { state: {}, api: {} }), judged('u', { state: {} }));
+    const before = await get('t');
+    const removal = { id: 't', removedValidators: ['state', 'none'] };
+    expect(await upsert(removal)).toEqual({ created: 0, updated: 1, unchanged: 0 });
+    expect([...(await get('t')).validators]).toEqual([['api', before.validators.get('api')]]);
+    expect(await upsert(removal)).toEqual({ created: 0, updated: 0, unchanged: 1 });
+    expect([...(await get('u')).validators.keys()]).toEqual(['state']);
+    await upsert(judged('t', { state: {} }));
+    expect((await get('t')).validators.get('state')?.id).not.toBe(before.validators.get('state')?.id);
+  });
 
-    it('validators are listed by type, in byte order', async () => {
-      const here = on.scene();
-      await tasks(here).upsert(taskUpsert('t'));
-      const { upsert, list } = validators(here);
-      await upsert(...['b', 'Z', 'a', 'ä', '_'].map((type) => validatorUpsert('t', type)));
-      expect((await list('t')).map(({ type }) => type)).toEqual(['Z', '_', 'a', 'b', 'ä']);
-      expect((await list('t', { limit: 2, after: '_' })).map(({ type }) => type)).toEqual(['a', 'b']);
-      expect((await refusalOf(list('none'))).reason).toBe('TASK_NOT_FOUND');
-    });
+  it('C-32: a task has a bounded number of validators with bounded texts, counted after the upsert; all or none', async () => {
+    const here = on.scene();
+    const { upsert, get } = tasks(here);
+    const many = (count: number, fields = {}) =>
+      judged('t', Object.fromEntries(Array.from({ length: count }, (_, i) => [`type ${i}`, fields])));
+    await upsert(many(LIMITS.validators));
+    const before = await get('t');
+    const bound = { reason: 'INVALID_REQUEST', violations: [{ field: 'tasks[1].validators' }] };
+    expect(await refusalOf(upsert(taskUpsert('new'), judged('t', { more: {} })))).toMatchObject(bound);
+    const large = { query: 'ü'.repeat(LIMITS.validatorBytes / 2 / LIMITS.validators) };
+    await upsert(many(LIMITS.validators, large));
+    const larger = judged('t', { 'type 0': { method: 'm' } });
+    expect(await refusalOf(upsert(taskUpsert('new'), larger))).toMatchObject(bound);
+    expect(await here.store.getTask(here.namespace, 'new')).toBeUndefined();
+    expect([...(await get('t')).validators.keys()].toSorted()).toEqual([...before.validators.keys()].toSorted());
+    await upsert({ ...judged('t', { more: {} }), removedValidators: ['type 0'] });
+  });
 
-    it('all or none: for an unknown task no validators are stored', async () => {
-      const here = on.scene();
-      await tasks(here).upsert(taskUpsert('t'));
-      const refusal = await refusalOf(
-        validators(here).upsert(validatorUpsert('t', 'state'), validatorUpsert('none', 'state')),
-      );
-      expect(refusal).toMatchObject({ reason: 'TASK_NOT_FOUND', metadata: { task: 'none' } });
-      expect(await validators(here).list('t')).toEqual([]);
-    });
-
-    it('racing calls create one row, and all get its id', async () => {
-      const here = on.scene();
-      await tasks(here).upsert(taskUpsert('t'), taskUpsert('u'));
-      const { upsert, list } = validators(here);
-      const both = () => [validatorUpsert('t', 'state'), validatorUpsert('u', 'state')];
-      const answers = await Promise.all(
-        Array.from({ length: RACERS }, (_, i) => upsert(...(i % 2 === 0 ? both() : both().reverse()))),
-      );
-      const [ofT] = await list('t');
-      expect(new Set(answers.map(({ ids }, i) => ids[i % 2]))).toEqual(new Set([ofT?.id]));
-      expect(answers.reduce((sum, { created }) => sum + created, 0)).toBe(2);
-      expect((await countRows(on.sql, here.namespace)).validators).toBe(2);
-    });
-  }
+  it('C-32: racing calls create one validator of each type', async () => {
+    const here = on.scene();
+    const { upsert, get } = tasks(here);
+    const both = () => [judged('t', { state: {} }), judged('u', { state: {} })];
+    await Promise.all(Array.from({ length: RACERS }, (_, i) => upsert(...(i % 2 === 0 ? both() : both().reverse()))));
+    expect([(await get('t')).validators.size, (await get('u')).validators.size]).toEqual([1, 1]);
+    expect((await countRows(on.sql, here.namespace)).validators).toBe(2);
+  });
 });

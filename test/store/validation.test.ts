@@ -172,12 +172,23 @@ describeStore('validations', (on) => {
     ]);
   });
 
+  it('M3: results of a removed validator stay, without its id, and its type is a free name from then on', async () => {
+    const { here, id, state, record, verdictOf } = await fresh();
+    await record(state, false);
+    const before = await here.record(id);
+    const verdict = await verdictOf();
+    await here.store.upsertTasks(here.namespace, [{ id: 't', removedValidators: [state] }]);
+    const { validations } = await here.record(id);
+    expect(validations).toEqual(before.validations.map((each) => ({ ...each, validatorId: '' })));
+    expect(await verdictOf()).toEqual(verdict);
+    expect((await record(state, false)).validation).toMatchObject({ name: state, validatorId: '' });
+  });
+
   it('past verdicts do not change when a validator becomes advisory later', async () => {
     const { here, id, state, record, verdictOf } = await fresh();
     await record(state, false);
-    const nothing = { query: undefined, method: undefined, expectedResult: undefined, configJson: undefined };
-    const changed = { newId: randomUUID(), taskId: 't', type: 'state', ...nothing, advisory: true };
-    await here.store.upsertValidators(here.namespace, [changed]);
+    const changed = new Map([['state', { newId: randomUUID(), advisory: true }]]);
+    await here.store.upsertTasks(here.namespace, [{ id: 't', validators: changed }]);
     expect(await verdictOf()).toEqual([false, undefined, false]);
     expect((await here.record(id)).validations[0]?.advisory).toBe(false);
     await record(state, false);

@@ -51,7 +51,6 @@ describe.each(ENGINES)('bad input for rollouts, on %s', (engine) => {
       await Promise.all(all.map(({ id }) => runs.listStatusChanges({ rolloutId: id }))),
       await rollouts.listEnvironments({ runId }),
       await rollouts.listTasks({ category: taskId, view: View.FULL }),
-      await rollouts.listValidators({ taskId }),
       await trajectories.listTrajectories({ runId }),
     ];
   }

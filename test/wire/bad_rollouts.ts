@@ -256,29 +256,32 @@ export const CATALOGUE: readonly Bad[] = [
     field: 'tasks[0].id',
   },
   {
-    what: 'validator twice in a call',
+    what: 'validator that is created and removed in a call',
     call: ({ rollouts, taskId }) =>
-      rollouts.upsertValidators({
-        validators: [
-          { taskId, type: 'new' },
-          { taskId, type: 'new' },
-        ],
-      }),
+      rollouts.upsertTasks({ tasks: [{ id: taskId, validators: { new: {} }, removedValidators: ['old', 'new'] }] }),
     ...INVALID,
-    field: 'validators[1].type',
+    field: 'tasks[0].removed_validators[1]',
   },
   {
-    what: 'validator of a task that does not exist',
-    call: ({ rollouts, taskId }) =>
-      rollouts.upsertValidators({
-        validators: [
-          { taskId, type: 'new' },
-          { taskId: 'nobody', type: 'new' },
-        ],
-      }),
-    ...NOT_FOUND,
-    reason: 'TASK_NOT_FOUND',
-    field: 'validators[1].task_id',
+    what: 'more validators of a task than the limit, in two calls',
+    call: async ({ rollouts, taskId }) => {
+      const types = (prefix: string, count: number) =>
+        Object.fromEntries(Array.from({ length: count }, (_, i) => [`${prefix}${i}`, {}]));
+      return rollouts.upsertTasks({ tasks: [{ id: 'other' }, { id: taskId, validators: types('new', 15) }] });
+    },
+    ...INVALID,
+    field: 'tasks[1].validators',
+    text: 'would result in 17 validators, and the maximum is 16',
+  },
+  {
+    what: 'larger validators of a task than the limit',
+    call: ({ rollouts, taskId }) => {
+      const configJson = JSON.stringify('c'.repeat(60_000));
+      const types = ['a', 'b', 'c', 'd', 'e'].map((type) => [type, { configJson }]);
+      return rollouts.upsertTasks({ tasks: [{ id: taskId, validators: Object.fromEntries(types) }] });
+    },
+    ...INVALID,
+    field: 'tasks[0].validators',
   },
   {
     what: 'group named by id and by number',

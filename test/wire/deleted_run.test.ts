@@ -31,7 +31,6 @@ const NOT_OF_A_RUN: ReadonlySet<string> = new Set([
   'createRun',
   'deleteRun',
   'upsertTasks',
-  'upsertValidators',
   // Answers without a claim.
   'claimRollouts',
   // Returns an outcome for each lease: see test/store/deleted_run.test.ts.

@@ -76,21 +76,20 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect(page.nextPageToken).not.toBe('');
   });
 
-  it('Q2: a claim keeps both inputs, and is marked incomplete, if the validators of its task are too large for one answer', async () => {
+  it('Q2: a claim of the largest task has all of its validators, and the next rollout waits for the next claim', async () => {
     const { rollouts } = clients();
     const stageId = await makeStage();
     const taskId = `many validators/${stageId}`;
-    await rollouts.upsertTasks({ tasks: [{ id: taskId, inputJson: LARGE }] });
-    for (let i = 0; i < 16; i += 8) {
-      const types = Array.from({ length: 8 }, (_, j) => `type ${i + j}`);
-      const configJson = `"${'c'.repeat(64_000)}"`;
-      await rollouts.upsertValidators({ validators: types.map((type) => ({ taskId, type, configJson })) });
-    }
+    const types = Array.from({ length: LIMITS.validators }, (_, i) => `type ${i}`);
+    const configJson = JSON.stringify('c'.repeat(LIMITS.validatorBytes / LIMITS.validators - 2));
+    const validators = Object.fromEntries(types.map((type) => [type, { configJson }]));
+    await rollouts.upsertTasks({ tasks: [{ id: taskId, inputJson: LARGE, metadataJson: LARGE, validators }] });
     const places = [0n, 1n].map((number) => ({ groupNumber: 0n, number, taskId, inputJson: LARGE }));
     await rollouts.createRollouts({ stageId, rollouts: places });
     const { claims } = await rollouts.claimRollouts({ stageId, workerId: 'w', maxRollouts: 2 });
     expect(claims).toHaveLength(1);
-    expect(claims[0]).toMatchObject({ truncated: true, validators: [] });
+    expect(claims[0]?.truncated).toBe(false);
+    expect(Object.keys(claims[0]?.task?.validators ?? {}).toSorted()).toEqual(types.toSorted());
     expect([claims[0]?.rollout?.inputJson, claims[0]?.task?.inputJson]).toEqual([LARGE, LARGE]);
   });
 
@@ -131,11 +130,12 @@ describe.each(ENGINES)('the largest answers about rollouts, on %s', (engine) => 
     expect(again.claims.at(-1)).toMatchObject({ truncated: true, rollout: { metadataJson: '' } });
   });
 
-  async function judgedTask(taskId: string, validators: number) {
+  /** The first names are types of validators, the others are free. */
+  async function judgedTask(taskId: string, count: number) {
     const { rollouts } = clients();
-    await rollouts.upsertTasks({ tasks: [{ id: taskId }] });
-    const names = Array.from({ length: validators }, (_, i) => `type ${i}`);
-    await rollouts.upsertValidators({ validators: names.map((type) => ({ taskId, type })) });
+    const names = Array.from({ length: count }, (_, i) => `type ${i}`);
+    const validators = Object.fromEntries(names.slice(0, LIMITS.validators).map((type) => [type, {}]));
+    await rollouts.upsertTasks({ tasks: [{ id: taskId, validators }] });
     return { taskId, names };
   }
 

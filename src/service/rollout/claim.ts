@@ -17,7 +17,6 @@ import { fromStatus, toMap } from '../convert/values.ts';
 import type { SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { taskMessage } from '../task/task.ts';
-import { validatorMessage } from '../task/validator.ts';
 import { fromTrajectory } from '../trajectory/messages.ts';
 import { fromBareRollout, fromRollout } from './messages.ts';
 import { tokenOf } from './requests.ts';
@@ -83,8 +82,8 @@ function countFittingClaims(claims: readonly Claim[]): number {
 }
 
 /**
- * Returns the claims with all fields if they fit. They may not fit if there are many validators, or if rollouts and
- * tasks have grown since the claims were granted. Then the first claims have all fields, and the others at least their
+ * Returns the claims with all fields if they fit. They may not fit if rollouts and tasks have grown since the claims
+ * were granted. Then the first claims have all fields, and the others at least their
  * `input_json` if it fits (RD3).
  */
 export function fitClaims(claims: readonly Claim[]): WireClaim[] {
@@ -102,7 +101,7 @@ export function fitClaims(claims: readonly Claim[]): WireClaim[] {
   });
 }
 
-function claimMessage({ rollout, task, validators, trajectory, maxTurns }: Claim, extent: Extent): WireClaim {
+function claimMessage({ rollout, task, trajectory, maxTurns }: Claim, extent: Extent): WireClaim {
   const view = extent === 'WHOLE' ? 'FULL' : 'BASIC';
   const { inputJson } = rollout;
   const isBare = extent === 'BARE';
@@ -110,7 +109,6 @@ function claimMessage({ rollout, task, validators, trajectory, maxTurns }: Claim
     rollout: isBare ? fromBareRollout(rollout) : { ...fromRollout(rollout, view), inputJson },
     task: task === undefined || isBare ? undefined : { ...taskMessage(task, view), inputJson: task.inputJson },
     trajectory: fromTrajectory(trajectory, view),
-    validators: extent === 'WHOLE' ? validators.map(validatorMessage) : [],
     maxTurns,
     truncated: extent !== 'WHOLE',
   });

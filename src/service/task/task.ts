@@ -1,9 +1,15 @@
-import { TaskSchema, type Task as WireTask } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import {
+  TaskSchema,
+  ValidatorSchema,
+  type Task as WireTask,
+  type Validator as WireValidator,
+} from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { RolloutService, type TaskUpsert as WireUpsert } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { taskNotFound } from '../../domain/errors.ts';
-import type { Task } from '../../domain/rollout.ts';
-import type { TaskUpsert } from '../../store/contract/task.ts';
+import { invalidField, taskNotFound } from '../../domain/errors.ts';
+import type { Task, Validator } from '../../domain/rollout.ts';
+import type { TaskUpsert, ValidatorUpsert } from '../../store/contract/task.ts';
 import type { View } from '../../store/contract/view.ts';
+import type { Ids } from '../../stream/app.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
@@ -19,7 +25,8 @@ export const taskMethods = {
   /** Creates or updates all tasks or none. Unset fields of existing tasks stay unchanged. */
   async upsertTasks({ tasks }, { app, caller }) {
     requireDistinct(tasks, ({ id }) => [id], 'tasks[].id');
-    const { created, updated, unchanged } = await app.store.upsertTasks(caller.namespace, tasks.map(toUpsert));
+    const upserts = tasks.map((task, i) => toUpsert(task, `tasks[${i}]`, app.ids));
+    const { created, updated, unchanged } = await app.store.upsertTasks(caller.namespace, upserts);
     return { createdCount: created, updatedCount: updated, unchangedCount: unchanged };
   },
 
@@ -45,20 +52,41 @@ export const taskMethods = {
   },
 } satisfies SomeMethods<typeof RolloutService>;
 
-function toUpsert({ tags, prerequisites, $typeName: _, $unknown: __, ...fields }: WireUpsert): TaskUpsert {
-  return { ...fields, tags: tags?.values, prerequisites: prerequisites?.values };
+/** Errors: INVALID_REQUEST if a validator is both given and removed. */
+function toUpsert(task: WireUpsert, path: string, ids: Ids): TaskUpsert {
+  const { tags, prerequisites, validators, removedValidators, $typeName: _, $unknown: __, ...fields } = task;
+  const both = removedValidators.findIndex((type) => Object.hasOwn(validators, type));
+  if (both !== -1) {
+    throw invalidField(
+      `${path}.removed_validators[${both}]`,
+      'must not be in `validators`, which creates or updates it',
+    );
+  }
+  const upserts = Object.entries(validators).map(([type, validator]): [string, ValidatorUpsert] => {
+    const { $typeName: ___, $unknown: ____, ...given } = validator;
+    return [type, { ...given, newId: ids.uuid() }];
+  });
+  const lists = { tags: tags?.values, prerequisites: prerequisites?.values };
+  return { ...fields, ...lists, validators: new Map(upserts), removedValidators };
 }
 
-/** BASIC omits fields with JSON (FM7). */
+/** BASIC omits validators and fields with JSON (FM7). */
 export function taskMessage(task: Task, view: View): WireTask {
-  const { key: _, tags, prerequisites, createTime, updateTime, inputJson, metadataJson, ...fields } = task;
+  const { key: _, tags, prerequisites, createTime, updateTime, inputJson, metadataJson, validators, ...fields } = task;
+  const shown = view === 'FULL' ? [...validators] : [];
   return messageOf(TaskSchema, {
     ...fields,
     tags: [...tags],
     prerequisites: [...prerequisites],
     inputJson: view === 'FULL' ? inputJson : '',
     metadataJson: view === 'FULL' ? metadataJson : '',
+    validators: Object.fromEntries(shown.map(([type, validator]) => [type, validatorMessage(validator)])),
     createTime: fromInstant(createTime),
     updateTime: fromInstant(updateTime),
   });
+}
+
+function validatorMessage({ createTime, updateTime, ...fields }: Validator): WireValidator {
+  const times = { createTime: fromInstant(createTime), updateTime: fromInstant(updateTime) };
+  return messageOf(ValidatorSchema, { ...fields, ...times });
 }

@@ -11,7 +11,6 @@ import type {
   Task,
   Validation,
   ValidationOverride,
-  Validator,
 } from '../../domain/rollout.ts';
 import type { TimeSpan } from '../../domain/run.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
@@ -252,7 +251,6 @@ export type ClaimOutcome =
 export interface Claim {
   readonly rollout: Rollout;
   readonly task: Task | undefined;
-  readonly validators: readonly Validator[];
   readonly trajectory: Trajectory;
   /** The limit of the rollout, else of its task, else of the plan. */
   readonly maxTurns: bigint | undefined;

@@ -44,7 +44,6 @@ import { StateEncoder } from './state/encoder.ts';
 import { listStatusChanges } from './status/status_changes.ts';
 import { summarize } from './summary/summaries.ts';
 import { findTask, listTasks, upsertTasks } from './task/tasks.ts';
-import { findValidator, listValidators, upsertValidators } from './task/validators.ts';
 import { KnownHeads } from './trajectory/known_heads.ts';
 import { summarizeTrajectories } from './trajectory/summaries.ts';
 import { type Parts, TRAJECTORY_METHODS } from './trajectory_methods.ts';
@@ -293,15 +292,6 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
   listTasks(namespace, filter, page, view) {
     return listTasks(scopeOf(this.engine, namespace), filter, page, view);
-  },
-  upsertValidators(namespace, validators) {
-    return upsertValidators(this.engine, namespace, validators);
-  },
-  getValidator(namespace, id) {
-    return findValidator(scopeOf(this.engine, namespace), id);
-  },
-  listValidators(namespace, taskId, page) {
-    return listValidators(scopeOf(this.engine, namespace), taskId, page);
   },
 
   upsertGroup(namespace, group) {

@@ -30,8 +30,6 @@ export async function takeOverCatalogue(client: AnabranchClient, runId: string, 
   const validators = new Map<Value, string>();
   for (const row of rowsOf(rows, 'task')) {
     const own = rowsOf(rows, 'validator').filter(({ task_id }) => task_id === row.id);
-    const all = own.some(({ validator_type }) => validator_type === row.validation_type) ? own : [...own, ownOf(row)];
-    await client.rollouts.upsertValidators({ validators: all.map((each) => toValidator(row, each)) });
     for (const { id = null, validator_type } of own) validators.set(id, textOf(validator_type));
   }
   const environments = new Map<Value, string>();
@@ -43,6 +41,8 @@ export async function takeOverCatalogue(client: AnabranchClient, runId: string, 
 function toTask(row: Row, rows: Rows) {
   const validators = rowsOf(rows, 'validator').filter(({ task_id }) => task_id === row.id);
   const kept = validators.map((each) => [each.validator_type, keep('', each, KEPT.validator ?? [])['']]);
+  const isOwn = validators.some(({ validator_type }) => validator_type === row.validation_type);
+  const all = isOwn ? validators : [...validators, ownOf(row)];
   return {
     id: textOf(row.task_id),
     name: textOf(row.name),
@@ -55,6 +55,7 @@ function toTask(row: Row, rows: Rows) {
     tags: { values: wordsOf(row.tags) },
     prerequisites: { values: wordsOf(row.prerequisites) },
     metadataJson: JSON.stringify({ ...keep('task', row, KEPT.task ?? []), validator: Object.fromEntries(kept) }),
+    validators: Object.fromEntries(all.map((each) => [textOf(each.validator_type), toValidator(row, each)])),
   };
 }
 
@@ -65,8 +66,6 @@ function ownOf({ validation_type = null, validation_query = null }: Row): Row {
 
 function toValidator(task: Row, row: Row) {
   return {
-    taskId: textOf(task.task_id),
-    type: textOf(row.validator_type),
     query: textOf(row.validation_query),
     method: textOf(row.validation_method),
     configJson: textOf(row.config_json),
@@ -139,9 +138,8 @@ export async function giveBackTasks(client: AnabranchClient, taskIds: readonly s
   const validator: Row[] = [];
   const validatorIds = new Map<string, Value>();
   for (const task of tasks) {
-    const { validators } = await client.rollouts.listValidators({ taskId: task.id });
-    for (const each of validators) {
-      const row = fromValidator(task, each);
+    for (const [type, each] of Object.entries(task.validators)) {
+      const row = fromValidator(task, type, each);
       validatorIds.set(each.id, row.id ?? null);
       if (row.id !== undefined) validator.push(row);
     }
@@ -166,13 +164,13 @@ function fromTask(task: Task): Row {
   };
 }
 
-function fromValidator(task: Task, validator: Validator): Row {
+function fromValidator(task: Task, type: string, validator: Validator): Row {
   return {
     task_id: keptOf('task', task.metadataJson).id ?? null,
-    validator_type: validator.type,
+    validator_type: type,
     validation_query: nullable(validator.query),
     validation_method: nullable(validator.method),
     config_json: nullable(validator.configJson),
-    ...(keptOf('validator', task.metadataJson)[validator.type] as Row | undefined),
+    ...(keptOf('validator', task.metadataJson)[type] as Row | undefined),
   };
 }

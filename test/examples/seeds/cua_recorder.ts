@@ -74,7 +74,7 @@ export class RolloutRecorder {
   }
 
   async recordValidation(success: boolean, actualResult: string): Promise<void> {
-    const name = this.#claim.validators[0]?.type ?? '';
+    const [name = ''] = Object.keys(this.#claim.task?.validators ?? {});
     await this.#client.rollouts.recordValidation({ ...this.token, validation: { name, success, actualResult } });
   }
 

@@ -1,9 +1,8 @@
-import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
 import type { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { CatalogueScene, RolloutScene } from './rollout_scene.ts';
-import { NOBODY, type Rpcs } from './scene.ts';
+import type { Rpcs } from './scene.ts';
 
 const TASK = {
   name: 'Turn it off',
@@ -21,11 +20,12 @@ export const CATALOGUE_RPCS = {
   upsertTasks: {
     requests: ({ taskId }) => {
       const words = { tags: { values: ['x'] }, prerequisites: { values: ['signed in'] } };
+      const web = { query: 'is it', method: 'GET', expectedResult: 'yes', configJson: '{"url":1}', advisory: true };
       return [
         [
           {
             tasks: [
-              { id: `made/${taskId}`, ...TASK, ...words },
+              { id: `made/${taskId}`, ...TASK, ...words, validators: { web }, removedValidators: ['old'] },
               { id: taskId, name: 'named' },
               { id: taskId.toUpperCase() },
             ],
@@ -38,9 +38,10 @@ export const CATALOGUE_RPCS = {
   },
   getTask: {
     requests: ({ taskId }) => [[{ taskId, view: View.BASIC }], [{ taskId }]],
-    served: ([answer], { taskId }) => {
+    served: ([answer], { taskId, stateId, lookId }) => {
       const shown = { id: taskId, difficulty: 'easy', tags: ['a', 'b'], maxTurns: 7n, inputJson: '{}', name: '' };
-      expect(answer?.task).toMatchObject(shown);
+      const state = { id: stateId, query: 'what is', expectedResult: 'that', advisory: false };
+      expect(answer?.task).toMatchObject({ ...shown, validators: { state, look: { id: lookId, advisory: true } } });
     },
     refused: () => ({ TASK_NOT_FOUND: [{ taskId: 'nobody' }] }),
   },
@@ -61,55 +62,5 @@ export const CATALOGUE_RPCS = {
       expect(answer?.nextPageToken).toBe('');
     },
     refused: () => ({ INVALID_PAGE_TOKEN: [{ pageToken: 'none' }] }),
-  },
-  upsertValidators: {
-    requests: ({ taskId }) => [
-      [
-        {
-          validators: [
-            {
-              taskId,
-              type: `made/${randomUUID()}`,
-              query: 'is it',
-              method: 'GET',
-              expectedResult: 'yes',
-              configJson: '{"url":1}',
-              advisory: true,
-            },
-            { taskId, type: 'state', method: 'adb' },
-          ],
-        },
-      ],
-    ],
-    served: ([answer], { stateId }) => {
-      expect(answer).toMatchObject({
-        createdCount: 1,
-        validatorIds: [expect.stringMatching(/^[0-9a-f-]{36}$/), stateId],
-      });
-    },
-    refused: () => ({ TASK_NOT_FOUND: [{ validators: [{ taskId: 'nobody', type: 'state' }] }] }),
-  },
-  getValidator: {
-    requests: ({ stateId }) => [[{ validatorId: stateId }]],
-    served: ([answer], { stateId, taskId }) => {
-      const shown = { id: stateId, taskId, type: 'state', query: 'what is', expectedResult: 'that', advisory: false };
-      expect(answer?.validator).toMatchObject(shown);
-    },
-    refused: () => ({ VALIDATOR_NOT_FOUND: [{ validatorId: NOBODY }] }),
-  },
-  listValidators: {
-    requests: async ({ taskId, lookId, rollouts }) => {
-      const first = await rollouts.listValidators({ taskId, pageSize: 1 });
-      expect(first.validators.map(({ id }) => id)).toEqual([lookId]);
-      return [[{ taskId, pageSize: 1, pageToken: first.nextPageToken }]];
-    },
-    served: ([answer], { stateId }) => {
-      expect(answer?.validators.map(({ id }) => id)).toEqual([stateId]);
-      expect(answer?.nextPageToken).toBe('');
-    },
-    refused: ({ taskId }) => ({
-      TASK_NOT_FOUND: [{ taskId: 'nobody' }],
-      INVALID_PAGE_TOKEN: [{ taskId, pageToken: 'none' }],
-    }),
   },
 } satisfies Partial<Rpcs<typeof RolloutService.method, CatalogueScene, RolloutScene>>;

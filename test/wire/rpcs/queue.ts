@@ -45,7 +45,7 @@ export const CLAIM_RPCS = {
       });
       expect(claim?.trajectory).toMatchObject({ id: claim?.rollout?.trajectoryId, runId, taskId, nextStepNumber: 0n });
       expect(claim?.trajectory?.uid).toMatch(/./);
-      expect(claim?.validators.map(({ id }) => id)).toEqual([lookId, stateId]);
+      expect(claim?.task?.validators).toMatchObject({ look: { id: lookId }, state: { id: stateId } });
       expect(answer?.drained).toBe(false);
     },
     refused: ({ stageId, rollouts }) => {

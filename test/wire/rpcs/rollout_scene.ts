@@ -146,19 +146,11 @@ export function claimer({ rollouts }: WireClient, stageId: string) {
 
 async function makeCatalogue({ rollouts }: WireClient) {
   const taskId = `rpcs/${randomUUID()}`;
-  await rollouts.upsertTasks({
-    tasks: [
-      { id: taskId, category: taskId, difficulty: 'easy', tags: { values: ['a', 'b'] }, maxTurns: 7n, inputJson: '{}' },
-    ],
-  });
-  const upserted = await rollouts.upsertValidators({
-    validators: [
-      { taskId, type: 'state', query: 'what is', expectedResult: 'that' },
-      { taskId, type: 'look', advisory: true },
-    ],
-  });
-  const [stateId, lookId] = upserted.validatorIds;
-  return { taskId, stateId: stateId!, lookId: lookId! };
+  const values = { category: taskId, difficulty: 'easy', tags: { values: ['a', 'b'] }, maxTurns: 7n, inputJson: '{}' };
+  const validators = { state: { query: 'what is', expectedResult: 'that' }, look: { advisory: true } };
+  await rollouts.upsertTasks({ tasks: [{ id: taskId, ...values, validators }] });
+  const { task } = await rollouts.getTask({ taskId });
+  return { taskId, stateId: task!.validators.state!.id, lookId: task!.validators.look!.id };
 }
 
 async function makeRollouts({ rollouts, stageId, taskId }: Place, groupNumber: bigint, names: readonly string[]) {

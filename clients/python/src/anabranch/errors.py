@@ -229,10 +229,6 @@ class TaskNotFound(AnabranchError):
     """NOT_FOUND. The catalogue has no task with this id. Metadata: `task`."""
 
 
-class ValidatorNotFound(AnabranchError):
-    """NOT_FOUND. No validator has this id. Metadata: `validator`."""
-
-
 class GroupNotFound(AnabranchError):
     """NOT_FOUND. No group has this id or number, or it was deleted. Metadata: `group`."""
 
@@ -413,7 +409,6 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "RESULT_CONFLICT": ResultConflict,
     "RUN_DELETED": RunDeleted,
     "TASK_NOT_FOUND": TaskNotFound,
-    "VALIDATOR_NOT_FOUND": ValidatorNotFound,
     "GROUP_NOT_FOUND": GroupNotFound,
     "ROLLOUT_NOT_FOUND": RolloutNotFound,
     "ENVIRONMENT_NOT_FOUND": EnvironmentNotFound,

@@ -51,7 +51,7 @@ class Rollout:
         self._client = client
         self._leases = leases
         self.message: RolloutMessage = claim.rollout
-        self.task = Task(claim.task, claim.validators)
+        self.task = Task(claim.task)
         self.max_turns: int | None = claim.max_turns if claim.HasField("max_turns") else None
         self.cancelled = False
         self.ended = False

@@ -21,11 +21,10 @@ _LISTS = ("tags", "prerequisites")
 
 
 class Task:
-    """A task of the catalogue. `message` is the task as the server returned it, `validators` are those of a claim."""
+    """A task of the catalogue. `message` is the task as the server returned it."""
 
-    def __init__(self, message: TaskMessage, validators: Iterable[Validator] = ()) -> None:
+    def __init__(self, message: TaskMessage) -> None:
         self.message = message
-        self.validators = list(validators)
 
     @property
     def id(self) -> str:
@@ -56,6 +55,11 @@ class Task:
     def metadata(self) -> Any:
         return decode_json(self.message.metadata_json) if self.message.metadata_json else None
 
+    @property
+    def validators(self) -> dict[str, Validator]:
+        """Validators by type."""
+        return dict(self.message.validators)
+
     def __repr__(self) -> str:
         return f"Task({self.id!r})"
 
@@ -77,20 +81,17 @@ class Tasks:
         A task is its id, or a dict with `id` and any of `name`, `description`, `difficulty`, `category`, `app_name`,
         `source_type`, `max_turns`, `tags`, `prerequisites`, `input` and `metadata` (values that JSON can hold). Fields
         that are absent keep their value. `validators` are put for each task: by type, dicts with any of `query`,
-        `method`, `expected_result`, `config` and `advisory`.
+        `method`, `expected_result`, `config` and `advisory`. Other validators of a task are kept.
         """
-        from anabranch.v1.rollout_service_pb2 import UpsertTasksRequest, UpsertValidatorsRequest
+        from anabranch.v1.rollout_service_pb2 import UpsertTasksRequest
 
         upserts = [_task_upsert({"id": task} if isinstance(task, str) else task) for task in tasks]
+        for upsert in upserts:
+            for kind, fields in (validators or {}).items():
+                upsert.validators[kind].CopyFrom(_validator_upsert(fields))
         for start in range(0, len(upserts), _BATCH):
             request = UpsertTasksRequest(tasks=upserts[start : start + _BATCH])
             call(self._connection, lambda stubs, request=request: stubs.rollouts.UpsertTasks(request, timeout=60))
-        checks = [
-            _validator_upsert(task.id, kind, fields) for task in upserts for kind, fields in (validators or {}).items()
-        ]
-        for start in range(0, len(checks), _BATCH):
-            request = UpsertValidatorsRequest(validators=checks[start : start + _BATCH])
-            call(self._connection, lambda stubs, request=request: stubs.rollouts.UpsertValidators(request, timeout=60))
 
     def get(self, task_id: str) -> Task:
         """Returns a task. Raises TaskNotFound."""
@@ -140,10 +141,10 @@ def _task_upsert(fields: Mapping[str, Any]) -> Any:
     return upsert
 
 
-def _validator_upsert(task_id: str, kind: str, fields: Mapping[str, Any]) -> Any:
+def _validator_upsert(fields: Mapping[str, Any]) -> Any:
     from anabranch.v1.rollout_service_pb2 import ValidatorUpsert
 
-    upsert = ValidatorUpsert(task_id=task_id, type=kind)
+    upsert = ValidatorUpsert()
     for name, value in fields.items():
         if name == "config":
             upsert.config_json = json_text(value, name)

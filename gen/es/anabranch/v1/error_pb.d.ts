@@ -343,13 +343,6 @@ export enum ErrorReason {
   TASK_NOT_FOUND = 42,
 
   /**
-   * NOT_FOUND. No validator has this id. Metadata: `validator`.
-   *
-   * @generated from enum value: ERROR_REASON_VALIDATOR_NOT_FOUND = 43;
-   */
-  VALIDATOR_NOT_FOUND = 43,
-
-  /**
    * NOT_FOUND. No group has this id or number, or it was deleted. Metadata: `group`.
    *
    * @generated from enum value: ERROR_REASON_GROUP_NOT_FOUND = 44;

@@ -56,6 +56,8 @@ export declare const LIMITS: {
   readonly configDifferences: number;
   readonly openStages: number;
   readonly resultErrorBytes: number;
+  readonly validators: number;
+  readonly validatorBytes: number;
   readonly freeValidations: number;
   readonly claimedRollouts: number;
   readonly summaries: number;

@@ -56,6 +56,8 @@ export const LIMITS = Object.freeze({
   configDifferences: 1000,
   openStages: 100,
   resultErrorBytes: 131072,
+  validators: 16,
+  validatorBytes: 262144,
   freeValidations: 128,
   claimedRollouts: 100,
   summaries: 10000,

@@ -5,7 +5,7 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { Step, Trajectory, View } from "./trajectory_pb.js";
-import type { Attempt, Environment, Group, OnSuccess, Rollout, RolloutResult, StartPoint, Task, Validation, ValidationOverride, Validator } from "./rollout_pb.js";
+import type { Attempt, Environment, Group, OnSuccess, Rollout, RolloutResult, StartPoint, Task, Validation, ValidationOverride } from "./rollout_pb.js";
 import type { Duration, FieldMask, Timestamp } from "@bufbuild/protobuf/wkt";
 import type { Status } from "./status_pb.js";
 import type { TimeSpan } from "./run_pb.js";
@@ -35,6 +35,54 @@ export declare type StringList = Message<"anabranch.v1.StringList"> & {
  * Use `create(StringListSchema)` to create a new message.
  */
 export declare const StringListSchema: GenMessage<StringList>;
+
+/**
+ * A validator to create or update. Unset fields are not changed; in a new validator they are empty.
+ *
+ * @generated from message anabranch.v1.ValidatorUpsert
+ */
+export declare type ValidatorUpsert = Message<"anabranch.v1.ValidatorUpsert"> & {
+  /**
+   * What the validator queries, at most 16 KiB.
+   *
+   * @generated from field: optional string query = 1;
+   */
+  query?: string | undefined;
+
+  /**
+   * How the validator queries it, at most 256 bytes.
+   *
+   * @generated from field: optional string method = 2;
+   */
+  method?: string | undefined;
+
+  /**
+   * Expected result, at most 16 KiB.
+   *
+   * @generated from field: optional string expected_result = 3;
+   */
+  expectedResult?: string | undefined;
+
+  /**
+   * Config as strict JSON text, at most 64 KiB.
+   *
+   * @generated from field: optional string config_json = 4;
+   */
+  configJson?: string | undefined;
+
+  /**
+   * If true, results of this validator are recorded but do not affect the rollout's verdict.
+   *
+   * @generated from field: optional bool advisory = 5;
+   */
+  advisory?: boolean | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.ValidatorUpsert.
+ * Use `create(ValidatorUpsertSchema)` to create a new message.
+ */
+export declare const ValidatorUpsertSchema: GenMessage<ValidatorUpsert>;
 
 /**
  * A task to create or update. Unset fields are not changed; in a new task they are empty.
@@ -125,6 +173,22 @@ export declare type TaskUpsert = Message<"anabranch.v1.TaskUpsert"> & {
    * @generated from field: optional string metadata_json = 12;
    */
   metadataJson?: string | undefined;
+
+  /**
+   * Validators to create or update, by type (1 to 128 bytes). Others are not changed. A task has at most 16 validators,
+   * and their texts have at most 256 KiB in all.
+   *
+   * @generated from field: map<string, anabranch.v1.ValidatorUpsert> validators = 13;
+   */
+  validators: { [key: string]: ValidatorUpsert };
+
+  /**
+   * Types of validators to remove. Types without a validator are ignored. At most 16, none of them in `validators`.
+   * Results that were recorded for a removed validator stay, with an empty `validator_id`.
+   *
+   * @generated from field: repeated string removed_validators = 14;
+   */
+  removedValidators: string[];
 };
 
 /**
@@ -330,217 +394,6 @@ export declare type ListTasksResponse = Message<"anabranch.v1.ListTasksResponse"
  * Use `create(ListTasksResponseSchema)` to create a new message.
  */
 export declare const ListTasksResponseSchema: GenMessage<ListTasksResponse>;
-
-/**
- * A validator to create or update. Unset fields are not changed; in a new validator they are empty.
- *
- * @generated from message anabranch.v1.ValidatorUpsert
- */
-export declare type ValidatorUpsert = Message<"anabranch.v1.ValidatorUpsert"> & {
-  /**
-   * Id of the task.
-   *
-   * @generated from field: string task_id = 1;
-   */
-  taskId: string;
-
-  /**
-   * Type, unique in its task, 1 to 128 bytes.
-   *
-   * @generated from field: string type = 2;
-   */
-  type: string;
-
-  /**
-   * What the validator queries, at most 16 KiB.
-   *
-   * @generated from field: optional string query = 3;
-   */
-  query?: string | undefined;
-
-  /**
-   * How the validator queries it, at most 256 bytes.
-   *
-   * @generated from field: optional string method = 4;
-   */
-  method?: string | undefined;
-
-  /**
-   * Expected result, at most 16 KiB.
-   *
-   * @generated from field: optional string expected_result = 5;
-   */
-  expectedResult?: string | undefined;
-
-  /**
-   * Config as strict JSON text, at most 64 KiB.
-   *
-   * @generated from field: optional string config_json = 6;
-   */
-  configJson?: string | undefined;
-
-  /**
-   * If true, results of this validator are recorded but do not affect the rollout's verdict.
-   *
-   * @generated from field: optional bool advisory = 7;
-   */
-  advisory?: boolean | undefined;
-};
-
-/**
- * Describes the message anabranch.v1.ValidatorUpsert.
- * Use `create(ValidatorUpsertSchema)` to create a new message.
- */
-export declare const ValidatorUpsertSchema: GenMessage<ValidatorUpsert>;
-
-/**
- * Request of UpsertValidators.
- *
- * @generated from message anabranch.v1.UpsertValidatorsRequest
- */
-export declare type UpsertValidatorsRequest = Message<"anabranch.v1.UpsertValidatorsRequest"> & {
-  /**
-   * 1 to 1,000 validators, each once.
-   *
-   * @generated from field: repeated anabranch.v1.ValidatorUpsert validators = 1;
-   */
-  validators: ValidatorUpsert[];
-};
-
-/**
- * Describes the message anabranch.v1.UpsertValidatorsRequest.
- * Use `create(UpsertValidatorsRequestSchema)` to create a new message.
- */
-export declare const UpsertValidatorsRequestSchema: GenMessage<UpsertValidatorsRequest>;
-
-/**
- * Response of UpsertValidators.
- *
- * @generated from message anabranch.v1.UpsertValidatorsResponse
- */
-export declare type UpsertValidatorsResponse = Message<"anabranch.v1.UpsertValidatorsResponse"> & {
-  /**
-   * Ids of the validators, in the order of the request.
-   *
-   * @generated from field: repeated string validator_ids = 1;
-   */
-  validatorIds: string[];
-
-  /**
-   * Number of created validators.
-   *
-   * @generated from field: int32 created_count = 2;
-   */
-  createdCount: number;
-};
-
-/**
- * Describes the message anabranch.v1.UpsertValidatorsResponse.
- * Use `create(UpsertValidatorsResponseSchema)` to create a new message.
- */
-export declare const UpsertValidatorsResponseSchema: GenMessage<UpsertValidatorsResponse>;
-
-/**
- * Request of GetValidator.
- *
- * @generated from message anabranch.v1.GetValidatorRequest
- */
-export declare type GetValidatorRequest = Message<"anabranch.v1.GetValidatorRequest"> & {
-  /**
-   * Id of the validator.
-   *
-   * @generated from field: string validator_id = 1;
-   */
-  validatorId: string;
-};
-
-/**
- * Describes the message anabranch.v1.GetValidatorRequest.
- * Use `create(GetValidatorRequestSchema)` to create a new message.
- */
-export declare const GetValidatorRequestSchema: GenMessage<GetValidatorRequest>;
-
-/**
- * Response of GetValidator.
- *
- * @generated from message anabranch.v1.GetValidatorResponse
- */
-export declare type GetValidatorResponse = Message<"anabranch.v1.GetValidatorResponse"> & {
-  /**
-   * The validator.
-   *
-   * @generated from field: anabranch.v1.Validator validator = 1;
-   */
-  validator?: Validator | undefined;
-};
-
-/**
- * Describes the message anabranch.v1.GetValidatorResponse.
- * Use `create(GetValidatorResponseSchema)` to create a new message.
- */
-export declare const GetValidatorResponseSchema: GenMessage<GetValidatorResponse>;
-
-/**
- * Request of ListValidators.
- *
- * @generated from message anabranch.v1.ListValidatorsRequest
- */
-export declare type ListValidatorsRequest = Message<"anabranch.v1.ListValidatorsRequest"> & {
-  /**
-   * Id of the task.
-   *
-   * @generated from field: string task_id = 1;
-   */
-  taskId: string;
-
-  /**
-   * Maximum number of validators in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB.
-   *
-   * @generated from field: int32 page_size = 2;
-   */
-  pageSize: number;
-
-  /**
-   * `next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
-   * call.
-   *
-   * @generated from field: string page_token = 3;
-   */
-  pageToken: string;
-};
-
-/**
- * Describes the message anabranch.v1.ListValidatorsRequest.
- * Use `create(ListValidatorsRequestSchema)` to create a new message.
- */
-export declare const ListValidatorsRequestSchema: GenMessage<ListValidatorsRequest>;
-
-/**
- * Response of ListValidators.
- *
- * @generated from message anabranch.v1.ListValidatorsResponse
- */
-export declare type ListValidatorsResponse = Message<"anabranch.v1.ListValidatorsResponse"> & {
-  /**
-   * The validators, by type in byte order.
-   *
-   * @generated from field: repeated anabranch.v1.Validator validators = 1;
-   */
-  validators: Validator[];
-
-  /**
-   * Token for the next page. Empty on the last page.
-   *
-   * @generated from field: string next_page_token = 2;
-   */
-  nextPageToken: string;
-};
-
-/**
- * Describes the message anabranch.v1.ListValidatorsResponse.
- * Use `create(ListValidatorsResponseSchema)` to create a new message.
- */
-export declare const ListValidatorsResponseSchema: GenMessage<ListValidatorsResponse>;
 
 /**
  * Labels. Optional, so that an empty map can be distinguished from an unset one.
@@ -1153,7 +1006,7 @@ export declare type Claim = Message<"anabranch.v1.Claim"> & {
   rollout?: Rollout | undefined;
 
   /**
-   * The task in the FULL view. Unset if there is none.
+   * The task in the FULL view, with its validators. Unset if there is none.
    *
    * @generated from field: anabranch.v1.Task task = 2;
    */
@@ -1167,26 +1020,18 @@ export declare type Claim = Message<"anabranch.v1.Claim"> & {
   trajectory?: Trajectory | undefined;
 
   /**
-   * Validators of the task.
-   *
-   * @generated from field: repeated anabranch.v1.Validator validators = 4;
-   */
-  validators: Validator[];
-
-  /**
    * Maximum number of turns: that of the rollout, else of the task, else of the plan. Unset if there is none.
    *
-   * @generated from field: optional int64 max_turns = 5;
+   * @generated from field: optional int64 max_turns = 4;
    */
   maxTurns?: bigint | undefined;
 
   /**
-   * True if the claim is not complete, which happens only if the task has very large validators, or if a repeated
-   * request returns rollouts or tasks that have grown since the claim. Left out then are the validators and
-   * `metadata_json`. If a repeated answer still does not fit into 1 MiB, `task`, labels, texts and `input_json` are
-   * left out too. GetRollout, GetTask and ListValidators show them.
+   * True if the claim is not complete, which happens only if a repeated request returns rollouts or tasks that have
+   * grown since the claim. Left out then are the validators and `metadata_json`. If a repeated answer still does not
+   * fit into 1 MiB, `task`, labels, texts and `input_json` are left out too. GetRollout and GetTask show them.
    *
-   * @generated from field: bool truncated = 6;
+   * @generated from field: bool truncated = 5;
    */
   truncated: boolean;
 };
@@ -2788,7 +2633,7 @@ export declare const ListEnvironmentsResponseSchema: GenMessage<ListEnvironments
  */
 export declare const RolloutService: GenService<{
   /**
-   * Creates tasks, or updates the given fields of existing ones; all of them or none.
+   * Creates tasks with their validators, or updates the given fields of existing ones; all of them or none.
    *
    * @generated from rpc anabranch.v1.RolloutService.UpsertTasks
    */
@@ -2816,36 +2661,6 @@ export declare const RolloutService: GenService<{
     methodKind: "unary";
     input: typeof ListTasksRequestSchema;
     output: typeof ListTasksResponseSchema;
-  },
-  /**
-   * Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND.
-   *
-   * @generated from rpc anabranch.v1.RolloutService.UpsertValidators
-   */
-  upsertValidators: {
-    methodKind: "unary";
-    input: typeof UpsertValidatorsRequestSchema;
-    output: typeof UpsertValidatorsResponseSchema;
-  },
-  /**
-   * Returns a validator. Errors: VALIDATOR_NOT_FOUND.
-   *
-   * @generated from rpc anabranch.v1.RolloutService.GetValidator
-   */
-  getValidator: {
-    methodKind: "unary";
-    input: typeof GetValidatorRequestSchema;
-    output: typeof GetValidatorResponseSchema;
-  },
-  /**
-   * Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN.
-   *
-   * @generated from rpc anabranch.v1.RolloutService.ListValidators
-   */
-  listValidators: {
-    methodKind: "unary";
-    input: typeof ListValidatorsRequestSchema;
-    output: typeof ListValidatorsResponseSchema;
   },
   /**
    * Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one

@@ -151,8 +151,6 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
     ERROR_REASON_TASK_NOT_FOUND: _ErrorReason.ValueType  # 42
     """NOT_FOUND. The catalogue has no task with this id. Metadata: `task`."""
-    ERROR_REASON_VALIDATOR_NOT_FOUND: _ErrorReason.ValueType  # 43
-    """NOT_FOUND. No validator has this id. Metadata: `validator`."""
     ERROR_REASON_GROUP_NOT_FOUND: _ErrorReason.ValueType  # 44
     """NOT_FOUND. No group has this id or number, or it was deleted. Metadata: `group`."""
     ERROR_REASON_ROLLOUT_NOT_FOUND: _ErrorReason.ValueType  # 45
@@ -373,8 +371,6 @@ ERROR_REASON_RUN_DELETED: ErrorReason.ValueType  # 41
 """ABORTED. The run was deleted while it was watched. Metadata: `run_id`."""
 ERROR_REASON_TASK_NOT_FOUND: ErrorReason.ValueType  # 42
 """NOT_FOUND. The catalogue has no task with this id. Metadata: `task`."""
-ERROR_REASON_VALIDATOR_NOT_FOUND: ErrorReason.ValueType  # 43
-"""NOT_FOUND. No validator has this id. Metadata: `validator`."""
 ERROR_REASON_GROUP_NOT_FOUND: ErrorReason.ValueType  # 44
 """NOT_FOUND. No group has this id or number, or it was deleted. Metadata: `group`."""
 ERROR_REASON_ROLLOUT_NOT_FOUND: ErrorReason.ValueType  # 45

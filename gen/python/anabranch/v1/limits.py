@@ -57,6 +57,8 @@ LIMITS: dict[str, int] = {
     "configDifferences": 1000,
     "openStages": 100,
     "resultErrorBytes": 131072,
+    "validators": 16,
+    "validatorBytes": 262144,
     "freeValidations": 128,
     "claimedRollouts": 100,
     "summaries": 10000,

@@ -47,10 +47,73 @@ class StringList(google.protobuf.message.Message):
 Global___StringList: typing_extensions.TypeAlias = StringList
 
 @typing.final
+class ValidatorUpsert(google.protobuf.message.Message):
+    """A validator to create or update. Unset fields are not changed; in a new validator they are empty."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    QUERY_FIELD_NUMBER: builtins.int
+    METHOD_FIELD_NUMBER: builtins.int
+    EXPECTED_RESULT_FIELD_NUMBER: builtins.int
+    CONFIG_JSON_FIELD_NUMBER: builtins.int
+    ADVISORY_FIELD_NUMBER: builtins.int
+    query: builtins.str
+    """What the validator queries, at most 16 KiB."""
+    method: builtins.str
+    """How the validator queries it, at most 256 bytes."""
+    expected_result: builtins.str
+    """Expected result, at most 16 KiB."""
+    config_json: builtins.str
+    """Config as strict JSON text, at most 64 KiB."""
+    advisory: builtins.bool
+    """If true, results of this validator are recorded but do not affect the rollout's verdict."""
+    def __init__(
+        self,
+        *,
+        query: builtins.str | None = ...,
+        method: builtins.str | None = ...,
+        expected_result: builtins.str | None = ...,
+        config_json: builtins.str | None = ...,
+        advisory: builtins.bool | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["_advisory", b"_advisory", "_config_json", b"_config_json", "_expected_result", b"_expected_result", "_method", b"_method", "_query", b"_query", "advisory", b"advisory", "config_json", b"config_json", "expected_result", b"expected_result", "method", b"method", "query", b"query"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["_advisory", b"_advisory", "_config_json", b"_config_json", "_expected_result", b"_expected_result", "_method", b"_method", "_query", b"_query", "advisory", b"advisory", "config_json", b"config_json", "expected_result", b"expected_result", "method", b"method", "query", b"query"]) -> None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_advisory", b"_advisory"]) -> typing.Literal["advisory"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_config_json", b"_config_json"]) -> typing.Literal["config_json"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_expected_result", b"_expected_result"]) -> typing.Literal["expected_result"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_method", b"_method"]) -> typing.Literal["method"] | None: ...
+    @typing.overload
+    def WhichOneof(self, oneof_group: typing.Literal["_query", b"_query"]) -> typing.Literal["query"] | None: ...
+
+Global___ValidatorUpsert: typing_extensions.TypeAlias = ValidatorUpsert
+
+@typing.final
 class TaskUpsert(google.protobuf.message.Message):
     """A task to create or update. Unset fields are not changed; in a new task they are empty."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class ValidatorsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___ValidatorUpsert: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___ValidatorUpsert | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
     ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
@@ -64,6 +127,8 @@ class TaskUpsert(google.protobuf.message.Message):
     PREREQUISITES_FIELD_NUMBER: builtins.int
     INPUT_JSON_FIELD_NUMBER: builtins.int
     METADATA_JSON_FIELD_NUMBER: builtins.int
+    VALIDATORS_FIELD_NUMBER: builtins.int
+    REMOVED_VALIDATORS_FIELD_NUMBER: builtins.int
     id: builtins.str
     """Id in the catalogue, 1 to 256 bytes."""
     name: builtins.str
@@ -92,6 +157,18 @@ class TaskUpsert(google.protobuf.message.Message):
     def prerequisites(self) -> Global___StringList:
         """Conditions that must hold before the task begins; they replace all existing ones."""
 
+    @property
+    def validators(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___ValidatorUpsert]:
+        """Validators to create or update, by type (1 to 128 bytes). Others are not changed. A task has at most 16 validators,
+        and their texts have at most 256 KiB in all.
+        """
+
+    @property
+    def removed_validators(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Types of validators to remove. Types without a validator are ignored. At most 16, none of them in `validators`.
+        Results that were recorded for a removed validator stay, with an empty `validator_id`.
+        """
+
     def __init__(
         self,
         *,
@@ -107,9 +184,11 @@ class TaskUpsert(google.protobuf.message.Message):
         prerequisites: Global___StringList | None = ...,
         input_json: builtins.str | None = ...,
         metadata_json: builtins.str | None = ...,
+        validators: collections.abc.Mapping[builtins.str, Global___ValidatorUpsert] | None = ...,
+        removed_validators: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_app_name", b"_app_name", "_category", b"_category", "_description", b"_description", "_difficulty", b"_difficulty", "_input_json", b"_input_json", "_max_turns", b"_max_turns", "_metadata_json", b"_metadata_json", "_name", b"_name", "_source_type", b"_source_type", "app_name", b"app_name", "category", b"category", "description", b"description", "difficulty", b"difficulty", "input_json", b"input_json", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "name", b"name", "prerequisites", b"prerequisites", "source_type", b"source_type", "tags", b"tags"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_app_name", b"_app_name", "_category", b"_category", "_description", b"_description", "_difficulty", b"_difficulty", "_input_json", b"_input_json", "_max_turns", b"_max_turns", "_metadata_json", b"_metadata_json", "_name", b"_name", "_source_type", b"_source_type", "app_name", b"app_name", "category", b"category", "description", b"description", "difficulty", b"difficulty", "id", b"id", "input_json", b"input_json", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "name", b"name", "prerequisites", b"prerequisites", "source_type", b"source_type", "tags", b"tags"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_app_name", b"_app_name", "_category", b"_category", "_description", b"_description", "_difficulty", b"_difficulty", "_input_json", b"_input_json", "_max_turns", b"_max_turns", "_metadata_json", b"_metadata_json", "_name", b"_name", "_source_type", b"_source_type", "app_name", b"app_name", "category", b"category", "description", b"description", "difficulty", b"difficulty", "id", b"id", "input_json", b"input_json", "max_turns", b"max_turns", "metadata_json", b"metadata_json", "name", b"name", "prerequisites", b"prerequisites", "removed_validators", b"removed_validators", "source_type", b"source_type", "tags", b"tags", "validators", b"validators"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_app_name", b"_app_name"]) -> typing.Literal["app_name"] | None: ...
     @typing.overload
@@ -295,194 +374,6 @@ class ListTasksResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "tasks", b"tasks"]) -> None: ...
 
 Global___ListTasksResponse: typing_extensions.TypeAlias = ListTasksResponse
-
-@typing.final
-class ValidatorUpsert(google.protobuf.message.Message):
-    """A validator to create or update. Unset fields are not changed; in a new validator they are empty."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    TASK_ID_FIELD_NUMBER: builtins.int
-    TYPE_FIELD_NUMBER: builtins.int
-    QUERY_FIELD_NUMBER: builtins.int
-    METHOD_FIELD_NUMBER: builtins.int
-    EXPECTED_RESULT_FIELD_NUMBER: builtins.int
-    CONFIG_JSON_FIELD_NUMBER: builtins.int
-    ADVISORY_FIELD_NUMBER: builtins.int
-    task_id: builtins.str
-    """Id of the task."""
-    type: builtins.str
-    """Type, unique in its task, 1 to 128 bytes."""
-    query: builtins.str
-    """What the validator queries, at most 16 KiB."""
-    method: builtins.str
-    """How the validator queries it, at most 256 bytes."""
-    expected_result: builtins.str
-    """Expected result, at most 16 KiB."""
-    config_json: builtins.str
-    """Config as strict JSON text, at most 64 KiB."""
-    advisory: builtins.bool
-    """If true, results of this validator are recorded but do not affect the rollout's verdict."""
-    def __init__(
-        self,
-        *,
-        task_id: builtins.str = ...,
-        type: builtins.str = ...,
-        query: builtins.str | None = ...,
-        method: builtins.str | None = ...,
-        expected_result: builtins.str | None = ...,
-        config_json: builtins.str | None = ...,
-        advisory: builtins.bool | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_advisory", b"_advisory", "_config_json", b"_config_json", "_expected_result", b"_expected_result", "_method", b"_method", "_query", b"_query", "advisory", b"advisory", "config_json", b"config_json", "expected_result", b"expected_result", "method", b"method", "query", b"query"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_advisory", b"_advisory", "_config_json", b"_config_json", "_expected_result", b"_expected_result", "_method", b"_method", "_query", b"_query", "advisory", b"advisory", "config_json", b"config_json", "expected_result", b"expected_result", "method", b"method", "query", b"query", "task_id", b"task_id", "type", b"type"]) -> None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_advisory", b"_advisory"]) -> typing.Literal["advisory"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_config_json", b"_config_json"]) -> typing.Literal["config_json"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_expected_result", b"_expected_result"]) -> typing.Literal["expected_result"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_method", b"_method"]) -> typing.Literal["method"] | None: ...
-    @typing.overload
-    def WhichOneof(self, oneof_group: typing.Literal["_query", b"_query"]) -> typing.Literal["query"] | None: ...
-
-Global___ValidatorUpsert: typing_extensions.TypeAlias = ValidatorUpsert
-
-@typing.final
-class UpsertValidatorsRequest(google.protobuf.message.Message):
-    """Request of UpsertValidators."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    VALIDATORS_FIELD_NUMBER: builtins.int
-    @property
-    def validators(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ValidatorUpsert]:
-        """1 to 1,000 validators, each once."""
-
-    def __init__(
-        self,
-        *,
-        validators: collections.abc.Iterable[Global___ValidatorUpsert] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["validators", b"validators"]) -> None: ...
-
-Global___UpsertValidatorsRequest: typing_extensions.TypeAlias = UpsertValidatorsRequest
-
-@typing.final
-class UpsertValidatorsResponse(google.protobuf.message.Message):
-    """Response of UpsertValidators."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    VALIDATOR_IDS_FIELD_NUMBER: builtins.int
-    CREATED_COUNT_FIELD_NUMBER: builtins.int
-    created_count: builtins.int
-    """Number of created validators."""
-    @property
-    def validator_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Ids of the validators, in the order of the request."""
-
-    def __init__(
-        self,
-        *,
-        validator_ids: collections.abc.Iterable[builtins.str] | None = ...,
-        created_count: builtins.int = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["created_count", b"created_count", "validator_ids", b"validator_ids"]) -> None: ...
-
-Global___UpsertValidatorsResponse: typing_extensions.TypeAlias = UpsertValidatorsResponse
-
-@typing.final
-class GetValidatorRequest(google.protobuf.message.Message):
-    """Request of GetValidator."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    VALIDATOR_ID_FIELD_NUMBER: builtins.int
-    validator_id: builtins.str
-    """Id of the validator."""
-    def __init__(
-        self,
-        *,
-        validator_id: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["validator_id", b"validator_id"]) -> None: ...
-
-Global___GetValidatorRequest: typing_extensions.TypeAlias = GetValidatorRequest
-
-@typing.final
-class GetValidatorResponse(google.protobuf.message.Message):
-    """Response of GetValidator."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    VALIDATOR_FIELD_NUMBER: builtins.int
-    @property
-    def validator(self) -> anabranch.v1.rollout_pb2.Validator:
-        """The validator."""
-
-    def __init__(
-        self,
-        *,
-        validator: anabranch.v1.rollout_pb2.Validator | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["validator", b"validator"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["validator", b"validator"]) -> None: ...
-
-Global___GetValidatorResponse: typing_extensions.TypeAlias = GetValidatorResponse
-
-@typing.final
-class ListValidatorsRequest(google.protobuf.message.Message):
-    """Request of ListValidators."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    TASK_ID_FIELD_NUMBER: builtins.int
-    PAGE_SIZE_FIELD_NUMBER: builtins.int
-    PAGE_TOKEN_FIELD_NUMBER: builtins.int
-    task_id: builtins.str
-    """Id of the task."""
-    page_size: builtins.int
-    """Maximum number of validators in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
-    page_token: builtins.str
-    """`next_page_token` of the previous page; empty for the first page. All other fields must be those of the previous
-    call.
-    """
-    def __init__(
-        self,
-        *,
-        task_id: builtins.str = ...,
-        page_size: builtins.int = ...,
-        page_token: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token", "task_id", b"task_id"]) -> None: ...
-
-Global___ListValidatorsRequest: typing_extensions.TypeAlias = ListValidatorsRequest
-
-@typing.final
-class ListValidatorsResponse(google.protobuf.message.Message):
-    """Response of ListValidators."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    VALIDATORS_FIELD_NUMBER: builtins.int
-    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
-    next_page_token: builtins.str
-    """Token for the next page. Empty on the last page."""
-    @property
-    def validators(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Validator]:
-        """The validators, by type in byte order."""
-
-    def __init__(
-        self,
-        *,
-        validators: collections.abc.Iterable[anabranch.v1.rollout_pb2.Validator] | None = ...,
-        next_page_token: builtins.str = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "validators", b"validators"]) -> None: ...
-
-Global___ListValidatorsResponse: typing_extensions.TypeAlias = ListValidatorsResponse
 
 @typing.final
 class LabelMap(google.protobuf.message.Message):
@@ -1068,16 +959,14 @@ class Claim(google.protobuf.message.Message):
     ROLLOUT_FIELD_NUMBER: builtins.int
     TASK_FIELD_NUMBER: builtins.int
     TRAJECTORY_FIELD_NUMBER: builtins.int
-    VALIDATORS_FIELD_NUMBER: builtins.int
     MAX_TURNS_FIELD_NUMBER: builtins.int
     TRUNCATED_FIELD_NUMBER: builtins.int
     max_turns: builtins.int
     """Maximum number of turns: that of the rollout, else of the task, else of the plan. Unset if there is none."""
     truncated: builtins.bool
-    """True if the claim is not complete, which happens only if the task has very large validators, or if a repeated
-    request returns rollouts or tasks that have grown since the claim. Left out then are the validators and
-    `metadata_json`. If a repeated answer still does not fit into 1 MiB, `task`, labels, texts and `input_json` are
-    left out too. GetRollout, GetTask and ListValidators show them.
+    """True if the claim is not complete, which happens only if a repeated request returns rollouts or tasks that have
+    grown since the claim. Left out then are the validators and `metadata_json`. If a repeated answer still does not
+    fit into 1 MiB, `task`, labels, texts and `input_json` are left out too. GetRollout and GetTask show them.
     """
     @property
     def rollout(self) -> anabranch.v1.rollout_pb2.Rollout:
@@ -1085,15 +974,11 @@ class Claim(google.protobuf.message.Message):
 
     @property
     def task(self) -> anabranch.v1.rollout_pb2.Task:
-        """The task in the FULL view. Unset if there is none."""
+        """The task in the FULL view, with its validators. Unset if there is none."""
 
     @property
     def trajectory(self) -> anabranch.v1.trajectory_pb2.Trajectory:
         """The trajectory of the attempt, with its `uid` and `next_step_number`."""
-
-    @property
-    def validators(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Validator]:
-        """Validators of the task."""
 
     def __init__(
         self,
@@ -1101,12 +986,11 @@ class Claim(google.protobuf.message.Message):
         rollout: anabranch.v1.rollout_pb2.Rollout | None = ...,
         task: anabranch.v1.rollout_pb2.Task | None = ...,
         trajectory: anabranch.v1.trajectory_pb2.Trajectory | None = ...,
-        validators: collections.abc.Iterable[anabranch.v1.rollout_pb2.Validator] | None = ...,
         max_turns: builtins.int | None = ...,
         truncated: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_max_turns", b"_max_turns", "max_turns", b"max_turns", "rollout", b"rollout", "task", b"task", "trajectory", b"trajectory"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_max_turns", b"_max_turns", "max_turns", b"max_turns", "rollout", b"rollout", "task", b"task", "trajectory", b"trajectory", "truncated", b"truncated", "validators", b"validators"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_max_turns", b"_max_turns", "max_turns", b"max_turns", "rollout", b"rollout", "task", b"task", "trajectory", b"trajectory", "truncated", b"truncated"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_max_turns", b"_max_turns"]) -> typing.Literal["max_turns"] | None: ...
 
 Global___Claim: typing_extensions.TypeAlias = Claim

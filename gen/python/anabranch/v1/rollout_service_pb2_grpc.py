@@ -53,21 +53,6 @@ class RolloutServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListTasksRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListTasksResponse.FromString,
                 _registered_method=True)
-        self.UpsertValidators = channel.unary_unary(
-                '/anabranch.v1.RolloutService/UpsertValidators',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertValidatorsRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertValidatorsResponse.FromString,
-                _registered_method=True)
-        self.GetValidator = channel.unary_unary(
-                '/anabranch.v1.RolloutService/GetValidator',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.GetValidatorRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.GetValidatorResponse.FromString,
-                _registered_method=True)
-        self.ListValidators = channel.unary_unary(
-                '/anabranch.v1.RolloutService/ListValidators',
-                request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidatorsRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidatorsResponse.FromString,
-                _registered_method=True)
         self.UpsertGroup = channel.unary_unary(
                 '/anabranch.v1.RolloutService/UpsertGroup',
                 request_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertGroupRequest.SerializeToString,
@@ -183,7 +168,7 @@ class RolloutServiceServicer(object):
     """
 
     def UpsertTasks(self, request, context):
-        """Creates tasks, or updates the given fields of existing ones; all of them or none.
+        """Creates tasks with their validators, or updates the given fields of existing ones; all of them or none.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -198,27 +183,6 @@ class RolloutServiceServicer(object):
 
     def ListTasks(self, request, context):
         """Lists tasks, newest first. Errors: INVALID_PAGE_TOKEN.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def UpsertValidators(self, request, context):
-        """Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def GetValidator(self, request, context):
-        """Returns a validator. Errors: VALIDATOR_NOT_FOUND.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ListValidators(self, request, context):
-        """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -430,21 +394,6 @@ def add_RolloutServiceServicer_to_server(servicer, server):
                     request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListTasksRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListTasksResponse.SerializeToString,
             ),
-            'UpsertValidators': grpc.unary_unary_rpc_method_handler(
-                    servicer.UpsertValidators,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertValidatorsRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertValidatorsResponse.SerializeToString,
-            ),
-            'GetValidator': grpc.unary_unary_rpc_method_handler(
-                    servicer.GetValidator,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.GetValidatorRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.GetValidatorResponse.SerializeToString,
-            ),
-            'ListValidators': grpc.unary_unary_rpc_method_handler(
-                    servicer.ListValidators,
-                    request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidatorsRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_rollout__service__pb2.ListValidatorsResponse.SerializeToString,
-            ),
             'UpsertGroup': grpc.unary_unary_rpc_method_handler(
                     servicer.UpsertGroup,
                     request_deserializer=anabranch_dot_v1_dot_rollout__service__pb2.UpsertGroupRequest.FromString,
@@ -636,87 +585,6 @@ class RolloutService(object):
             '/anabranch.v1.RolloutService/ListTasks',
             anabranch_dot_v1_dot_rollout__service__pb2.ListTasksRequest.SerializeToString,
             anabranch_dot_v1_dot_rollout__service__pb2.ListTasksResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def UpsertValidators(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/UpsertValidators',
-            anabranch_dot_v1_dot_rollout__service__pb2.UpsertValidatorsRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.UpsertValidatorsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def GetValidator(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/GetValidator',
-            anabranch_dot_v1_dot_rollout__service__pb2.GetValidatorRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.GetValidatorResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ListValidators(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.RolloutService/ListValidators',
-            anabranch_dot_v1_dot_rollout__service__pb2.ListValidatorsRequest.SerializeToString,
-            anabranch_dot_v1_dot_rollout__service__pb2.ListValidatorsResponse.FromString,
             options,
             channel_credentials,
             insecure,

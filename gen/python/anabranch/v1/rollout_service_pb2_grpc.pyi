@@ -73,54 +73,6 @@ _RolloutServiceListTasksType = typing_extensions.TypeVar(
     ],
 )
 
-_RolloutServiceUpsertValidatorsType = typing_extensions.TypeVar(
-    '_RolloutServiceUpsertValidatorsType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
-        anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
-        anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
-        anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
-    ],
-)
-
-_RolloutServiceGetValidatorType = typing_extensions.TypeVar(
-    '_RolloutServiceGetValidatorType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetValidatorRequest,
-        anabranch.v1.rollout_service_pb2.GetValidatorResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetValidatorRequest,
-        anabranch.v1.rollout_service_pb2.GetValidatorResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetValidatorRequest,
-        anabranch.v1.rollout_service_pb2.GetValidatorResponse,
-    ],
-)
-
-_RolloutServiceListValidatorsType = typing_extensions.TypeVar(
-    '_RolloutServiceListValidatorsType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
-        anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
-        anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
-        anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
-    ],
-)
-
 _RolloutServiceUpsertGroupType = typing_extensions.TypeVar(
     '_RolloutServiceUpsertGroupType',
     grpc.UnaryUnaryMultiCallable[
@@ -457,7 +409,7 @@ _RolloutServiceListEnvironmentsType = typing_extensions.TypeVar(
     ],
 )
 
-class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _RolloutServiceGetTaskType, _RolloutServiceListTasksType, _RolloutServiceUpsertValidatorsType, _RolloutServiceGetValidatorType, _RolloutServiceListValidatorsType, _RolloutServiceUpsertGroupType, _RolloutServiceGetGroupType, _RolloutServiceListGroupsType, _RolloutServiceCreateRolloutsType, _RolloutServiceClaimRolloutsType, _RolloutServiceHeartbeatRolloutsType, _RolloutServiceStartRolloutType, _RolloutServiceUpdateRolloutType, _RolloutServiceCompleteRolloutType, _RolloutServiceFailRolloutType, _RolloutServiceCancelRolloutType, _RolloutServiceReleaseRolloutType, _RolloutServiceRetryRolloutType, _RolloutServiceGetRolloutType, _RolloutServiceListRolloutsType, _RolloutServiceReadRolloutsType, _RolloutServiceRecordValidationType, _RolloutServiceOverrideValidationType, _RolloutServiceListValidationOverridesType, _RolloutServiceUpsertEnvironmentType, _RolloutServiceListEnvironmentsType]):
+class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _RolloutServiceGetTaskType, _RolloutServiceListTasksType, _RolloutServiceUpsertGroupType, _RolloutServiceGetGroupType, _RolloutServiceListGroupsType, _RolloutServiceCreateRolloutsType, _RolloutServiceClaimRolloutsType, _RolloutServiceHeartbeatRolloutsType, _RolloutServiceStartRolloutType, _RolloutServiceUpdateRolloutType, _RolloutServiceCompleteRolloutType, _RolloutServiceFailRolloutType, _RolloutServiceCancelRolloutType, _RolloutServiceReleaseRolloutType, _RolloutServiceRetryRolloutType, _RolloutServiceGetRolloutType, _RolloutServiceListRolloutsType, _RolloutServiceReadRolloutsType, _RolloutServiceRecordValidationType, _RolloutServiceOverrideValidationType, _RolloutServiceListValidationOverridesType, _RolloutServiceUpsertEnvironmentType, _RolloutServiceListEnvironmentsType]):
     """Manages rollouts: a catalogue of tasks, groups of rollouts, a queue that survives its workers, validations and
     verdicts.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
@@ -477,18 +429,6 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.ListTasksRequest,
             anabranch.v1.rollout_service_pb2.ListTasksResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
-            anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.GetValidatorRequest,
-            anabranch.v1.rollout_service_pb2.GetValidatorResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
-            anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
@@ -591,18 +531,6 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
             anabranch.v1.rollout_service_pb2.ListTasksResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
-            anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.GetValidatorRequest,
-            anabranch.v1.rollout_service_pb2.GetValidatorResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
-            anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
             anabranch.v1.rollout_service_pb2.UpsertGroupResponse,
         ],
@@ -689,22 +617,13 @@ class RolloutServiceStub(typing.Generic[_RolloutServiceUpsertTasksType, _Rollout
     ], channel: grpc.aio.Channel) -> None: ...
 
     UpsertTasks: _RolloutServiceUpsertTasksType
-    """Creates tasks, or updates the given fields of existing ones; all of them or none."""
+    """Creates tasks with their validators, or updates the given fields of existing ones; all of them or none."""
 
     GetTask: _RolloutServiceGetTaskType
     """Returns a task. Errors: TASK_NOT_FOUND."""
 
     ListTasks: _RolloutServiceListTasksType
     """Lists tasks, newest first. Errors: INVALID_PAGE_TOKEN."""
-
-    UpsertValidators: _RolloutServiceUpsertValidatorsType
-    """Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND."""
-
-    GetValidator: _RolloutServiceGetValidatorType
-    """Returns a validator. Errors: VALIDATOR_NOT_FOUND."""
-
-    ListValidators: _RolloutServiceListValidatorsType
-    """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     UpsertGroup: _RolloutServiceUpsertGroupType
     """Creates a group, or updates the given fields of the existing one with this number. Concurrent calls create one
@@ -841,18 +760,6 @@ RolloutServiceAsyncStub: typing_extensions.TypeAlias = RolloutServiceStub[
         anabranch.v1.rollout_service_pb2.ListTasksResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
-        anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.GetValidatorRequest,
-        anabranch.v1.rollout_service_pb2.GetValidatorResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
-        anabranch.v1.rollout_service_pb2.ListValidatorsResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.rollout_service_pb2.UpsertGroupRequest,
         anabranch.v1.rollout_service_pb2.UpsertGroupResponse,
     ],
@@ -951,7 +858,7 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.rollout_service_pb2.UpsertTasksRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpsertTasksResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpsertTasksResponse]]:
-        """Creates tasks, or updates the given fields of existing ones; all of them or none."""
+        """Creates tasks with their validators, or updates the given fields of existing ones; all of them or none."""
 
     @abc.abstractmethod
     def GetTask(
@@ -968,30 +875,6 @@ class RolloutServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListTasksResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListTasksResponse]]:
         """Lists tasks, newest first. Errors: INVALID_PAGE_TOKEN."""
-
-    @abc.abstractmethod
-    def UpsertValidators(
-        self,
-        request: anabranch.v1.rollout_service_pb2.UpsertValidatorsRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.UpsertValidatorsResponse]]:
-        """Creates validators, or updates the given fields of existing ones; all of them or none. Errors: TASK_NOT_FOUND."""
-
-    @abc.abstractmethod
-    def GetValidator(
-        self,
-        request: anabranch.v1.rollout_service_pb2.GetValidatorRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.GetValidatorResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.GetValidatorResponse]]:
-        """Returns a validator. Errors: VALIDATOR_NOT_FOUND."""
-
-    @abc.abstractmethod
-    def ListValidators(
-        self,
-        request: anabranch.v1.rollout_service_pb2.ListValidatorsRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.rollout_service_pb2.ListValidatorsResponse, collections.abc.Awaitable[anabranch.v1.rollout_service_pb2.ListValidatorsResponse]]:
-        """Lists the validators of a task, by type. Errors: TASK_NOT_FOUND, INVALID_PAGE_TOKEN."""
 
     @abc.abstractmethod
     def UpsertGroup(

@@ -10,7 +10,7 @@ import { lockByKey } from './by_key.ts';
 import { createClaims, type Granted, previewClaims } from './create.ts';
 import { readContexts } from './stage_contexts.ts';
 import { type FoundPoint, holdStartPoints, type LockedStartPoint, nameOf } from './start_points.ts';
-import { readAssignments } from './tasks.ts';
+import { readTasks } from './tasks.ts';
 
 /**
  * Claims rollouts of one stage that this transaction has created, all of them, in order of key. Errors:
@@ -24,13 +24,13 @@ export async function claimCreated(
 ): Promise<Claim[]> {
   if (keys.length === 0) return [];
   const rows = (await lockByKey(tx, keys)).sort((a, b) => (a.key < b.key ? -1 : 1));
-  const [contexts, points, assignments] = await inOneRoundTrip([
+  const [contexts, points, tasks] = await inOneRoundTrip([
     readContexts(tx, rows),
     holdStartPoints(
       tx,
       rows.flatMap((row) => readStart(row) ?? []),
     ),
-    readAssignments(tx, rows),
+    readTasks(tx, rows),
   ]);
   const context = contexts.get(stage.key);
   if (context === undefined) throw stageNotClaimable(stage);
@@ -38,9 +38,9 @@ export async function claimCreated(
   const granted = rows.map((row, i): Granted => {
     return { row, context, point: pointOf(row, points), at: 0, request, ids: claim.trajectories[i]! };
   });
-  const fitting = claim.countFitting(previewClaims(granted, assignments, tx.now));
+  const fitting = claim.countFitting(previewClaims(granted, tasks, tx.now));
   if (fitting < granted.length) throw claimsTooLarge(granted.length, fitting);
-  return (await createClaims(tx, granted, assignments)).value;
+  return (await createClaims(tx, granted, tasks)).value;
 }
 
 /** A claim from the queue skips or fails a rollout that cannot begin. This one is refused with its creation. */

@@ -19,7 +19,7 @@ import { readClaims } from './reading.ts';
 import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, isInScope, readScope } from './scope.ts';
 import { readContext, readContexts, type StageContexts, type Taken } from './stage_contexts.ts';
 import { holdStartPoints, nameOf } from './start_points.ts';
-import { type Assignments, readAssignments } from './tasks.ts';
+import { readTasks, type TasksByKey } from './tasks.ts';
 
 /**
  * Serves many claim requests in one transaction. Requests with equal filters share their statements. The transaction is
@@ -72,7 +72,7 @@ class Claiming {
   readonly #failing: { readonly row: QueuedRow; readonly why: string }[] = [];
   readonly #changed = new Set<bigint>();
   /** Tasks and validators that were read to compute the size of an answer. */
-  #assignments: Assignments = new Map();
+  #tasks: TasksByKey = new Map();
 
   constructor(tx: Transaction, requests: readonly ClaimRequest[]) {
     this.#tx = tx;
@@ -93,7 +93,7 @@ class Claiming {
     const open = this.#openBatches(batches, scopes, prelocked, repeated);
     const granted: Granted[] = [];
     for (const batch of open) granted.push(...(await this.#assign(batch, await this.#take(batch))));
-    const claims = await createClaims(tx, granted, this.#assignments);
+    const claims = await createClaims(tx, granted, this.#tasks);
     await this.#failStartless();
     const left = await this.#leftOf(open, granted);
     await keepClaims(tx, requests, granted);
@@ -257,7 +257,7 @@ class Claiming {
    * to the next request or stays PENDING.
    */
   async #assign({ indexes }: OpenBatch, taken: readonly Taken[]): Promise<Granted[]> {
-    if (taken.length > 1 && indexes.some((index) => this.#wantedOf([index]) > 1)) await this.#readAssignments(taken);
+    if (taken.length > 1 && indexes.some((index) => this.#wantedOf([index]) > 1)) await this.#readTasks(taken);
     let next = 0;
     return indexes.flatMap((index) => {
       const request = this.#requests[index]!;
@@ -265,16 +265,16 @@ class Claiming {
         .slice(next, next + request.trajectories.length)
         .map((each, i): Granted => ({ ...each, at: index, request, ids: request.trajectories[i]! }));
       const fitting =
-        share.length > 1 ? request.countFitting(previewClaims(share, this.#assignments, this.#tx.now)) : share.length;
+        share.length > 1 ? request.countFitting(previewClaims(share, this.#tasks, this.#tx.now)) : share.length;
       next += fitting;
       return share.slice(0, fitting);
     });
   }
 
   /** The size of an answer depends on tasks and validators. */
-  async #readAssignments(taken: readonly Taken[]): Promise<void> {
+  async #readTasks(taken: readonly Taken[]): Promise<void> {
     const rows = taken.map(({ row }) => row);
-    this.#assignments = await readAssignments(this.#tx, rows, this.#assignments);
+    this.#tasks = await readTasks(this.#tx, rows, this.#tasks);
   }
 
   /** Q3: fails rollouts that cannot begin at their start point. */

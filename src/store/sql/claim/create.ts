@@ -1,5 +1,6 @@
 import { parseInstant } from '../../../domain/instant.ts';
 import { beginLease, type Lease } from '../../../domain/lease.ts';
+import type { Task } from '../../../domain/rollout.ts';
 import type { Trajectory } from '../../../domain/trajectory.ts';
 import type { Claim, ClaimRequest } from '../../contract/rollout.ts';
 import { NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
@@ -16,7 +17,7 @@ import { TRAJECTORIES } from '../tables/trajectories.ts';
 import { trajectoryRow } from '../trajectory/create.ts';
 import type { Transaction } from '../transaction.ts';
 import { plannedTurns, type Taken } from './stage_contexts.ts';
-import { type Assigned, type Assignments, assignedTo, readAssignments } from './tasks.ts';
+import { readTasks, type TasksByKey, taskOf } from './tasks.ts';
 
 /** A rollout that is assigned to a request. */
 export interface Granted extends Taken {
@@ -28,8 +29,8 @@ export interface Granted extends Taken {
 }
 
 /** Returns the claims that `createClaims` would create. Writes nothing. */
-export function previewClaims(granted: readonly Granted[], assignments: Assignments, now: string): Claim[] {
-  return granted.map((each) => claimOf(attemptOf(each, now), assignedTo(each.row, assignments), now));
+export function previewClaims(granted: readonly Granted[], tasks: TasksByKey, now: string): Claim[] {
+  return granted.map((each) => claimOf(attemptOf(each, now), taskOf(each.row, tasks), now));
 }
 
 /**
@@ -40,19 +41,17 @@ export function previewClaims(granted: readonly Granted[], assignments: Assignme
 export async function createClaims(
   tx: Transaction,
   granted: readonly Granted[],
-  known: Assignments,
+  known: TasksByKey,
 ): Promise<Later<Claim[]>> {
   if (granted.length === 0) return new Later(Promise.resolve([]));
   const { now } = tx;
   const attempts = granted.map((each) => attemptOf(each, now));
-  const assigning = readAssignments(
+  const reading = readTasks(
     tx,
     granted.map(({ row }) => row),
     known,
   );
-  const claims = assigning.then((assignments) =>
-    attempts.map((attempt) => claimOf(attempt, assignedTo(attempt.row, assignments), now)),
-  );
+  const claims = reading.then((tasks) => attempts.map((attempt) => claimOf(attempt, taskOf(attempt.row, tasks), now)));
   const later = new Later(claims);
   await writeAttempts(tx, attempts);
   return later;
@@ -201,7 +200,7 @@ function claimedRow(attempt: NewAttempt, now: string, mark: bigint): UpdateOf<ty
 }
 
 /** Returns the claim as a read after the commit would. */
-function claimOf(attempt: NewAttempt, { task, validators }: Assigned, now: string): Claim {
+function claimOf(attempt: NewAttempt, task: Task | undefined, now: string): Claim {
   const { row, context, made: trajectory } = attempt;
   const rollout = readRollout({
     ...NO_OVERRIDE,
@@ -217,7 +216,7 @@ function claimOf(attempt: NewAttempt, { task, validators }: Assigned, now: strin
     own_reward: null,
   });
   const maxTurns = row.max_turns ?? task?.maxTurns ?? plannedTurns(context.run.plan, context.stage.kind);
-  return { rollout, task, validators, trajectory, maxTurns };
+  return { rollout, task, trajectory, maxTurns };
 }
 
 function claimedFields({ row, number, request, lease }: NewAttempt, now: string) {

@@ -9,7 +9,7 @@ import { readTrajectory, selectTrajectories } from '../trajectory/rows.ts';
 import type { NamespaceTransaction } from '../transaction.ts';
 import type { ClaimedAttempt } from './keys.ts';
 import { plannedTurns } from './stage_contexts.ts';
-import { assignedTo, readAssignments } from './tasks.ts';
+import { readTasks, taskOf } from './tasks.ts';
 
 /** Q2: returns those of the earlier claims that are still live, in the order in which they were claimed. */
 export async function readClaims(tx: NamespaceTransaction, granted: readonly ClaimedAttempt[]): Promise<Claim[]> {
@@ -24,8 +24,8 @@ export async function readClaims(tx: NamespaceTransaction, granted: readonly Cla
     )
     .where('r.status', 'in', ['INITIALIZING', 'RUNNING'])
     .execute();
-  const [assignments, trajectories] = await inOneRoundTrip([
-    readAssignments(tx, rows),
+  const [tasks, trajectories] = await inOneRoundTrip([
+    readTasks(tx, rows),
     readTrajectories(
       tx,
       rows.flatMap(({ trajectory_key }) => trajectory_key ?? []),
@@ -37,10 +37,10 @@ export async function readClaims(tx: NamespaceTransaction, granted: readonly Cla
     const trajectory = row === undefined ? undefined : trajectories.get(row.trajectory_key ?? -1n);
     // Without its trajectory, an attempt cannot be worked on.
     if (row === undefined || row.attempt !== attempt || trajectory === undefined) return [];
-    const { task, validators } = assignedTo(row, assignments);
+    const task = taskOf(row, tasks);
     const planned = plannedTurns(readPlan(row.plan), row.kind as StageKind);
     const maxTurns = row.max_turns ?? task?.maxTurns ?? planned;
-    return [{ rollout: readRollout(row), task, validators, trajectory, maxTurns }];
+    return [{ rollout: readRollout(row), task, trajectory, maxTurns }];
   });
 }
 

@@ -1,29 +1,20 @@
-import type { Task, Validator } from '../../../domain/rollout.ts';
+import type { Task } from '../../../domain/rollout.ts';
 import { padded } from '../statement_shapes.ts';
 import { readTask, selectTasks } from '../task/tasks.ts';
-import { readValidator, selectValidators } from '../task/validators.ts';
+import { byTask, selectValidators } from '../task/validators.ts';
 import type { Transaction } from '../transaction.ts';
 
-/** Task and validators that a claim returns. */
-export interface Assigned {
-  readonly task: Task | undefined;
-  readonly validators: readonly Validator[];
-}
-
-/** Tasks and validators by row key of the task. */
-export type Assignments = ReadonlyMap<bigint, Assigned>;
-
-const NOTHING: Assigned = { task: undefined, validators: [] };
+export type TasksByKey = ReadonlyMap<bigint, Task>;
 
 /**
- * Reads the tasks and validators of rollouts. The statements are sent together, and their number does not grow with the
- * rollouts. Entries of `known` are not read again.
+ * Reads the tasks of rollouts, with their validators. The statements are sent together, and their number does not grow
+ * with the rollouts. Entries of `known` are not read again.
  */
-export async function readAssignments(
+export async function readTasks(
   tx: Transaction,
   rollouts: readonly { readonly task: bigint | null }[],
-  known: Assignments = new Map(),
-): Promise<Assignments> {
+  known: TasksByKey = new Map(),
+): Promise<TasksByKey> {
   const { engine } = tx;
   const found = [...new Set(rollouts.flatMap(({ task }) => task ?? []))].filter((task) => !known.has(task));
   if (found.length === 0) return known;
@@ -36,18 +27,16 @@ export async function readAssignments(
     ),
     engine.ask(
       tx.db,
-      kept.of('validators of tasks', [keys], (among) =>
-        selectValidators(db).where('v.task', 'in', among).orderBy('v.type'),
-      ),
+      kept.of('validators of tasks', [keys], (among) => selectValidators(db).where('v.task', 'in', among)),
     ),
   ]);
-  const of = Map.groupBy(validators, ({ task }) => task);
-  const read = tasks.map((row): [bigint, Assigned] => {
-    return [row.key, { task: readTask(row), validators: (of.get(row.key) ?? []).map(readValidator) }];
-  });
-  return new Map([...known, ...read]);
+  const validatorsOf = byTask(validators);
+  return new Map([
+    ...known,
+    ...tasks.map((row): [bigint, Task] => [row.key, readTask(row, validatorsOf.get(row.key))]),
+  ]);
 }
 
-export function assignedTo({ task }: { readonly task: bigint | null }, assignments: Assignments): Assigned {
-  return (task === null ? undefined : assignments.get(task)) ?? NOTHING;
+export function taskOf({ task }: { readonly task: bigint | null }, tasks: TasksByKey): Task | undefined {
+  return task === null ? undefined : tasks.get(task);
 }

@@ -1,6 +1,6 @@
 import { type Insertable, type Selectable, sql } from 'kysely';
 import { parseInstant } from '../../../domain/instant.ts';
-import type { Task } from '../../../domain/rollout.ts';
+import type { Task, Validator } from '../../../domain/rollout.ts';
 import type { Page } from '../../contract/page.ts';
 import type { TaskFilter, TaskUpsert, Upserted } from '../../contract/task.ts';
 import type { View } from '../../contract/view.ts';
@@ -9,57 +9,91 @@ import { chunksOf } from '../statement_shapes.ts';
 import { columnsIn, overwritten } from '../tables/selection.ts';
 import { TASKS } from '../tables/tasks.ts';
 import type { TasksTable } from '../tables.ts';
-import { type ReadScope, type Transaction, writeIn } from '../transaction.ts';
+import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../transaction.ts';
 import { changedColumns } from '../values.ts';
-import { type Catalogue, upsertAll } from './catalogue.ts';
+import { readValidators, upsertValidators } from './validators.ts';
 
+/**
+ * Creates or updates all given tasks, or none. Ids must be distinct. If several callers create one task at once, one
+ * succeeds and the others update it.
+ */
 export async function upsertTasks(engine: Engine, namespace: string, tasks: readonly TaskUpsert[]): Promise<Upserted> {
-  const { created, updated } = await writeIn(engine, namespace, (tx) => upsertAll(tx, CATALOGUE, tasks));
+  const { created, updated } = await writeIn(engine, namespace, async (tx) => {
+    const now = await tx.readNow();
+    const found = await findIds(tx, tasks);
+    const missing = tasks.filter(({ id }) => !found.has(id)).sort((a, b) => (a.id < b.id ? -1 : 1));
+    // Inserts run before locks, both in order of ids, so that concurrent upserts do not deadlock.
+    const made = missing.length === 0 ? new Map<string, bigint>() : await insertTasks(tx, missing, now);
+    const there = await lockTasks(
+      tx,
+      tasks.filter(({ id }) => !made.has(id)),
+    );
+    const locked = tasks.map((upsert, i) => {
+      return { upsert, key: made.get(upsert.id) ?? there.get(upsert.id)?.key ?? -1n, path: `tasks[${i}]` };
+    });
+    const judged = await upsertValidators(tx, locked, now);
+    const changed = tasks.flatMap((task) => {
+      const row = there.get(task.id);
+      return row === undefined ? [] : changedRow(row, task, now, judged.has(row.key));
+    });
+    if (changed.length > 0) await writeTasks(tx, changed);
+    return { created: made.size, updated: changed.length };
+  });
   return { created, updated, unchanged: tasks.length - created - updated };
 }
 
 type TaskColumns = Selectable<TasksTable>;
 
-const CATALOGUE: Catalogue<TaskUpsert, TaskColumns> = {
-  nameOf: ({ id }) => id,
-  async find(tx, tasks) {
-    const found = new Set<string>();
-    for (const ids of chunksOf(tasks.map(({ id }) => id))) {
-      const query = tx.db.selectFrom('tasks').select('id').where('namespace', '=', tx.namespace).where('id', 'in', ids);
-      for (const { id } of await query.execute()) found.add(id);
-    }
-    return found;
-  },
-  async lock(tx, tasks) {
-    const found = new Map<string, TaskColumns>();
-    for (const ids of chunksOf(tasks.map(({ id }) => id))) {
-      const query = tx.db.selectFrom('tasks').selectAll().where('namespace', '=', tx.namespace).where('id', 'in', ids);
-      for (const row of await tx.engine.lock(query.orderBy('id'), 'write').execute()) found.set(row.id, row);
-    }
-    return found;
-  },
-  async insert(tx, tasks, now) {
-    const keys = await tx.engine.nextKeys(tx.db, 'tasks', tasks.length);
-    const made = new Set<string>();
-    const rows = tasks.map((task, i) => newRow(tx.namespace, keys[i]!, task, now));
-    for (const chunk of chunksOf(rows)) {
-      const inserted = await tx.db
-        .insertInto('tasks')
-        .values(chunk)
-        .onConflict((conflict) => conflict.columns(['namespace', 'id']).doNothing())
-        .returning('id')
-        .execute();
-      for (const { id } of inserted) made.add(id);
-    }
-    return made;
-  },
-  change(row, task, now) {
-    const columns = columnsOf(task);
-    const differs = Object.entries(columns).some(([column, value]) => row[column as keyof TaskColumns] !== value);
-    return differs ? { ...row, ...columns, update_time: now } : undefined;
-  },
-  write: writeTasks,
-};
+/** Returns the ids that exist. */
+async function findIds(tx: NamespaceTransaction, tasks: readonly TaskUpsert[]): Promise<ReadonlySet<string>> {
+  const found = new Set<string>();
+  for (const ids of chunksOf(tasks.map(({ id }) => id))) {
+    const query = tx.db.selectFrom('tasks').select('id').where('namespace', '=', tx.namespace).where('id', 'in', ids);
+    for (const { id } of await query.execute()) found.add(id);
+  }
+  return found;
+}
+
+/** Locks the rows in order of their ids. */
+async function lockTasks(
+  tx: NamespaceTransaction,
+  tasks: readonly TaskUpsert[],
+): Promise<ReadonlyMap<string, TaskColumns>> {
+  const found = new Map<string, TaskColumns>();
+  for (const ids of chunksOf(tasks.map(({ id }) => id))) {
+    const query = tx.db.selectFrom('tasks').selectAll().where('namespace', '=', tx.namespace).where('id', 'in', ids);
+    for (const row of await tx.engine.lock(query.orderBy('id'), 'write').execute()) found.set(row.id, row);
+  }
+  return found;
+}
+
+/** Inserts missing rows. Leaves out those that another transaction inserted first. Returns the keys by id. */
+async function insertTasks(
+  tx: NamespaceTransaction,
+  tasks: readonly TaskUpsert[],
+  now: string,
+): Promise<ReadonlyMap<string, bigint>> {
+  const keys = await tx.engine.nextKeys(tx.db, 'tasks', tasks.length);
+  const made = new Map<string, bigint>();
+  const rows = tasks.map((task, i) => newRow(tx.namespace, keys[i]!, task, now));
+  for (const chunk of chunksOf(rows)) {
+    const inserted = await tx.db
+      .insertInto('tasks')
+      .values(chunk)
+      .onConflict((conflict) => conflict.columns(['namespace', 'id']).doNothing())
+      .returning(['id', 'key'])
+      .execute();
+    for (const { id, key } of inserted) made.set(id, key);
+  }
+  return made;
+}
+
+/** Returns the row with the given fields, or nothing if neither they nor the validators change. */
+function changedRow(row: TaskColumns, task: TaskUpsert, now: string, validatorsChanged: boolean): TaskColumns[] {
+  const columns = columnsOf(task);
+  const differs = Object.entries(columns).some(([column, value]) => row[column as keyof TaskColumns] !== value);
+  return differs || validatorsChanged ? [{ ...row, ...columns, update_time: now }] : [];
+}
 
 /** Returns the columns that the given fields are stored in. */
 function columnsOf(task: TaskUpsert): Partial<TaskColumns> {
@@ -113,7 +147,8 @@ export function selectTasks(db: Db, view: View = 'FULL') {
 
 export async function findTask({ db, namespace }: ReadScope, id: string): Promise<Task | undefined> {
   const row = await selectTasks(db).where('k.namespace', '=', namespace).where('k.id', '=', id).executeTakeFirst();
-  return row === undefined ? undefined : readTask(row);
+  if (row === undefined) return undefined;
+  return readTask(row, (await readValidators(db, [row.key])).get(row.key));
 }
 
 export async function listTasks(
@@ -132,10 +167,15 @@ export async function listTasks(
   for (const tag of tags ?? []) query = query.where(engine.hasItem(sql.ref('k.tags'), tag));
   if (page.after !== undefined) query = query.where('k.key', '<', page.after);
   const rows = await query.orderBy('k.key', 'desc').limit(page.limit).execute();
-  return rows.map(readTask);
+  const keys = view === 'FULL' ? rows.map(({ key }) => key) : [];
+  const validators = await readValidators(db, keys);
+  return rows.map((row) => readTask(row, validators.get(row.key)));
 }
 
-export function readTask(row: Omit<TaskColumns, 'namespace'>): Task {
+export function readTask(
+  row: Omit<TaskColumns, 'namespace'>,
+  validators: ReadonlyMap<string, Validator> = new Map(),
+): Task {
   return {
     key: row.key,
     id: row.id,
@@ -150,6 +190,7 @@ export function readTask(row: Omit<TaskColumns, 'namespace'>): Task {
     prerequisites: JSON.parse(row.prerequisites) as string[],
     inputJson: row.input_json,
     metadataJson: row.metadata_json,
+    validators,
     createTime: parseInstant(row.create_time),
     updateTime: parseInstant(row.update_time),
   };

@@ -1,107 +1,108 @@
-import { type RawBuilder, type Selectable, type SqlBool, sql } from 'kysely';
-import { taskNotFound } from '../../../domain/errors.ts';
+import type { Insertable, Selectable } from 'kysely';
+import { invalidField } from '../../../domain/errors.ts';
 import { parseInstant } from '../../../domain/instant.ts';
+import { LIMITS } from '../../../domain/limits.ts';
 import type { Validator } from '../../../domain/rollout.ts';
-import { tupleKey } from '../../../domain/tuple_key.ts';
-import type { Page } from '../../contract/page.ts';
-import type { ValidatorUpsert } from '../../contract/task.ts';
-import type { Db, Engine } from '../engine.ts';
+import type { TaskUpsert, ValidatorUpsert } from '../../contract/task.ts';
+import type { Db } from '../engine.ts';
+import { chunksOf } from '../statement_shapes.ts';
 import { columnsIn, overwritten } from '../tables/selection.ts';
 import { VALIDATORS } from '../tables/tasks.ts';
 import type { ValidatorsTable } from '../tables.ts';
-import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../transaction.ts';
+import type { NamespaceTransaction } from '../transaction.ts';
 import { changedColumns, flag, isSet } from '../values.ts';
-import { type Catalogue, upsertAll } from './catalogue.ts';
-import { findTask } from './tasks.ts';
 
+type ValidatorRow = Omit<Selectable<ValidatorsTable>, 'namespace'>;
+
+/** A task whose row this transaction has locked or inserted. */
+export interface LockedTask {
+  readonly key: bigint;
+  readonly upsert: TaskUpsert;
+  /** Path of the task in the request. */
+  readonly path: string;
+}
+
+/**
+ * Creates, updates and removes validators of tasks. Returns the keys of the tasks whose validators changed. Errors:
+ * INVALID_REQUEST (too many validators, or too large ones).
+ */
 export async function upsertValidators(
-  engine: Engine,
-  namespace: string,
-  validators: readonly ValidatorUpsert[],
-): Promise<{ readonly ids: readonly string[]; readonly created: number }> {
-  return writeIn(engine, namespace, async (tx) => {
-    const tasks = await taskKeys(tx, validators);
-    const given = validators.map((validator) => ({ validator, task: tasks.get(validator.taskId) ?? 0n }));
-    const { created } = await upsertAll(tx, CATALOGUE, given);
-    const rows = await tx.db.selectFrom('validators').select(['task', 'type', 'id']).where(isOneOf(given)).execute();
-    const ids = new Map(rows.map(({ task, type, id }) => [tupleKey(task, type), id]));
-    return { ids: given.map((each) => ids.get(nameOf(each)) ?? ''), created };
-  });
-}
-
-interface Given {
-  readonly validator: ValidatorUpsert;
-  /** Row key of the task. */
-  readonly task: bigint;
-}
-
-function nameOf({ validator, task }: Given): string {
-  return tupleKey(task, validator.type);
-}
-
-/** Tasks are never deleted, so they need no lock. Errors: TASK_NOT_FOUND. */
-async function taskKeys(
   tx: NamespaceTransaction,
-  validators: readonly ValidatorUpsert[],
-): Promise<Map<string, bigint>> {
-  const ids = [...new Set(validators.map(({ taskId }) => taskId))];
-  const rows = await tx.db
-    .selectFrom('tasks')
-    .select(['id', 'key'])
-    .where('namespace', '=', tx.namespace)
-    .where('id', 'in', ids)
-    .execute();
-  const keys = new Map(rows.map(({ id, key }) => [id, key]));
-  const missing = ids.find((id) => !keys.has(id));
-  if (missing !== undefined) throw taskNotFound(missing);
-  return keys;
+  tasks: readonly LockedTask[],
+  now: string,
+): Promise<ReadonlySet<bigint>> {
+  const given = tasks.filter(({ upsert }) => upsert.validators?.size || upsert.removedValidators?.length);
+  const keys = given.map(({ key }) => key);
+  const stored = byTaskKey(await readRows(tx.db, keys));
+  const plans = given.map((task) => planOf(task, stored.get(task.key) ?? [], now));
+  const missing = plans.flatMap(({ task, created }) => created.map((each) => ({ task, ...each })));
+  const removed = plans.flatMap((plan) => plan.removed);
+  for (const chunk of chunksOf(removed)) await tx.db.deleteFrom('validators').where('key', 'in', chunk).execute();
+  const newKeys = missing.length === 0 ? [] : await tx.engine.nextKeys(tx.db, 'validators', missing.length);
+  const rows = [
+    ...plans.flatMap(({ updated }) => updated),
+    ...missing.map(({ task, type, upsert }, i) => newRow(newKeys[i]!, task, type, upsert, now)),
+  ];
+  for (const chunk of chunksOf(rows)) await writeRows(tx, chunk);
+  const isChanged = (plan: Plan) => plan.created.length + plan.updated.length + plan.removed.length > 0;
+  return new Set(plans.filter(isChanged).map(({ task }) => task));
 }
 
-type ValidatorColumns = Selectable<ValidatorsTable>;
+/** What an upsert does to the validators of one task. */
+interface Plan {
+  readonly task: bigint;
+  readonly created: readonly { readonly type: string; readonly upsert: ValidatorUpsert }[];
+  readonly updated: readonly ValidatorRow[];
+  /** Row keys. */
+  readonly removed: readonly bigint[];
+}
 
-const CATALOGUE: Catalogue<Given, ValidatorColumns> = {
-  nameOf,
-  async find(tx, given) {
-    const rows = await tx.db.selectFrom('validators').select(['task', 'type']).where(isOneOf(given)).execute();
-    return new Set(rows.map(({ task, type }) => tupleKey(task, type)));
-  },
-  async lock(tx, given) {
-    const query = tx.db.selectFrom('validators').selectAll().where(isOneOf(given)).orderBy('task').orderBy('type');
-    const rows = await tx.engine.lock(query, 'write').execute();
-    return new Map(rows.map((row) => [tupleKey(row.task, row.type), row]));
-  },
-  async insert(tx, given, now) {
-    const keys = await tx.engine.nextKeys(tx.db, 'validators', given.length);
-    const empty = { query: '', method: '', expected_result: '', config_json: '', advisory: 0 } as const;
-    const inserted = await tx.db
-      .insertInto('validators')
-      .values(
-        given.map(({ validator, task }, i) => ({
-          key: keys[i]!,
-          namespace: tx.namespace,
-          id: validator.newId,
-          task,
-          type: validator.type,
-          ...empty,
-          ...columnsOf(validator),
-          create_time: now,
-          update_time: now,
-        })),
-      )
-      .onConflict((conflict) => conflict.columns(['task', 'type']).doNothing())
-      .returning(['task', 'type'])
-      .execute();
-    return new Set(inserted.map(({ task, type }) => tupleKey(task, type)));
-  },
-  change(row, { validator }, now) {
-    const { advisory = flag(isSet(row.advisory)), ...texts } = columnsOf(validator);
-    const differs =
-      advisory !== flag(isSet(row.advisory)) ||
-      Object.entries(texts).some(([column, value]) => row[column as keyof ValidatorColumns] !== value);
-    return differs ? { ...row, ...texts, advisory, update_time: now } : undefined;
-  },
-  write: writeValidators,
-};
+function planOf({ key, upsert, path }: LockedTask, stored: readonly ValidatorRow[], now: string): Plan {
+  const { validators = new Map<string, ValidatorUpsert>(), removedValidators = [] } = upsert;
+  const removed = new Set(removedValidators);
+  const byType = new Map(stored.map((row) => [row.type, row]));
+  const created = [...validators].flatMap(([type, given]) => (byType.has(type) ? [] : [{ type, upsert: given }]));
+  const after = stored
+    .filter(({ type }) => !removed.has(type))
+    .map((row): ValidatorRow => changedRow(row, validators.get(row.type), now));
+  requireBounds([...after, ...created.map((each) => ({ ...EMPTY, ...columnsOf(each.upsert) }))], `${path}.validators`);
+  return {
+    task: key,
+    created,
+    updated: after.filter((row) => row !== byType.get(row.type)),
+    removed: stored.filter(({ type }) => removed.has(type)).map((row) => row.key),
+  };
+}
+
+/** Returns the row itself if nothing changes. */
+function changedRow(row: ValidatorRow, given: ValidatorUpsert | undefined, now: string): ValidatorRow {
+  if (given === undefined) return row;
+  const { advisory = flag(isSet(row.advisory)), ...texts } = columnsOf(given);
+  const differs =
+    advisory !== flag(isSet(row.advisory)) ||
+    Object.entries(texts).some(([column, value]) => row[column as keyof ValidatorRow] !== value);
+  return differs ? { ...row, ...texts, advisory, update_time: now } : row;
+}
+
+const EMPTY = { query: '', method: '', expected_result: '', config_json: '' };
+
+/** A task with its validators fits into one answer. */
+function requireBounds(rows: readonly (typeof EMPTY)[], field: string): void {
+  if (rows.length > LIMITS.validators) {
+    throw invalidField(field, `would result in ${rows.length} validators, and the maximum is ${LIMITS.validators}`);
+  }
+  const texts = rows.map(
+    ({ query, method, expected_result, config_json }) => query + method + expected_result + config_json,
+  );
+  const bytes = texts.reduce((sum, text) => sum + Buffer.byteLength(text), 0);
+  if (bytes <= LIMITS.validatorBytes) return;
+  throw invalidField(field, `would result in ${bytes} bytes of texts, and the maximum is ${LIMITS.validatorBytes}`);
+}
+
+function newRow(key: bigint, task: bigint, type: string, upsert: ValidatorUpsert, now: string): ValidatorRow {
+  const own = { ...EMPTY, advisory: flag(false), ...columnsOf(upsert) };
+  return { key, id: upsert.newId, task, type, ...own, create_time: now, update_time: now };
+}
 
 /** Returns the columns that the given fields are stored in. */
 function columnsOf({ query, method, expectedResult, configJson, advisory }: ValidatorUpsert) {
@@ -114,17 +115,14 @@ function columnsOf({ query, method, expectedResult, configJson, advisory }: Vali
   });
 }
 
-/** Condition for rows with these tasks and types. */
-function isOneOf(given: readonly Given[]): RawBuilder<SqlBool> {
-  const names = given.map(({ validator, task }) => sql`(cast(${task} as bigint), ${validator.type})`);
-  return sql<SqlBool>`(task, type) in (values ${sql.join(names)})`;
-}
-
-/** Writes complete rows that exist and are locked. */
-async function writeValidators(tx: Transaction, rows: readonly ValidatorColumns[]): Promise<void> {
+/** Writes new rows, and complete rows that exist. */
+async function writeRows(tx: NamespaceTransaction, rows: readonly ValidatorRow[]): Promise<void> {
+  const values = rows.map((row): Insertable<ValidatorsTable> => {
+    return { ...row, namespace: tx.namespace, advisory: flag(isSet(row.advisory)) };
+  });
   await tx.db
     .insertInto('validators')
-    .values(rows.map((row) => ({ ...row, advisory: flag(isSet(row.advisory)) })))
+    .values(values)
     .onConflict((conflict) =>
       conflict
         .column('key')
@@ -133,37 +131,42 @@ async function writeValidators(tx: Transaction, rows: readonly ValidatorColumns[
     .execute();
 }
 
-/** Selects validators (`v`), with the ids of their tasks. */
+/** Selects validators (`v`). */
 export function selectValidators(db: Db) {
-  return db
-    .selectFrom('validators as v')
-    .innerJoin('tasks as k', 'k.key', 'v.task')
-    .select(columnsIn(VALIDATORS, 'v', 'FULL', ['namespace']))
-    .select('k.id as task_id');
+  return db.selectFrom('validators as v').select(columnsIn(VALIDATORS, 'v', 'FULL', ['namespace']));
 }
 
-export async function findValidator({ db, namespace }: ReadScope, id: string): Promise<Validator | undefined> {
-  const row = await selectValidators(db).where('v.namespace', '=', namespace).where('v.id', '=', id).executeTakeFirst();
-  return row === undefined ? undefined : readValidator(row);
+async function readRows(db: Db, tasks: readonly bigint[]): Promise<ValidatorRow[]> {
+  const rows: ValidatorRow[] = [];
+  for (const keys of chunksOf(tasks)) {
+    rows.push(...(await selectValidators(db).where('v.task', 'in', keys).execute()));
+  }
+  return rows;
 }
 
-export async function listValidators(scope: ReadScope, taskId: string, page: Page<string>): Promise<Validator[]> {
-  const task = await findTask(scope, taskId);
-  if (task === undefined) throw taskNotFound(taskId);
-  let query = selectValidators(scope.db).where('v.task', '=', task.key).where('v.namespace', '=', scope.namespace);
-  if (page.after !== undefined) query = query.where('v.type', '>', page.after);
-  const rows = await query.orderBy('v.type').limit(page.limit).execute();
-  return rows.map(readValidator);
+function byTaskKey(rows: readonly ValidatorRow[]): ReadonlyMap<bigint, ValidatorRow[]> {
+  return Map.groupBy(rows, ({ task }) => task);
 }
 
-export function readValidator(
-  row: Omit<ValidatorColumns, 'namespace' | 'task'> & { readonly task_id: string },
-): Validator {
+/** Returns the validators of tasks, by row key of the task. */
+export async function readValidators(
+  db: Db,
+  tasks: readonly bigint[],
+): Promise<ReadonlyMap<bigint, ReadonlyMap<string, Validator>>> {
+  return byTask(await readRows(db, tasks));
+}
+
+/** Returns the validators of tasks by type, by row key of the task. */
+export function byTask(rows: readonly ValidatorRow[]): ReadonlyMap<bigint, ReadonlyMap<string, Validator>> {
+  const tasks = [...byTaskKey(rows)].map(([task, own]): [bigint, ReadonlyMap<string, Validator>] => {
+    return [task, new Map(own.map((row) => [row.type, readValidator(row)]))];
+  });
+  return new Map(tasks);
+}
+
+function readValidator(row: ValidatorRow): Validator {
   return {
-    key: row.key,
     id: row.id,
-    taskId: row.task_id,
-    type: row.type,
     query: row.query,
     method: row.method,
     expectedResult: row.expected_result,

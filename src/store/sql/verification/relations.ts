@@ -16,7 +16,10 @@ const relation = (table: keyof Tables, column: string, target: keyof Tables, ord
   return { table, column, target, order };
 };
 
-/** Trajectories of runs and attempts are not among them: a deleted one is referred to until its run is deleted. */
+/**
+ * Trajectories of runs and attempts, and validators of validations, are not among them: they can be removed before what
+ * refers to them.
+ */
 export const RELATIONS: readonly Relation[] = [
   relation('trajectories', 'run', 'runs'),
   relation('trajectories', 'experiment', 'experiments'),
@@ -34,7 +37,6 @@ export const RELATIONS: readonly Relation[] = [
   relation('rollouts', 'task', 'tasks'),
   relation('attempts', 'rollout', 'rollouts', 'rollout'),
   relation('validations', 'rollout', 'rollouts', 'rollout'),
-  relation('validations', 'validator', 'validators', 'rollout'),
   relation('validation_overrides', 'rollout', 'rollouts', 'rollout'),
   relation('environments', 'run', 'runs'),
   relation('rollout_environments', 'rollout', 'rollouts', 'rollout'),
