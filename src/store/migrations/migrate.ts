@@ -67,9 +67,13 @@ function isUpToDate({ tables, migrations }: Found): boolean {
 
 /** A damaged catalogue can lack tables. Calls would fail one by one. */
 function refuseIncomplete({ tables }: Found): void {
-  const missing = Object.keys(TABLES).filter((name) => !tables.includes(name));
+  const missing = missingIn(tables);
   if (missing.length === 0) return;
   throw new StoreOpenError(`The database is damaged: it has no table ${missing.join(', ')}. Restore a backup.`);
+}
+
+function missingIn(tables: readonly string[]): string[] {
+  return Object.keys(TABLES).filter((name) => !tables.includes(name));
 }
 
 async function migrateAlone<T>(db: Kysely<T>, engine: EngineName, options: MigrateOptions): Promise<void> {
@@ -189,6 +193,9 @@ function refuse({ tables, migrations }: Found): void {
     );
   }
   if (isOurs || (unknown.length === 0 && table === undefined)) return;
+  if (migrations.length === 0 && missingIn(tables).length === 0) {
+    throw new StoreOpenError('The database is damaged: the list of its migrations is missing. Restore a backup.');
+  }
   const found = unknown.length > 0 ? `the migration "${unknown[0]}"` : `the table "${table}"`;
   throw new StoreOpenError(
     `The database is of another program (it has ${found}): use another database. Nothing was changed.`,

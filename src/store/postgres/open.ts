@@ -117,8 +117,11 @@ function asOpenError(error: unknown): unknown {
 function messageOf(error: unknown): string | undefined {
   if (isReadOnly(error))
     return 'The database is read-only (default_transaction_read_only is on, or the server is a standby), and its schema is missing or of an older version: make the database writable, or name the primary, to migrate the schema.';
-  if (isDamage(error)) return `The schema "${SCHEMA}" is damaged: ${lineOf(error)}. Restore a backup of the database.`;
-  return explainConnecting(error instanceof AnabranchError ? error.cause : error);
+  const refused = explainConnecting(error instanceof AnabranchError ? error.cause : error);
+  if (refused !== undefined) return refused;
+  return isDamage(error)
+    ? `The schema "${SCHEMA}" is damaged: ${lineOf(error)}. Restore a backup of the database.`
+    : undefined;
 }
 
 /** Returns host, port and database of a URL, without the password. */
