@@ -42,6 +42,8 @@ export async function* checkValues(
     for (let after: Row | undefined, isLast = false; !isLast; ) {
       const from: Row | undefined = after;
       yield async () => {
+        // If a page cannot be read, neither can those after it.
+        isLast = true;
         const rows = await readPage(engine, table, key, from);
         await engine.slots.take();
         after = rows.at(-1);
