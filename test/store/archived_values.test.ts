@@ -1,6 +1,8 @@
+import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { ArchivePart } from '../../src/domain/archive.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
+import { checkedPart } from '../../src/store/sql/archive/checked_parts.ts';
 import { NOUNS, plainColumns } from '../../src/store/sql/archive/nouns.ts';
 import { archivedLines, exported, imported, onTarget } from './archived.ts';
 import { furnishRollouts } from './furnish_rollouts.ts';
@@ -17,6 +19,25 @@ it('V6: each column that archives have as it is has a form, apart from flags and
   );
   expect(without).toEqual([]);
 });
+
+it('V6: one transaction stores at most 50 records and 1000 rows, apart from a record that has more', () => {
+  const numbers = (text: string) =>
+    [...checkedPart({ kind: 'records', text })].map(({ checked }) => 'records' in checked && checked.records.length);
+  expect(numbers(deleted(120))).toEqual([50, 50, 20]);
+  expect(numbers([1000, 1000, 400, 400, 400].map(points).join(''))).toEqual([1, 1, 2, 1]);
+});
+
+function deleted(count: number): string {
+  const lines = Array.from({ length: count }, () => {
+    return { record: 'deleted_trajectory', id: randomUUID(), delete_time: '2026-01-01T00:00:00.000000Z' };
+  });
+  return lines.map((line) => `${JSON.stringify(line)}\n`).join('');
+}
+
+function points(count: number): string {
+  const all = Array.from({ length: count }, (_, i) => [`${i}`, i]);
+  return `${JSON.stringify({ record: 'metric_points', run: randomUUID(), stage: null, name: 'loss', points: all })}\n`;
+}
 
 /** A record of each kind with this value in a column. */
 const DAMAGE: readonly (readonly [record: string, column: string, value: unknown])[] = [
@@ -144,6 +165,20 @@ describeStore('values of archives', (on) => {
         await expectVerified(store);
       }
     });
+  });
+
+  it('V6, A5: each transaction of an import gets an iteration of the event loop of its own', async () => {
+    const scene = new RolloutScene(on.store);
+    const [first, ...rest] = await exported(on.store, scene.namespace);
+    let [turns, isOver] = [0, false];
+    const turn = () => {
+      turns += 1;
+      if (!isOver) setImmediate(turn);
+    };
+    setImmediate(turn);
+    await imported(on.store, scene.namespace, [first!, { kind: 'records', text: deleted(1000) }, ...rest]);
+    isOver = true;
+    expect(turns).toBeGreaterThan(15);
   });
 
   it('V1: a value that its column must not have is a fault', async () => {

@@ -1,9 +1,12 @@
-import { randomBytes } from 'node:crypto';
+import { createHash, randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import type { ArchivePart } from '../../src/domain/archive.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
+import { parseInstant } from '../../src/domain/instant.ts';
 import type { NewState } from '../../src/domain/step.ts';
+import { StepFrames } from '../../src/domain/step_codec/frames.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { StepsDigest } from '../../src/store/sql/archive/step_chunks.ts';
 import type { ReadSlots } from '../../src/store/sql/reading/slots.ts';
 import { makeStep, newState, smallRef, stateRef } from '../support/steps.ts';
 import { archivedLines, exported, imported } from './archived.ts';
@@ -209,6 +212,56 @@ describeStore('imports', (on) => {
     }
     expect((await refusal(imported(scene.store, scene.namespace, overtaken()))).reason).toBe('IMPORT_SUPERSEDED');
     expect(archivedLines(await exported(scene.store, scene.namespace))).toEqual(archivedLines(parts));
+  });
+
+  it('V6, W3, W9: attached states that a step cannot have are refused', async () => {
+    const { scene, parts } = await moved();
+    const [state, mediaType] = [newState('attached'), 'x'.repeat(128)];
+    const [attach_time, pruned_time] = ['2026-01-01T00:00:00.000000Z', '2026-01-02T00:00:00.000000Z'];
+    const withNames = (names: readonly string[]) => {
+      const states = names.map((name) => {
+        const of = { name, digest: state.digest, media_type: mediaType, size: state.data.length, small: false };
+        return { step_number: '0', ...of, attach_time, pruned_time };
+      });
+      let [line, digest] = ['', ''];
+      return parts.flatMap((part): ArchivePart[] => {
+        if (part.kind === 'steps' && part.firstStepNumber === 0n) {
+          const ends: number[] = [];
+          for (const frames = new StepFrames(part.bytes); frames.next(); ) ends.push(frames.to);
+          const steps = new StepsDigest();
+          const attached = states.map(({ name, digest }) => {
+            const times = { attachTime: parseInstant(attach_time), prunedTime: parseInstant(pruned_time) };
+            return { stepNumber: 0n, state: { name, digest, mediaType, size: state.data.length, ...times } };
+          });
+          steps.add({ first: 0n, bytes: part.bytes, ends, attached });
+          digest = steps.finish();
+          const record = { record: 'attached_states', trajectory: part.trajectoryId, states };
+          return [{ kind: 'records', text: `${JSON.stringify(record)}\n` }, part];
+        }
+        if (part.kind !== 'records') return [part];
+        const lines = part.text.split(/(?<=\n)/).map((each) => {
+          if (each.startsWith('{"record":"trajectory",') && each.includes('"parent":null')) line = each;
+          if (!each.startsWith('{"record":"trajectory_end"') || digest === '') return each;
+          const { id } = JSON.parse(line) as { readonly id: string };
+          const whole = createHash('sha256').update(line).update(digest).digest('hex');
+          const end = { record: 'trajectory_end', id, steps_digest: digest, digest: whole };
+          digest = '';
+          return `${JSON.stringify(end)}\n`;
+        });
+        return [{ kind: 'records', text: lines.join('') }];
+      });
+    };
+    const many = (count: number) => Array.from({ length: count }, (_, i) => `state ${String(i).padStart(3, '0')}`);
+    const importing = (names: readonly string[]) => imported(scene.store, scene.namespace, withNames(names));
+    expect((await refusal(importing(many(256)))).message).toContain('it has 257 states with the attached ones');
+    expect((await refusal(importing(['env']))).message).toContain('two of its states have the same name');
+    await importing(many(255));
+    const archive = await exported(scene.store, scene.namespace);
+    expect(
+      archivedLines(archive)
+        .join()
+        .match(/"state \d{3}"/g),
+    ).toHaveLength(255);
   });
 
   it('V6, A5: an import does not pause for its own writes', async () => {

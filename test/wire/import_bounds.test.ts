@@ -33,9 +33,15 @@ function tinySteps(count: number): Buffer {
   return Buffer.concat(Array.from({ length: count }, () => Buffer.from([step.length, ...step])));
 }
 
+function nested(depth: number): string {
+  return '['.repeat(depth) + ']'.repeat(depth);
+}
+
 const BOMBS: Readonly<Record<string, () => Buffer>> = {
   'a line of nested lists': () => packed(records(FIRST), records('['.repeat(4 * MIB) + ']'.repeat(4 * MIB))),
   'a line of nested lists before the first record': () => packed(records('['.repeat(4 * MIB))),
+  'a nested version': () => packed(records(FIRST.replace(':3,', `:${nested(60_000)},`))),
+  'a nested scope': () => packed(records(FIRST.replace('"namespace"}', `${nested(60_000)}}`))),
   'an entry of 64 MiB': () => packed(records('['.repeat(64 * MIB))),
   'a line of empty objects': () => packed(records(FIRST), records(`{"record":"end","a":[${'{},'.repeat(MIB)}{}]}`)),
   'a line of keys': () => packed(records(FIRST), records(`{"record":"end"${',"a":0'.repeat(MIB)}}`)),

@@ -11,7 +11,8 @@ import { checkSteps } from './imported_steps.ts';
 import { ROW_KINDS } from './nouns.ts';
 import { checkRecord } from './record_checks.ts';
 
-/** Bounds of the records that are handed over together, and that one transaction stores. */
+/** Bounds of the records that are handed over together, and that one transaction stores. A record counts its lists. */
+const ROWS = 1000;
 const RECORDS = 50;
 const RECORDS_CHARACTERS = 512 * 1024;
 
@@ -32,11 +33,11 @@ export function* checkedPart(part: ArchivePart): Generator<CheckedPart, void, un
 }
 
 function* checkedRecords(text: string): Generator<CheckedPart, void, undefined> {
-  let [from, to, records]: [number, number, ArchiveRecord[]] = [0, 0, []];
+  let [from, to, rows, records]: [number, number, number, ArchiveRecord[]] = [0, 0, 0, []];
   const group = (): CheckedPart => {
     const isRow = ROW_KINDS.has(records[0]!.record);
     const checked = { kind: 'checked_records', records, text: isRow ? '' : text.slice(from, to) } as const;
-    [from, records] = [to, []];
+    [from, rows, records] = [to, 0, []];
     return { checked };
   };
   for (let end = 0; to < text.length; to = end) {
@@ -44,12 +45,19 @@ function* checkedRecords(text: string): Generator<CheckedPart, void, undefined> 
     end = found === -1 ? text.length : found + 1;
     const record = parse(text, to, found === -1 ? end : found);
     checkRecord(record);
-    const isFull = records.length >= RECORDS || end - from > RECORDS_CHARACTERS;
+    const more = rowsOf(record);
+    const isFull = records.length >= RECORDS || rows + more > ROWS || end - from > RECORDS_CHARACTERS;
     const first = records[0]?.record;
     if (first !== undefined && (isFull || record.record !== first || !ROW_KINDS.has(first))) yield group();
     records.push(record);
+    rows += more;
   }
   if (records.length > 0) yield group();
+}
+
+/** Rows of a record: its own, and those of its lists. */
+function rowsOf(record: ArchiveRecord): number {
+  return Object.values(record).reduce((rows: number, value) => rows + (Array.isArray(value) ? value.length : 0), 1);
 }
 
 /** Counts the values of a line before it is parsed, because it may have millions. */

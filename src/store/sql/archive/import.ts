@@ -39,7 +39,11 @@ export async function* importArchive(
   const run = new Import(engine, encoder, namespace);
   try {
     for await (const part of parts) {
-      for (const each of 'checked' in part ? [part] : checkedPart(part)) await run.add(each);
+      for (const each of 'checked' in part ? [part] : checkedPart(part)) {
+        // On SQLite, nothing else waits: the parts that have arrived would be stored in one iteration of the event loop.
+        await engine.slots.take(engine);
+        await run.add(each);
+      }
       yield run.progress;
     }
     run.requireEnd();

@@ -29,7 +29,8 @@ const uuid: Check = (value) => (typeof value === 'string' && UUID.test(value) ? 
 const digest: Check = (value) => (typeof value === 'string' && DIGEST.test(value) ? undefined : 'a SHA-256');
 const bool: Check = (value) => (typeof value === 'boolean' ? undefined : 'true or false');
 const yes: Check = (value) => (value === true ? undefined : 'true');
-const anything: Check = () => undefined;
+/** No list and no object, which may be nested too deep to be handed over. */
+const scalar: Check = (value) => (typeof value === 'object' && value !== null ? 'text or a number' : undefined);
 
 function orNull(check: Check): Check {
   return (value) => {
@@ -189,7 +190,7 @@ const RECORDS: ReadonlyMap<string, Fields> = new Map([
   ['environment', fieldsOf('environment', part('history'))],
   ['rollout', fieldsOf('rollout', part(...LISTS.rollout))],
   ['trajectory', fieldsOf('trajectory', [['parent', orNull(uuid)], ['hidden', bool], ...part('tags', 'history')])],
-  ['archive', { required: new Map(), optional: new Map(keysOf('format', 'version', 'namespace', 'scope', 'id')) }],
+  ['archive', { required: new Map(), optional: new Map(scalars('format', 'version', 'namespace', 'scope', 'id')) }],
   [
     'more',
     {
@@ -267,8 +268,8 @@ const RECORDS: ReadonlyMap<string, Fields> = new Map([
   ],
 ]);
 
-function keysOf(...names: readonly string[]) {
-  return names.map((name) => [name, anything] as const);
+function scalars(...names: readonly string[]) {
+  return names.map((name) => [name, scalar] as const);
 }
 
 /** Checks the values of a record, each by its column, and what columns must be together. Errors: ARCHIVE_INVALID. */

@@ -105,10 +105,10 @@ async function segmentOf(tx: Transaction, ref: TrajectoryRef, stepNumber: bigint
 /**
  * Bytes of a step with its attached states. A response has this step, commit time, epoch, reward sum and a page token.
  */
-const STEP_WITH_STATES_BYTES = LIMITS.messageBytes - 1024;
+export const STEP_WITH_STATES_BYTES = LIMITS.messageBytes - 1024;
 
 /** Returns an upper bound of the encoded size of a reference to a state. */
-function refBytes({ name, mediaType }: StateRef): number {
+export function refBytes({ name, mediaType }: StateRef): number {
   return 128 + Buffer.byteLength(name) + Buffer.byteLength(mediaType);
 }
 
