@@ -46,7 +46,7 @@ export interface App {
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
   readonly patches: Pick<PatchQueue, 'patch'>;
-  readonly imports: Pick<ImportSlots, 'enter' | 'unlessStalled'>;
+  readonly imports: Pick<ImportSlots, 'enter' | 'pace'>;
   readonly merging: Pick<Merging, 'idle' | 'isWorking'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
   /** A2: when the drain begins, streams end with SERVER_DRAINING, append streams after the acks of all their frames. */

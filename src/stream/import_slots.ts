@@ -1,7 +1,9 @@
 import { AnabranchError } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
-
 import type { Drain } from './drain.ts';
+
+/** Bytes that an import must send in the time in which a reader must read something. */
+const LEAST_BYTES = 64 * 1024;
 
 /** Lets a few imports run at once. The others wait in the order in which they came, and hold no bytes. */
 export class ImportSlots {
@@ -28,19 +30,36 @@ export class ImportSlots {
   }
 
   /**
-   * Settles as the promise of the next bytes of an import does. Errors: MESSAGE_TIMEOUT (nothing came for a while, and
-   * another import waits).
+   * Returns a function for the messages of one import, which settles as the promise of the next one does. Errors:
+   * MESSAGE_TIMEOUT (the import has waited too long for too few bytes, and another import waits).
    */
-  async unlessStalled<T>(bytes: Promise<T>): Promise<T> {
-    const stalled = Promise.withResolvers<never>();
-    const timer = setInterval(() => {
-      if (this.#waiting.size > 0) stalled.reject(importStalled(this.#stallMs));
-    }, this.#stallMs);
-    try {
-      return await Promise.race([bytes, stalled.promise]);
-    } finally {
-      clearInterval(timer);
-    }
+  pace(): <T>(next: Promise<T>, bytesOf: (next: T) => number) => Promise<T> {
+    let [left, bytes] = [this.#stallMs, 0];
+    const begin = () => {
+      [left, bytes] = [this.#stallMs, 0];
+    };
+    return async (next, bytesOf) => {
+      const stalled = Promise.withResolvers<never>();
+      let waitsSince = performance.now();
+      const look = () => {
+        if (this.#waiting.size > 0) stalled.reject(importStalled(this.#stallMs));
+        begin();
+        waitsSince = performance.now();
+        timer = setTimeout(look, left);
+      };
+      let timer = setTimeout(look, left);
+      try {
+        const arrived = await Promise.race([next, stalled.promise]);
+        left -= performance.now() - waitsSince;
+        bytes += bytesOf(arrived);
+        if (bytes >= LEAST_BYTES) begin();
+        else if (left <= 0 && this.#waiting.size > 0) throw importStalled(this.#stallMs);
+        else if (left <= 0) begin();
+        return arrived;
+      } finally {
+        clearTimeout(timer);
+      }
+    };
   }
 
   /** Resolves once a slot was handed over. */
@@ -74,6 +93,6 @@ export class ImportSlots {
 function importStalled(stallMs: number): AnabranchError {
   return new AnabranchError(
     'MESSAGE_TIMEOUT',
-    `The import has sent nothing for ${stallMs / 1000} s, and another import waits. Import the archive again: what is complete is skipped.`,
+    `The import has sent less than ${LEAST_BYTES / 1024} KiB in ${stallMs / 1000} s of waiting for it, and another import waits. Import the archive again: what is complete is skipped.`,
   );
 }

@@ -7,7 +7,7 @@ export interface AppSettings {
   readonly waitingBytes: number;
   /**
    * A stream ends when its client has read nothing for this long (R3), and an import for which others wait when its
-   * client has sent nothing for this long (V6).
+   * client has sent next to nothing for this long (V6).
    */
   readonly slowReaderMs: number;
   /** Maximum time between messages to a follower or watcher that is caught up (RD2). */

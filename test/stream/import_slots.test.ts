@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import { expect, it } from 'vitest';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { createDrain } from '../../src/stream/drain.ts';
@@ -65,11 +66,22 @@ it('A2: an import that waits ends when the server drains', async () => {
 it('V6: an import that sends nothing ends once another one waits, and not before', async () => {
   const { slots } = await full();
   const bytes = Promise.withResolvers<string>();
-  const arriving = slots.unlessStalled(bytes.promise);
-  const stalled = slots.unlessStalled(new Promise(() => {}));
+  const arriving = slots.pace()(bytes.promise, ({ length }) => length);
+  const stalled = slots.pace()(new Promise<string>(() => {}), ({ length }) => length);
   bytes.resolve('bytes');
   expect(await arriving).toBe('bytes');
   const waiting = slots.enter(NEVER);
   await expect(stalled).rejects.toMatchObject({ reason: 'MESSAGE_TIMEOUT' });
+  void waiting;
+});
+
+it('V6: an import that sends a few bytes at a time ends once another one waits', async () => {
+  const { slots } = await full();
+  const next = slots.pace();
+  const waiting = slots.enter(NEVER);
+  const drip = async () => {
+    for (;;) await next(setImmediate(1), (bytes) => bytes);
+  };
+  await expect(drip()).rejects.toMatchObject({ reason: 'MESSAGE_TIMEOUT' });
   void waiting;
 });

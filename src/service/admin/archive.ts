@@ -58,8 +58,9 @@ async function* chunksOf(
   { app, check }: Call,
 ): AsyncGenerator<Uint8Array, void, undefined> {
   const iterator = frames[Symbol.asyncIterator]();
+  const paced = app.imports.pace();
   for (;;) {
-    const next = await app.imports.unlessStalled(app.drain.race(iterator.next()));
+    const next = await paced(app.drain.race(iterator.next()), ({ value }) => value?.chunk.length ?? 0);
     if (next.done === true) return;
     check(ImportArchiveRequestSchema, next.value);
     yield next.value.chunk;
