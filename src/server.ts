@@ -7,6 +7,7 @@ import type { CopyProgress } from './domain/archive.ts';
 import { AnabranchError } from './domain/errors.ts';
 import { LIMITS } from './domain/limits.ts';
 import type { VerificationProgress } from './domain/verification.ts';
+import { HEAP_BYTES } from './listen/heap.ts';
 import { ListenError } from './listen/listen_error.ts';
 import { Port, type PortCounts, type PortLimits } from './listen/port.ts';
 import { isPage, servePage } from './page.ts';
@@ -96,13 +97,20 @@ export async function serveStore(
     settings: {
       stateTtlHours: config.stateTtlHours,
       commitLanes,
+      // A smaller heap than that of most machines holds fewer steps.
+      waitingBytes: Math.min(LIMITS.waitingBytes, Math.floor(HEAP_BYTES / 8)),
       ...settings,
       ...(config.retentionPolicies ? {} : { retentionMs: 0 }),
     },
   });
   const { maxConnections } = config;
-  const { stateTtlHours, requestDays } = app.settings;
-  const info = { version: packageVersion(), limits: { ...LIMITS, maxConnections, stateTtlHours, requestDays } };
+  const { stateTtlHours, requestDays, waitingBytes } = app.settings;
+  // A decoded value takes up to 1 KiB, and a message at most a quarter of the heap.
+  const messageValues = Math.min(LIMITS.messageValues, Math.floor(HEAP_BYTES / 4096));
+  const info = {
+    version: packageVersion(),
+    limits: { ...LIMITS, messageValues, waitingBytes, maxConnections, stateTtlHours, requestDays },
+  };
   const service = createHandler({ app, logger, info, database, validator });
   const { lost } = store;
   if (lost !== undefined)

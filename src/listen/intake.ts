@@ -2,6 +2,7 @@ import type { Readable } from 'node:stream';
 import { cutForSlots, EnvelopeCollector, isEnveloped, MessageBytes, weightOf } from './body.ts';
 import { BodyReader } from './body_reader.ts';
 import { HEADER_BYTES, isCompressed } from './envelope.ts';
+import { requireHeap } from './heap.ts';
 import type { Slot, SlotQueue } from './slot_queue.ts';
 import type { UnfinishedMessage, UnfinishedMessages } from './unfinished.ts';
 
@@ -147,15 +148,23 @@ export class Intake {
     this.handOver();
     const weight = weightOf(message, compressed, this.#options.maxMessageBytes);
     const room = this.#room?.();
-    return weight === 0 && room === undefined ? undefined : this.#waitForSlot(weight, room);
+    if (weight === 0 && room === undefined) return void requireHeap(message.length);
+    return this.#waitForSlot(Math.max(weight, message.length), weight, room);
   }
 
-  async #waitForSlot(weight: number, room: Promise<void> | undefined): Promise<void> {
+  async #waitForSlot(bytes: number, weight: number, room: Promise<void> | undefined): Promise<void> {
     await room;
     if (this.#closed) throw requestOver();
-    if (weight === 0) return;
-    this.#slot = this.#options.decodeQueue.enter(weight);
-    if (!(await this.#slot.begun)) throw requestOver();
+    if (weight > 0) {
+      this.#slot = this.#options.decodeQueue.enter(weight);
+      if (!(await this.#slot.begun)) throw requestOver();
+    }
+    try {
+      requireHeap(bytes);
+    } catch (error) {
+      this.handOver();
+      throw error;
+    }
   }
 }
 

@@ -5,6 +5,7 @@ import { SMALL_BYTES } from './body.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
 import { HEADER_BYTES } from './envelope.ts';
 import { headerBytes, isAuthority } from './guard.ts';
+import { HEAP_BYTES } from './heap.ts';
 import type { HttpRequest, HttpResponse } from './http.ts';
 import { Intake, type IntakeOptions } from './intake.ts';
 import { cutStream, linger } from './linger.ts';
@@ -87,6 +88,9 @@ const LIMITS: PortLimits = {
   smallMessageBytes: SMALL_BYTES,
 };
 
+/** Messages that are decoded at once have at most this part of the heap: decoded, they can be 200 times as large. */
+const DECODED_PART = 1024;
+
 const SAFE_ENTRIES = Object.entries(SAFE_HEADERS);
 
 /** As Node answers these errors. All others are 400. */
@@ -148,7 +152,7 @@ export class Port {
     const { maxMessageBytes } = options;
     this.#intake = {
       maxMessageBytes,
-      decodeQueue: new SlotQueue(maxMessageBytes),
+      decodeQueue: new SlotQueue(Math.min(maxMessageBytes, HEAP_BYTES / DECODED_PART)),
       unfinished: new UnfinishedMessages(this.#limits, HEADER_BYTES + maxMessageBytes),
     };
     this.#http1 = this.#createHttp1();

@@ -53,6 +53,8 @@ export interface AdapterOptions {
   readonly takeSlot: TakeSlot;
   /** Waits until a message with steps can be decoded (MS3). */
   readonly roomForSteps: () => Promise<void> | undefined;
+  /** Values of one message. */
+  readonly mostValues: number;
 }
 
 /** The requests with steps. */
@@ -74,8 +76,8 @@ const WRITE_MAX_BYTES = 16 * 1024 * 1024;
  * of a handler get a response, and are logged instead of printed.
  */
 export function createRpcHandler(options: AdapterOptions): HttpHandler {
-  const { routes, logger, version, callerOf, unsent, takeSlot, roomForSteps } = options;
-  const guard = new MessageGuard();
+  const { routes, logger, version, callerOf, unsent, takeSlot, roomForSteps, mostValues } = options;
+  const guard = new MessageGuard(mostValues);
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard, unsent);
   const known = new Map<string, { readonly handler: UniversalHandler; readonly served: Served }>();

@@ -132,6 +132,8 @@ export function toReadError(error: unknown): AnabranchError | undefined {
       return callerGone();
     case 'ERR_MESSAGE_TIMEOUT':
       return new AnabranchError('MESSAGE_TIMEOUT', (error as Error).message);
+    case 'ERR_HEAP_FULL':
+      return new AnabranchError('STORAGE_FULL', (error as Error).message);
     case 'ERR_UNREAD':
       return new AnabranchError('SLOW_READER', (error as Error).message);
     default:

@@ -94,6 +94,7 @@ export function createHandler({
   const rpc = createRpcHandler({
     logger,
     version: info.version,
+    mostValues: info.limits.messageValues,
     callerOf,
     unsent,
     takeSlot: () => app.store.slots.take(),

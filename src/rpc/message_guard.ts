@@ -20,8 +20,14 @@ interface Form {
  * has no hook for this, so plain messages are checked in the body, and compressed ones after they are decompressed.
  */
 export class MessageGuard {
-  readonly #values = new ValueCount(LIMITS.messageValues);
+  readonly #mostValues: number;
+  readonly #values: ValueCount;
   readonly #form = new AsyncLocalStorage<Form>();
+
+  constructor(mostValues: number) {
+    this.#mostValues = mostValues;
+    this.#values = new ValueCount(mostValues);
+  }
 
   /** The compressions that requests can use. Within `guard`, they check what they decompress. */
   readonly compressions: Compression[] = [compressionGzip, compressionBrotli].map((compression) => ({
@@ -71,7 +77,7 @@ export class MessageGuard {
         if (isCompressed(piece, at)) continue;
         if (!this.#exceeds(form, piece.subarray(at + HEADER_BYTES, end))) continue;
         if (at > 0) yield piece.subarray(0, at);
-        throw tooManyValues();
+        throw tooManyValues(this.#mostValues);
       }
       yield piece;
     }
@@ -86,11 +92,11 @@ export class MessageGuard {
       if (bytes <= LIMITS.messageBytes) read.push(piece);
       yield piece;
     }
-    if (bytes > LIMITS.messageValues && bytes <= LIMITS.messageBytes) this.#check(form, Buffer.concat(read));
+    if (bytes > this.#mostValues && bytes <= LIMITS.messageBytes) this.#check(form, Buffer.concat(read));
   }
 
   #check(form: Form, message: Uint8Array): void {
-    if (this.#exceeds(form, message)) throw tooManyValues();
+    if (this.#exceeds(form, message)) throw tooManyValues(this.#mostValues);
   }
 
   #exceeds({ schema, json }: Form, message: Uint8Array): boolean {
@@ -112,10 +118,10 @@ async function* explainingErrors(pieces: AsyncIterable<Uint8Array>): AsyncGenera
 }
 
 /** Thrown where only Connect catches it; `explainConnectError` finds the cause. */
-function tooManyValues(): ConnectError {
+function tooManyValues(mostValues: number): ConnectError {
   const cause = new AnabranchError(
     'MESSAGE_TOO_LARGE',
-    `A message holds more than ${LIMITS.messageValues} values (messages, map entries and elements of lists together): ` +
+    `A message holds more than ${mostValues} values (messages, map entries and elements of lists together): ` +
       'send fewer steps, points or rows in one message.',
   );
   return new ConnectError(cause.message, Code.ResourceExhausted, undefined, undefined, cause);

@@ -35,6 +35,7 @@ const SIDE_BY_SIDE = [
   'power-loss',
   'restored',
   'retention-full',
+  'small-heap',
   'two-servers',
 ].map((name) => `test/faults/${name}.test.ts`);
 

@@ -110,7 +110,7 @@ async function serve() {
   const { handle, activity } = createHandler({
     app,
     logger,
-    info: { version: '0.0.0', limits: {} },
+    info: { version: '0.0.0', limits: LIMITS },
     database: NO_DATABASE,
   });
   const onError = (error: unknown) => {

@@ -7,7 +7,7 @@ import { watch } from './watch.ts';
 export interface ServerInfo {
   readonly version: string;
   /** Limits and bounding settings by the names of `docs/limitations.md`. */
-  readonly limits: Readonly<Record<string, number>>;
+  readonly limits: Readonly<Record<string, number>> & { readonly messageValues: number };
 }
 
 export function serverMethods({

@@ -32,7 +32,7 @@ const app = createApp({
   logger,
   settings: { commitLanes: config.database.engine === 'sqlite' ? 1 : 2 },
 });
-const { handle } = createHandler({ app, logger, info: { version: '0.0.0', limits: {} }, database: NO_DATABASE });
+const { handle } = createHandler({ app, logger, info: { version: '0.0.0', limits: LIMITS }, database: NO_DATABASE });
 const port = new Port({
   ...config.listen,
   handler: handle,

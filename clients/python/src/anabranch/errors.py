@@ -133,7 +133,9 @@ class StateCorrupt(AnabranchError):
 
 
 class StorageFull(AnabranchError):
-    """RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo."""
+    """RESOURCE_EXHAUSTED. The disk is full, or the memory of the server has no room for the message. Nothing was
+    written; reads still work. Comes with RetryInfo.
+    """
 
 
 class DatabaseUnavailable(AnabranchError):

@@ -202,7 +202,8 @@ export enum ErrorReason {
   STATE_CORRUPT = 23,
 
   /**
-   * RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo.
+   * RESOURCE_EXHAUSTED. The disk is full, or the memory of the server has no room for the message. Nothing was written;
+   * reads still work. Comes with RetryInfo.
    *
    * @generated from enum value: ERROR_REASON_STORAGE_FULL = 24;
    */

@@ -98,7 +98,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     ERROR_REASON_STATE_CORRUPT: _ErrorReason.ValueType  # 23
     """DATA_LOSS. A stored state does not have its digest any more: the storage is damaged. Metadata: `digest`."""
     ERROR_REASON_STORAGE_FULL: _ErrorReason.ValueType  # 24
-    """RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo."""
+    """RESOURCE_EXHAUSTED. The disk is full, or the memory of the server has no room for the message. Nothing was written;
+    reads still work. Comes with RetryInfo.
+    """
     ERROR_REASON_DATABASE_UNAVAILABLE: _ErrorReason.ValueType  # 25
     """UNAVAILABLE. The database does not respond. A write that was not acknowledged may have been stored: send it again.
     Comes with RetryInfo.
@@ -318,7 +320,9 @@ ERROR_REASON_DIGEST_MISMATCH: ErrorReason.ValueType  # 22
 ERROR_REASON_STATE_CORRUPT: ErrorReason.ValueType  # 23
 """DATA_LOSS. A stored state does not have its digest any more: the storage is damaged. Metadata: `digest`."""
 ERROR_REASON_STORAGE_FULL: ErrorReason.ValueType  # 24
-"""RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo."""
+"""RESOURCE_EXHAUSTED. The disk is full, or the memory of the server has no room for the message. Nothing was written;
+reads still work. Comes with RetryInfo.
+"""
 ERROR_REASON_DATABASE_UNAVAILABLE: ErrorReason.ValueType  # 25
 """UNAVAILABLE. The database does not respond. A write that was not acknowledged may have been stored: send it again.
 Comes with RetryInfo.
