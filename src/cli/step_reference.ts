@@ -1,5 +1,6 @@
 /** Arguments that name a trajectory, a step or a number. Shared by all commands. */
 import { parseStepReference as parse, type StepReference } from '../client/index.ts';
+import { mayHoldPassword } from '../config/scrub_url.ts';
 import { CliError } from './context.ts';
 
 const NUMBER = /^\d+$/;
@@ -11,7 +12,10 @@ export function parseStepReference(text: string): StepReference {
     return parse(text);
   } catch (error) {
     if (!(error instanceof RangeError)) throw error;
-    throw new CliError(`TRAJECTORY is ${error.message}; \`tree\` lists ids.`, { exitCode: 2 });
+    const message = mayHoldPassword(text)
+      ? 'TRAJECTORY is not the id of a trajectory (not shown: it may hold a password)'
+      : `TRAJECTORY is ${error.message}`;
+    throw new CliError(`${message}; \`tree\` lists ids.`, { exitCode: 2 });
   }
 }
 

@@ -84,8 +84,13 @@ function databaseFromUrl(values: Values, cwd: string): FoundDatabase {
   const [user, host, name] = [decode(parsed.username), decode(parsed.hostname), decode(parsed.pathname.slice(1))];
   const password = decode(parsed.password) || (parsed.searchParams.get('password') ?? undefined);
   if (password !== undefined && user === '') throw values.error('database', 'a USER before the password');
-  // These are printed.
-  if (user.includes(':') || !isHost(host) || mayHoldPassword(name)) throw values.error('database', ENCODED);
+  // These are printed. Those of the query override the others.
+  const query = (part: string) => parsed.searchParams.get(part) ?? '';
+  const isPrintable =
+    ![user, query('user')].some((each) => each.includes(':')) &&
+    [host, query('host')].every(isHost) &&
+    ![name, query('user'), query('host')].some(mayHoldPassword);
+  if (!isPrintable) throw values.error('database', ENCODED);
   return { database: { engine: 'postgres', url }, password };
 
   function decode(text: string): string {

@@ -77,12 +77,11 @@ export class Values {
 
   /** Parses a list. `parse` returns undefined for an invalid value. */
   list(key: Key, parse: (text: string) => string | undefined): string[] {
-    const texts = this.text(key).split(',');
-    return texts.flatMap((text) => {
+    const whole = this.text(key);
+    return whole.split(',').flatMap((text) => {
       if (text.trim() === '') return [];
       const value = parse(text.trim());
-      if (value === undefined)
-        throw new ConfigError(`${this.nameOf(key)} is "${text.trim()}": expected ${TABLE[key].expected}.`);
+      if (value === undefined) throw this.#invalid(key, mayHoldPassword(whole) ? whole : text.trim());
       return [value];
     });
   }
@@ -98,7 +97,10 @@ export class Values {
    * but the scheme: nobody knows where its password begins.
    */
   error(key: Key, expected: string = TABLE[key].expected): ConfigError {
-    const text = this.text(key);
+    return this.#invalid(key, this.text(key), expected);
+  }
+
+  #invalid(key: Key, text: string, expected: string = TABLE[key].expected): ConfigError {
     const shown = key === 'database' ? shownUrl(text) : this.#isSecret(key, text) ? 'is invalid' : `is "${text}"`;
     return new ConfigError(`${this.nameOf(key)} ${shown}: expected ${expected}.`);
   }

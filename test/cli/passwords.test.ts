@@ -196,6 +196,11 @@ describe('the command line', () => {
     (url) => ['demo', '--database', url],
     (url) => ['runs', '--database', url],
     (url) => ['runs', '--address', url],
+    (url) => ['steps', url],
+    (url) => ['tail', url],
+    (url) => ['serve', '--allowed-host', url],
+    (url) => ['serve', '--allowed-origin', url],
+    (url) => ['serve', '--allowed-origin', `http://127.0.0.1,${url}`],
   ];
   const URLS = [
     'postgres:/app:s3cret@127.0.0.1/db',
@@ -204,6 +209,9 @@ describe('the command line', () => {
     'postgres://app:x@s3cret?y@127.0.0.1/db',
     '"postgres://app:s3cret@127.0.0.1/db"',
     'mysql://app:s3cret@127.0.0.1/db',
+    'https://app:x,s3cret@app.example',
+    'postgres://127.0.0.1:1/db?host=/run/pg;password=s3cret',
+    'postgres://127.0.0.1:1/db?user=app:s3cret&host=x@',
   ];
 
   it.each(URLS)('rejects %s in one line with exit code 2, and prints nothing of the password', async (url) => {
