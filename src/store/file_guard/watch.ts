@@ -3,6 +3,7 @@ import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 import { AnabranchError } from '../../domain/errors.ts';
+import { Content } from './content.ts';
 import { hasLinks, isMounted, isMountPoint, MOUNTS } from './other_names.ts';
 
 /** Time between two looks at the file, in milliseconds. */
@@ -16,7 +17,7 @@ export class StorageLost extends AnabranchError {
   constructor(detail: string) {
     super(
       'STORAGE_LOST',
-      'The file of the database was removed, renamed, replaced or given another name while the server used it. It is unknown whether the call was stored. The server stops. Retry the call when it runs again.',
+      'The file of the database was removed, renamed, replaced, overwritten or given another name while the server used it. It is unknown whether the call was stored. The server stops. Retry the call when it runs again.',
     );
     this.#detail = detail;
   }
@@ -45,6 +46,7 @@ export class FileWatch {
   /** What each path led to. */
   readonly #found: ReadonlyMap<string, BigIntStats>;
   readonly #lost = new AbortController();
+  readonly #content: Content;
   readonly #timer: NodeJS.Timeout;
   #lookedAt = performance.now();
   /** Settles when a fault was looked at again. */
@@ -58,6 +60,7 @@ export class FileWatch {
     const { path, named } = file;
     const paths = [path, resolve(named), `${path}-wal`, `${path}-shm`, `${path}.lock`];
     this.#found = new Map(paths.map((each) => [each, statSync(each, { bigint: true })]));
+    this.#content = new Content(path, file.descriptor);
     this.#timer = setInterval(() => void this.#watch(), LOOK_MS).unref();
   }
 
@@ -85,6 +88,11 @@ export class FileWatch {
   close(): void {
     this.#closed = true;
     clearInterval(this.#timer);
+  }
+
+  /** Must be called after SQLite has closed the file. */
+  release(): void {
+    this.#content.release();
   }
 
   async #watch(): Promise<void> {
@@ -120,9 +128,11 @@ export class FileWatch {
       if (leadsTo(each, found)) continue;
       return `${each} was removed, renamed or replaced while the server used it, so nothing more is acked, and the server stops. Put the file back, or restore a backup, and start again.`;
     }
-    const { nlink, size } = fstatSync(descriptor, { bigint: true });
-    if (nlink > 1n) return hasLinks(path, nlink);
-    if (size === 0n) return `${path} was emptied while the server used it: restore a backup, and start again.`;
+    const { nlink } = fstatSync(descriptor);
+    if (nlink > 1) return hasLinks(path, nlink);
+    const cut = this.#content.overwritten();
+    if (cut !== undefined)
+      return `${cut} was emptied, shortened or overwritten while the server used it, so nothing more is acked, and the server stops. Restore a backup, and start again.`;
     return this.#mounted ? isMounted(path) : undefined;
   }
 

@@ -324,6 +324,7 @@ export class SqliteEngine extends SharedEngine<Parts> implements Engine {
     watch.close();
     await threads.close();
     await writing.destroy();
+    watch.release();
     lock.release();
   }
 }
