@@ -8,7 +8,6 @@ import { type CliContext, CliError } from './context.ts';
 import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
 import { exportCommand } from './export.ts';
 import { importCommand } from './import.ts';
-import { importFleCommand } from './import_fle.ts';
 import { migrateCommand } from './migrate.ts';
 import { migrateDataCommand } from './migrate_data.ts';
 import { pageCommand } from './page.ts';
@@ -36,7 +35,6 @@ function program(cli: CliContext): Command {
     .version(packageVersion())
     .addCommand(serveCommand(cli))
     .addCommand(migrateCommand(cli))
-    .addCommand(importFleCommand(cli))
     .addCommand(demoCommand(cli))
     .addCommand(demoVariantCommand(cli), { hidden: true })
     .addCommand(demoWorkerCommand(cli), { hidden: true })

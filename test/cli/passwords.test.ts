@@ -192,7 +192,6 @@ describe('the command line', () => {
     (url) => ['verify', '--database', url],
     (url) => ['vacuum', '--database', url],
     (url) => ['reset', '--yes', '--database', url],
-    (url) => ['import-fle', url],
     (url) => ['demo', '--database', url],
     (url) => ['runs', '--database', url],
     (url) => ['runs', '--address', url],

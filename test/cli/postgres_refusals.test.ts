@@ -153,7 +153,6 @@ describe('a Postgres that cannot be used', () => {
     ['verify', (url: string) => ['verify', '--database', url]],
     ['reset', (url: string) => ['reset', '--yes', '--database', url]],
     ['migrate-data', (url: string) => ['migrate-data', '--from', url, '--to', 'sqlite:there.db']],
-    ['import-fle', (url: string) => ['import-fle', url]],
     ['runs', (url: string) => ['runs', '--database', url]],
     ['demo', (url: string) => ['demo', '--database', url]],
   ])('is explained by %s as by serve', async (_, command) => {

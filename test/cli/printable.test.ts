@@ -108,7 +108,6 @@ describe('C3: no command prints characters that control a terminal or are invisi
     'retention apply',
     'serve',
     'migrate',
-    'import-fle',
     'demo',
     'table',
     'backup',

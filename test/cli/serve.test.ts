@@ -3,7 +3,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { makeFleFile } from '../fle/fle_database.ts';
+import { makeFleFile } from '../support/fle_file.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { spawnServer } from '../support/spawned-server.ts';

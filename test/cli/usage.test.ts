@@ -17,7 +17,7 @@ async function closedPort(): Promise<number> {
 }
 
 describe('the command line', () => {
-  it.each(['import-fle', 'demo', 'runs', 'run', 'watch', 'tree', 'search', 'tail'])(
+  it.each(['demo', 'runs', 'run', 'watch', 'tree', 'search', 'tail'])(
     '%s --help shows its flags and examples',
     async (command) => {
       const { code, stdout, stderr } = await runCli([command, '--help']);
@@ -34,7 +34,6 @@ describe('the command line', () => {
     for (const command of [
       'serve',
       'migrate',
-      'import-fle',
       'demo',
       'runs',
       'run',
@@ -77,9 +76,6 @@ describe('the command line', () => {
     [['tail', `${MAIN_LINE}@3`, '-n', '4'], '-n and @ both set the first step: use only one of them.'],
     [['tail', MAIN_LINE, '--from', '3', '-n', '4'], '-n and --from both set the first step: use only one of them.'],
     [['tree', '--limit', '0'], '--limit is "0": expected a whole number, 1 to 1000.'],
-    [['import-fle'], "missing required argument 'SOURCE'"],
-    [['import-fle', 'mysql://ann:secret@x/y'], 'SOURCE begins with "mysql://": expected a SQLite file or postgres://'],
-    [['import-fle', 'a.db', '--experiment', ''], '--experiment is "": expected a name.'],
     [['demo', '--seed', 'abc'], '--seed is "abc": expected a whole number, 0 to 4294967295.'],
     [['demo', '--no-keep', '--address', 'x:1'], "'--no-keep' cannot be used with option '--address <HOST:PORT>'"],
     [['tree', '--address', 'x:1', '--database', 'y'], 'cannot be used with option'],

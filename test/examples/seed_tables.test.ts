@@ -59,12 +59,6 @@ describe.each(ENGINES)('data imported from the three systems are returned unchan
     expect(await fle.giveBackTrajectory(client, id)).toEqual({ trajectories, steps, game_states });
   });
 
-  it("FLE's programs", async () => {
-    const { programs = [] } = records.FLE;
-    await fle.takeOverPrograms(client, programs, 'programs');
-    expect(await fle.giveBackPrograms(client, 'programs')).toEqual({ programs });
-  });
-
   it("CUA's training with all its records, C-07 to C-14, C-30 to C-40", async () => {
     const runId = await cua.takeOverTraining(client, records.CUA);
     expect(await cua.giveBackTraining(client, runId)).toEqual(records.CUA);

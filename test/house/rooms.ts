@@ -145,7 +145,6 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     rooms: ['src/client', 'src/config', 'src/server.ts', 'gen'],
     packages: ['node:*'],
   },
-  'src/fle': { rooms: ['src/client', 'gen'], packages: ['@bufbuild/protobuf/*', 'pg', 'node:crypto', 'node:sqlite'] },
   // Files for analysis, written from what the client reads.
   'src/tables': {
     rooms: ['src/client', 'gen'],
@@ -167,7 +166,6 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/client',
       'src/config',
       'src/demo',
-      'src/fle',
       'src/tables',
       'src/server.ts',
       'src/start_error.ts',

@@ -5,7 +5,7 @@ import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openStore } from '../../src/store/open.ts';
-import { makeFleFile } from '../fle/fle_database.ts';
+import { makeFleFile } from '../support/fle_file.ts';
 import { logger, refusedOpen } from './on_store.ts';
 import { Scene } from './scene.ts';
 

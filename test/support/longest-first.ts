@@ -17,7 +17,6 @@ const LONG = [
   'test/store/verification.test.ts',
   'test/store/branch_depth.test.ts',
   'test/store/state_chains.test.ts',
-  'test/cli/import_fle.test.ts',
   'test/cli/serve.test.ts',
   'test/client/sending_cases.test.ts',
   'test/faults-checker/kill-server.test.ts',

@@ -1,4 +1,4 @@
-/** Imports rows of FLE as described in docs/coming-from.md, and exports them again. */
+/** Imports rows of FLE's document as described in docs/coming-from.md, and exports them again. */
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
@@ -8,10 +8,6 @@ import {
   readSteps,
   type StepInit,
 } from '../../../src/client/index.ts';
-import { importFle } from '../../../src/fle/import.ts';
-import { openFleSource } from '../../../src/fle/open.ts';
-import { createFleDatabase, type Values } from '../../fle/fle_database.ts';
-import { rowOf, stepsOf, trajectoriesOf } from '../../fle/read_back.ts';
 import {
   fromStatus,
   fromTime,
@@ -46,8 +42,6 @@ export const KEPT: Readonly<Record<string, readonly string[]>> = {
     ...['ticks', 'created_at', 'timing_metrics_json'],
   ],
 };
-
-// ---- The tables of the document ----
 
 /** Returns the id of the trajectory. */
 export async function takeOverTrajectory(client: AnabranchClient, rows: Rows): Promise<string> {
@@ -105,37 +99,6 @@ function fromStep(step: Step, state: Value): Row {
     game_state: state,
     timestamp: fromTime(step.endTime),
   };
-}
-
-// ---- The table of the code ----
-
-/** Imports the programs into an experiment of this name, as `anabranch import-fle` does. */
-export async function takeOverPrograms(client: AnabranchClient, programs: readonly Row[], experimentName: string) {
-  await using database = await createFleDatabase('sqlite');
-  await database.insert(...(programs as readonly Values[]));
-  const source = await openFleSource({ engine: 'sqlite', path: database.source }, 'source');
-  try {
-    const signal = new AbortController().signal;
-    await importFle(client, { source, experimentName, dryRun: false, signal, onProgress: () => {} });
-  } finally {
-    await source.close();
-  }
-}
-
-export async function giveBackPrograms(client: AnabranchClient, experimentName: string): Promise<Rows> {
-  const programs: Row[] = [];
-  for (const { id } of await trajectoriesOf(client, experimentName)) {
-    for (const step of (await stepsOf(client, id)).slice(1)) {
-      const cells = [...(await rowOf(client, id, step))];
-      programs.push(Object.fromEntries(cells.map(([column, { value }]) => [column, plain(value)])));
-    }
-  }
-  return { programs };
-}
-
-function plain(value: null | bigint | number | Uint8Array): Value {
-  if (value instanceof Uint8Array) return new TextDecoder().decode(value);
-  return typeof value === 'bigint' ? Number(value) : value;
 }
 
 function bytesOf(text: string): Uint8Array {
