@@ -1,11 +1,11 @@
 import { Command, CommanderError } from 'commander';
 import { ConfigError } from '../config/values.ts';
+import { demoClientCommand, demoCommand } from '../demo/command.ts';
 import { StartError } from '../start_error.ts';
 import { packageVersion } from '../version.ts';
 import { backupCommand } from './backup.ts';
 import { printableLines } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
-import { demoCommand, demoVariantCommand, demoWorkerCommand } from './demo.ts';
 import { exportCommand } from './export.ts';
 import { importCommand } from './import.ts';
 import { migrateCommand } from './migrate.ts';
@@ -36,8 +36,7 @@ function program(cli: CliContext): Command {
     .addCommand(serveCommand(cli))
     .addCommand(migrateCommand(cli))
     .addCommand(demoCommand(cli))
-    .addCommand(demoVariantCommand(cli), { hidden: true })
-    .addCommand(demoWorkerCommand(cli), { hidden: true })
+    .addCommand(demoClientCommand(cli), { hidden: true })
     .addCommand(runsCommand(cli))
     .addCommand(runCommand(cli))
     .addCommand(watchCommand(cli))

@@ -1,5 +1,5 @@
+import { MultiBar } from 'cli-progress';
 import type { Output } from './context.ts';
-import { openBars } from './demo_display.ts';
 
 /** Shows how much of something is done. */
 export interface Progress {
@@ -23,4 +23,21 @@ export function progressBar(output: Output, name = 'rows'): Progress {
       bars.stop();
     },
   };
+}
+
+/** Opens bars with a name on their left, and a value and a note on their right. */
+export function openBars(output: Output): MultiBar {
+  return new MultiBar({
+    stream: output,
+    format: `  {name} {bar} {value}  {note}`,
+    barsize: 24,
+    fps: 20,
+    barCompleteChar: '━',
+    barIncompleteChar: '─',
+    hideCursor: true,
+    linewrap: false,
+    gracefulExit: false, // only main.ts handles signals
+    emptyOnZero: true,
+    forceRedraw: true, // lines printed above the bars move the bars down
+  });
 }

@@ -23,17 +23,17 @@ const MAX_STEPS = 500;
 /** Direction of the force: left or right. */
 export type Push = 0 | 1;
 
-/** Position, velocity, angle and angular velocity, as float32. */
-export type CartPoleObservation = Float32Array;
+/** A linear controller: the weights of the four observed numbers. */
+export interface Gains {
+  readonly x: number;
+  readonly xDot: number;
+  readonly theta: number;
+  readonly thetaDot: number;
+}
 
-export interface CartPoleStep {
-  readonly observation: CartPoleObservation;
-  /** 1 for every step, including the last one. */
-  readonly reward: number;
-  /** The pole fell, or the cart left the track. */
-  readonly terminated: boolean;
-  /** The episode reached 500 steps. */
-  readonly truncated: boolean;
+/** Pushes in the direction of the weighted sum. */
+export function choosePush(gains: Gains, [x = 0, xDot = 0, theta = 0, thetaDot = 0]: Float32Array): Push {
+  return gains.x * x + gains.xDot * xDot + gains.theta * theta + gains.thetaDot * thetaDot > 0 ? 1 : 0;
 }
 
 /** Everything that decides the future. The numbers are doubles, while the observation is float32. */
@@ -75,11 +75,13 @@ export class CartPole {
     return { ...this.#state, generator: this.#random.state };
   }
 
-  get observation(): CartPoleObservation {
+  /** Position, velocity, angle and angular velocity, as float32. */
+  get observation(): Float32Array {
     const { x, xDot, theta, thetaDot } = this.#state;
     return Float32Array.of(x, xDot, theta, thetaDot);
   }
 
+  /** The pole fell, or the cart left the track. */
   get terminated(): boolean {
     const { x, theta } = this.#state;
     return Math.abs(x) > MAX_POSITION || Math.abs(theta) > MAX_ANGLE;
@@ -89,7 +91,8 @@ export class CartPole {
     return this.#state.steps >= MAX_STEPS;
   }
 
-  step(push: Push): CartPoleStep {
+  /** Moves the cart. The reward is 1 for every step, including the last one. */
+  step(push: Push) {
     if (this.terminated || this.truncated) throw new Error('the episode has ended: reset or restore first');
     const { x, xDot, theta, thetaDot, noise, steps } = this.#state;
     const force = (push === 1 ? FORCE : -FORCE) + this.#random.uniform(-noise, noise);
@@ -98,14 +101,9 @@ export class CartPole {
     const pull = (force + POLE_MASS_LENGTH * (thetaDot * thetaDot) * sin) / TOTAL_MASS;
     const thetaAcc = (GRAVITY * sin - cos * pull) / (LENGTH * (4.0 / 3.0 - (POLE_MASS * (cos * cos)) / TOTAL_MASS));
     const xAcc = pull - (POLE_MASS_LENGTH * thetaAcc * cos) / TOTAL_MASS;
-    this.#state = {
-      x: x + TAU * xDot,
-      xDot: xDot + TAU * xAcc,
-      theta: theta + TAU * thetaDot,
-      thetaDot: thetaDot + TAU * thetaAcc,
-      noise,
-      steps: steps + 1,
-    };
+    const cart = { x: x + TAU * xDot, xDot: xDot + TAU * xAcc };
+    const pole = { theta: theta + TAU * thetaDot, thetaDot: thetaDot + TAU * thetaAcc };
+    this.#state = { ...cart, ...pole, noise, steps: steps + 1 };
     return { observation: this.observation, reward: 1, terminated: this.terminated, truncated: this.truncated };
   }
 

@@ -1,35 +1,29 @@
 /** Converts steps of CartPole to steps of a trajectory, and plays episodes into a writer. */
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import type { AnabranchClient, Sealed, SealStatus, StepInit, TrajectoryWriter } from '../client/index.ts';
-import { CartPole, exactJson, type Push } from './cartpole.ts';
-import { choosePush, type Gains } from './controller.ts';
+import type { AnabranchClient, Sealed, StepInit, TrajectoryWriter } from '../client/index.ts';
+import { CartPole, choosePush, exactJson, type Gains } from './cartpole.ts';
 
 export const STATE_NAME = 'env';
-const STATE_MEDIA_TYPE = 'application/json';
+/** Largest random deviation of the force, in newton. */
+export const NOISE = 5;
 
 /** Lets the controller act once. The step is a checkpoint: it contains the whole state of the environment. */
 export function act(cart: CartPole, gains: Gains) {
   const push = choosePush(gains, cart.observation);
   const { reward, terminated, truncated } = cart.step(push);
-  return { ...checkpointOf(cart), actions: [actionOf(push)], reward, terminated, truncated } satisfies StepInit;
+  const actions = [{ type: 'discrete', name: 'push', content: { json: String(push) } }];
+  return { ...checkpointOf(cart), actions, reward, terminated, truncated } satisfies StepInit;
 }
 
 /** Returns a step without an action: the current observation and state. After a reset it is the root. */
 export function checkpointOf(cart: CartPole) {
+  // The shortest decimals of each float32 that are parsed as the same bits.
+  const json = `[${[...cart.observation].map(exactJson).join(',')}]`;
   return {
     stepNumber: BigInt(cart.state.steps),
-    observations: [{ type: 'cartpole', content: { json: observationJson(cart) } }],
-    states: [{ name: STATE_NAME, data: cart.snapshot(), mediaType: STATE_MEDIA_TYPE }],
+    observations: [{ type: 'cartpole', content: { json } }],
+    states: [{ name: STATE_NAME, data: cart.snapshot(), mediaType: 'application/json' }],
   };
-}
-
-function actionOf(push: Push) {
-  return { type: 'discrete', name: 'push', content: { json: String(push) } };
-}
-
-/** Returns the four float32 numbers, each with the shortest decimals that are parsed as the same bits. */
-function observationJson(cart: CartPole): string {
-  return `[${[...cart.observation].map(exactJson).join(',')}]`;
 }
 
 /** Restores the environment as it was after a step. */
@@ -46,11 +40,11 @@ export function isOver(cart: CartPole): boolean {
   return cart.terminated || cart.truncated;
 }
 
-export interface Play {
+interface Play {
   readonly cart: CartPole;
   readonly gains: Gains;
   readonly signal: AbortSignal;
-  readonly onStep: (stepNumber: bigint) => void;
+  readonly onStep: (stepNumber: bigint) => unknown;
 }
 
 /** Plays to the end and seals the trajectory. Each step is durable before the next one is played. */
@@ -58,15 +52,9 @@ export async function playToEnd(writer: TrajectoryWriter, { cart, gains, signal,
   while (!isOver(cart)) {
     signal.throwIfAborted();
     const { stepNumber } = await writer.append(act(cart, gains));
-    onStep(stepNumber);
+    await onStep(stepNumber);
   }
-  const [status, message] = endOf(cart);
-  return writer.seal(status, message);
-}
-
-/** Returns how to seal the trajectory of an ended episode. */
-export function endOf(cart: CartPole): [SealStatus, string] {
   const { steps, x } = cart.state;
-  if (!cart.terminated) return [Status.COMPLETED, `balanced for ${steps} steps`];
-  return [Status.FAILED, `${Math.abs(x) > 2.4 ? 'left the track' : 'fell'} at step ${steps}`];
+  if (!cart.terminated) return writer.seal(Status.COMPLETED, `balanced for ${steps} steps`);
+  return writer.seal(Status.FAILED, `${Math.abs(x) > 2.4 ? 'left the track' : 'fell'} at step ${steps}`);
 }

@@ -2,7 +2,7 @@
  * Improves the policy of the demo's training. Policies are sampled around the current one, and the better half of each
  * group moves it.
  */
-import type { Gains } from './controller.ts';
+import type { Gains } from './cartpole.ts';
 import type { Random } from './random.ts';
 
 /** A policy that uses only the angle, and soon fails. */

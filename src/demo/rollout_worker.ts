@@ -7,11 +7,10 @@ import { randomUUID } from 'node:crypto';
 import type { Claim } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../client/index.ts';
-import { CartPole } from './cartpole.ts';
-import type { Gains } from './controller.ts';
-import { act, checkpointOf, isOver } from './episode.ts';
-import { standStill } from './reporting_process.ts';
-import { NOISE } from './variant.ts';
+import { CartPole, type Gains } from './cartpole.ts';
+import { type Report, standStill } from './client_process.ts';
+import { act, checkpointOf, isOver, NOISE } from './episode.ts';
+import { present } from './events.ts';
 
 export interface WorkerTask {
   readonly address: string;
@@ -19,49 +18,47 @@ export interface WorkerTask {
   readonly workerId: string;
   readonly leaseSeconds: number;
   /** Stops after this many turns of the first rollout, and waits to be killed. */
-  readonly hangAfter?: number;
+  readonly hangAfter: number | undefined;
 }
 
 /** Reports of the process, one JSON text per line. Step numbers are small here. */
 export type WorkerReport =
   | { readonly event: 'ready'; readonly environmentId: string }
   | ({ readonly event: 'claimed' } & Claimed)
-  | ({ readonly event: 'hanging'; readonly turns: number } & Claimed)
-  | ({ readonly event: 'completed'; readonly turns: number } & Claimed)
-  /** The lease has ended, and another worker may have the rollout. */
-  | ({ readonly event: 'lost' } & Claimed);
+  | ({ readonly event: 'hanging'; readonly turns: number } & Claimed);
 
 interface Claimed {
   readonly rolloutId: string;
   readonly attempt: number;
 }
 
-/** The input of a task of the catalogue: its episode. */
-export interface TaskInput {
-  readonly seed: number;
-}
-
 interface Surroundings {
   readonly client: AnabranchClient;
   readonly task: WorkerTask;
-  readonly report: (report: WorkerReport) => void;
+  readonly report: Report<WorkerReport>;
   readonly signal: AbortSignal;
 }
 
 export async function runRolloutWorker(
   task: WorkerTask,
-  { report, signal }: { report: (report: WorkerReport) => void; signal: AbortSignal },
+  report: Report<WorkerReport>,
+  signal: AbortSignal,
 ): Promise<void> {
   const client = connectClient({ address: task.address });
+  const { runId, workerId } = task;
+  const leaseDuration = { seconds: BigInt(task.leaseSeconds) };
   try {
-    const { runId, workerId } = task;
     const environmentId = randomUUID();
     const place = { runId, environmentId };
     const made = { ...place, type: 'cartpole', externalId: workerId, status: Status.RUNNING };
     await client.rollouts.upsertEnvironment(made, { signal });
     report({ event: 'ready', environmentId });
-    for await (const claim of claims({ client, task, report, signal })) {
-      await work(claim, environmentId, { client, task, report, signal });
+    // Waits for rollouts that others may release, and ends when no rollout can follow.
+    for (let isDrained = false; !isDrained; ) {
+      const request = { runId, workerId, leaseDuration, wait: { seconds: WAIT_SECONDS } };
+      const { claims, drained } = await client.rollouts.claimRollouts(request, { signal });
+      for (const claim of claims) await work(claim, environmentId, { client, task, report, signal });
+      isDrained = drained;
     }
     await client.rollouts.upsertEnvironment({ ...place, status: Status.COMPLETED }, { signal });
   } finally {
@@ -71,21 +68,12 @@ export async function runRolloutWorker(
 
 const WAIT_SECONDS = 30n;
 
-/** Waits for rollouts that others may release, and ends when no rollout can follow. */
-async function* claims({ client, task, signal }: Surroundings): AsyncGenerator<Claim> {
-  const { runId, workerId, leaseSeconds } = task;
-  const leaseDuration = { seconds: BigInt(leaseSeconds) };
-  const request = { runId, workerId, leaseDuration, wait: { seconds: WAIT_SECONDS } };
-  for (;;) {
-    const { claims, drained } = await client.rollouts.claimRollouts(request, { signal });
-    if (drained) return;
-    yield* claims;
-  }
-}
+/** Errors of a worker whose lease has ended: the rollout, or its trajectory, belongs to another worker. */
+const LOST = new Set(['LEASE_LOST', 'WRITER_FENCED', 'TRAJECTORY_SEALED']);
 
 async function work(claim: Claim, environmentId: string, around: Surroundings): Promise<void> {
   const { client, report, signal } = around;
-  const { id: rolloutId = '', attempt = 0 } = claim.rollout ?? {};
+  const { id: rolloutId, attempt } = present(claim.rollout);
   const claimed = { rolloutId, attempt };
   report({ event: 'claimed', ...claimed });
   try {
@@ -95,18 +83,14 @@ async function work(claim: Claim, environmentId: string, around: Surroundings): 
     await play(claim, claimed, around);
   } catch (error) {
     if (!LOST.has(reasonOf(error) ?? '')) throw error;
-    report({ event: 'lost', ...claimed });
   }
 }
 
-/** Errors of a worker whose lease has ended: the rollout, or its trajectory, belongs to another worker. */
-const LOST = new Set(['LEASE_LOST', 'WRITER_FENCED', 'TRAJECTORY_SEALED']);
-
 /** Each turn is durable before the next one is played. One call completes the rollout and seals its trajectory. */
 async function play(claim: Claim, claimed: Claimed, { client, task, report, signal }: Surroundings): Promise<void> {
-  const { seed } = JSON.parse(claim.task?.inputJson ?? '') as TaskInput;
+  const { seed } = JSON.parse(claim.task?.inputJson ?? '') as { seed: number };
   const { gains } = JSON.parse(claim.rollout?.inputJson ?? '') as { gains: Gains };
-  const { id: trajectoryId = '', uid = '' } = claim.trajectory ?? {};
+  const { id: trajectoryId, uid } = present(claim.trajectory);
   const maxTurns = Number(claim.maxTurns);
   const began = performance.now();
   const cart = CartPole.reset(seed, NOISE);
@@ -139,5 +123,4 @@ async function play(claim: Claim, claimed: Claimed, { client, task, report, sign
     },
     { signal },
   );
-  report({ event: 'completed', turns, ...claimed });
 }

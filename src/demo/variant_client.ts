@@ -5,43 +5,44 @@
  */
 import { setImmediate } from 'node:timers/promises';
 import { connectClient, openWriter, type TrajectoryWriter } from '../client/index.ts';
-import type { CartPole } from './cartpole.ts';
-import type { Gains } from './controller.ts';
+import type { CartPole, Gains } from './cartpole.ts';
+import { type Report, standStill } from './client_process.ts';
 import { act, isOver, playToEnd, restoreAt } from './episode.ts';
-import { standStill } from './reporting_process.ts';
 
 export interface VariantTask {
   readonly address: string;
   readonly trajectoryId: string;
   readonly gains: Gains;
   /** After this step, continues without waiting for acks, stops with unacked steps, and waits to be killed. */
-  readonly hangAfter?: number;
+  readonly hangAfter: number | undefined;
 }
 
 /** Reports of the process, one JSON text per line. Step numbers are small here. */
-export type VariantReport =
-  | { readonly event: 'opened'; readonly nextStepNumber: number; readonly epoch: number }
-  | { readonly event: 'step'; readonly stepNumber: number }
-  | { readonly event: 'hanging'; readonly nextStepNumber: number; readonly ackedNextStepNumber: number }
-  | { readonly event: 'sealed'; readonly nextStepNumber: number; readonly status: number; readonly message: string };
+export type VariantReport = { readonly nextStepNumber: number } & (
+  | { readonly event: 'opened' | 'step' }
+  | { readonly event: 'hanging'; readonly ackedNextStepNumber: number }
+  | { readonly event: 'sealed'; readonly message: string }
+);
 
 /** Number of steps in flight when the process stops. Some are sent one by one, the rest at once. */
 const BURST = 20;
 
 export async function runVariantClient(
-  task: VariantTask,
-  { report, signal }: { report: (report: VariantReport) => void; signal: AbortSignal },
+  { address, trajectoryId, gains, hangAfter }: VariantTask,
+  report: Report<VariantReport>,
+  signal: AbortSignal,
 ): Promise<void> {
-  const client = connectClient({ address: task.address });
+  const client = connectClient({ address });
   try {
-    await using writer = await openWriter(client, { trajectoryId: task.trajectoryId, signal });
-    report({ event: 'opened', nextStepNumber: Number(writer.nextStepNumber), epoch: Number(writer.epoch) });
-    const cart = await restoreAt(client, task.trajectoryId, writer.nextStepNumber - 1n);
-    const onStep = (stepNumber: bigint) => report({ event: 'step', stepNumber: Number(stepNumber) });
-    if (task.hangAfter !== undefined) await playAndHang(writer, { ...task, cart, onStep, report });
-    const sealed = await playToEnd(writer, { cart, gains: task.gains, signal, onStep });
-    const { status, message } = sealed;
-    report({ event: 'sealed', nextStepNumber: Number(sealed.nextStepNumber), status, message });
+    await using writer = await openWriter(client, { trajectoryId, signal });
+    report({ event: 'opened', nextStepNumber: Number(writer.nextStepNumber) });
+    const cart = await restoreAt(client, trajectoryId, writer.nextStepNumber - 1n);
+    const onStep = async (stepNumber: bigint) => {
+      report({ event: 'step', nextStepNumber: Number(stepNumber) + 1 });
+      if (cart.state.steps === hangAfter) await hang(writer, { cart, gains, report });
+    };
+    const { nextStepNumber, message } = await playToEnd(writer, { cart, gains, signal, onStep });
+    report({ event: 'sealed', nextStepNumber: Number(nextStepNumber), message });
   } finally {
     client.close();
   }
@@ -50,21 +51,14 @@ export async function runVariantClient(
 interface Hanging {
   readonly cart: CartPole;
   readonly gains: Gains;
-  readonly hangAfter?: number;
-  readonly onStep: (stepNumber: bigint) => void;
-  readonly report: (report: VariantReport) => void;
+  readonly report: Report<VariantReport>;
 }
 
-async function playAndHang(writer: TrajectoryWriter, options: Hanging): Promise<never> {
-  const { cart, gains, hangAfter = 0, onStep, report } = options;
-  const next = () => {
-    if (isOver(cart))
-      throw new Error(`the episode ended after ${cart.state.steps} steps, before the process could be killed`);
-    return writer.append(act(cart, gains));
-  };
-  while (cart.state.steps < hangAfter) onStep((await next()).stepNumber);
+async function hang(writer: TrajectoryWriter, { cart, gains, report }: Hanging): Promise<never> {
   for (let i = 0; i < BURST; i++) {
-    void next();
+    if (isOver(cart))
+      throw new Error(`the episode ended after ${cart.state.steps} steps, before the process was killed`);
+    void writer.append(act(cart, gains));
     if (i < BURST / 2) await setImmediate();
   }
   // No code runs between the last append and the stop, so the second half of the burst cannot have been acked.

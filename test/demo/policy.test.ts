@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import type { Gains } from '../../src/demo/controller.ts';
+import type { Gains } from '../../src/demo/cartpole.ts';
 import { FIRST_POLICY, improvePolicy, samplePolicies } from '../../src/demo/policy.ts';
 import { Random } from '../../src/demo/random.ts';
 

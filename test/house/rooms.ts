@@ -141,10 +141,8 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     rooms: ['page/src', 'src/client/web', 'gen'],
     packages: [...CONNECT, 'preact', 'rfc6902'],
   },
-  'src/demo': {
-    rooms: ['src/client', 'src/config', 'src/server.ts', 'gen'],
-    packages: ['node:*'],
-  },
+  // A command of the command line, which draws as the others do.
+  'src/demo': { rooms: ['src/client', 'src/cli', 'src/config', 'gen'], packages: ['@bufbuild/protobuf', ...PROGRAM] },
   // Files for analysis, written from what the client reads.
   'src/tables': {
     rooms: ['src/client', 'gen'],

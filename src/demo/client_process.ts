@@ -1,11 +1,15 @@
-import { type ChildProcess, spawn } from 'node:child_process';
+import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
+
+/** Writes a report. */
+export type Report<R> = (report: R) => void;
 
 /** A client in a process of its own that reports its progress, one JSON text per line. */
-export interface ReportingProcess<Report> {
+interface ClientProcess<R> {
   readonly pid: number;
   /** The reports in order, until the output ends. */
-  readonly reports: AsyncIterable<Report>;
+  readonly reports: AsyncIterable<R>;
   /**
    * Sends SIGKILL, so that the process can neither finish nor clean up. Resolves when the process has ended. Can be
    * called again.
@@ -15,18 +19,23 @@ export interface ReportingProcess<Report> {
   ended(): Promise<void>;
 }
 
-/** Starts `command` with the task as its last argument. */
-export function startReportingProcess<Report>(command: readonly string[], task: object): ReportingProcess<Report> {
-  const [program = '', ...args] = command;
+/** Starts the command with the task as its last argument. */
+export function startClientProcess<R>(
+  task: object,
+  { clientCommand: [program = '', ...args] }: { readonly clientCommand: readonly string[] },
+): ClientProcess<R> {
   const child = spawn(program, [...args, JSON.stringify(task)], { stdio: ['ignore', 'pipe', 'pipe'] });
   let complaint = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     complaint = (complaint + text).slice(-2000);
   });
-  const exited = exitOf(child);
+  const exited = new Promise<string>((resolve) => {
+    child.once('error', (error) => resolve(`an error (${error.message})`));
+    child.once('close', (code, signal) => resolve(signal === null ? `code ${code}` : `signal ${signal}`));
+  });
   return {
     pid: child.pid ?? 0,
-    reports: reportsOf<Report>(child),
+    reports: reportsOf<R>(child.stdout),
     kill: async () => {
       child.kill('SIGKILL');
       await exited;
@@ -39,11 +48,15 @@ export function startReportingProcess<Report>(command: readonly string[], task: 
   };
 }
 
+async function* reportsOf<R>(input: Readable): AsyncGenerator<R> {
+  for await (const line of createInterface({ input })) yield JSON.parse(line) as R;
+}
+
 /** Does the work, and kills the process however the work ends. */
-export async function withProcess<Report>(
-  process: ReportingProcess<Report>,
+export async function withProcess<R>(
+  process: ClientProcess<R>,
   signal: AbortSignal,
-  work: (process: ReportingProcess<Report>) => Promise<void>,
+  work: (process: ClientProcess<R>) => Promise<void>,
 ): Promise<void> {
   const stop = () => void process.kill();
   signal.addEventListener('abort', stop, { once: true });
@@ -61,17 +74,4 @@ export function standStill(): never {
   const seconds = 30;
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, seconds * 1000);
   throw new Error(`this process was not killed within ${seconds} seconds`);
-}
-
-/** Returns `code 0`, `signal SIGKILL`, or why the process did not start. */
-function exitOf(child: ChildProcess): Promise<string> {
-  return new Promise((resolve) => {
-    child.once('error', (error) => resolve(`an error (${error.message})`));
-    child.once('close', (code, signal) => resolve(signal === null ? `code ${code}` : `signal ${signal}`));
-  });
-}
-
-async function* reportsOf<Report>({ stdout }: ChildProcess): AsyncGenerator<Report> {
-  if (stdout === null) return;
-  for await (const line of createInterface({ input: stdout })) yield JSON.parse(line) as Report;
 }

@@ -1,0 +1,152 @@
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { toJson } from '@bufbuild/protobuf';
+import { Command, Option } from 'commander';
+import { SummarySchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { columnsOf, paintFor } from '../cli/columns.ts';
+import { type CliContext, CliError } from '../cli/context.ts';
+import {
+  type Access,
+  addServerOptions,
+  commandPrefix,
+  JSON_FORM,
+  type ServerFlags,
+  withServer,
+  write,
+} from '../cli/server_access.ts';
+import { parseWhole } from '../cli/step_reference.ts';
+import { readTree } from '../cli/tree.ts';
+import { drawTree } from '../cli/tree_drawing.ts';
+import { trajectoryItems } from '../cli/tree_items.ts';
+import { scrubUrl } from '../config/scrub_url.ts';
+import { eventJson, openDisplay } from './display.ts';
+import type { DemoEvent, DemoOptions } from './events.ts';
+import { runRolloutWorker, type WorkerTask } from './rollout_worker.ts';
+import { comparisonTable, summaryTable } from './tables.ts';
+import { runTraining } from './training.ts';
+import { runVariantClient, type VariantTask } from './variant_client.ts';
+import { playAllVariants } from './variants.ts';
+
+interface DemoFlags extends ServerFlags {
+  readonly seed: string;
+  readonly keep: boolean;
+  readonly json?: true;
+}
+
+const DESCRIPTION =
+  'Play CartPole-v1 into a trajectory, branch it at step 200 into four variants, kill and resume one of them, replay another from a ' +
+  'checkpoint, compare them all and draw the tree. Then train: four processes claim rollouts. One of them is killed, and its rollout is claimed again.';
+
+const EXAMPLES = `
+Examples:
+  anabranch demo                               on a scratch database, which is kept for you to look at
+  anabranch demo --address 127.0.0.1:50051     on a server that is running
+  anabranch demo --seed 42 --json              other steps, and events for a script`;
+
+const CLIENT_COMMAND = 'demo-client';
+const MAX_SEED = 2n ** 32n - 1n;
+
+export function demoCommand(cli: CliContext): Command {
+  const command = new Command('demo')
+    .description(DESCRIPTION)
+    .option('--seed <N>', 'seed of the environment; the same seed gives the same steps', '7')
+    .addOption(new Option('--no-keep', 'remove the scratch database afterwards').conflicts(['address', 'database']))
+    .option('--json', 'print events as JSON, one per line');
+  const scratch = 'a server within this command, on a scratch SQLite file';
+  return addServerOptions(command, `address of the server (default: ${scratch})`)
+    .addHelpText('after', EXAMPLES)
+    .action((flags: DemoFlags) => runDemo(cli, flags));
+}
+
+/** Creates the hidden command of a client that the demo starts in a process of its own, to kill it. */
+export function demoClientCommand(cli: CliContext): Command {
+  return new Command(CLIENT_COMMAND).argument('<TASK>').action((text: string) => {
+    const report = (event: object) => void cli.stdout.write(`${JSON.stringify(event)}\n`);
+    const task = JSON.parse(text) as VariantTask | WorkerTask;
+    if ('workerId' in task) return runRolloutWorker(task, report, cli.signal);
+    return runVariantClient(task, report, cli.signal);
+  });
+}
+
+async function runDemo(cli: CliContext, flags: DemoFlags): Promise<void> {
+  const seed = Number(parseWhole('--seed', flags.seed, 0n, MAX_SEED));
+  if (flags.address !== undefined || flags.database !== undefined) {
+    await withServer(cli, flags, (access) => demonstrate(cli, access, flags, seed));
+    return;
+  }
+  const folder = await mkdtemp(join(tmpdir(), 'anabranch-demo-'));
+  try {
+    const database = `sqlite:${join(folder, 'demo.db')}`;
+    await withServer(cli, { database }, (access) => demonstrate(cli, access, { ...flags, database }, seed));
+  } finally {
+    if (!flags.keep) await rm(folder, { recursive: true, force: true });
+  }
+}
+
+async function demonstrate(cli: CliContext, access: Access, options: DemoFlags, seed: number): Promise<void> {
+  const { json = false, keep } = options;
+  const { client, flags } = access;
+  const database = options.database === undefined ? undefined : scrubUrl(options.database);
+  const columns = columnsOf(cli);
+  const paint = paintFor(cli.stdout, cli.env);
+  const print = (...lines: readonly string[]) => write(cli.stdout, `${lines.join('\n')}\n`);
+  const withHead = ([head = '', ...lines]: readonly string[]) => [paint.dim(head), ...lines];
+  const clientCommand = [...cli.self, CLIENT_COMMAND];
+  /** Does a part of the demo, and shows its events. */
+  const shown = async <T>(
+    part: (options: DemoOptions) => Promise<T>,
+    onEvent: (event: DemoEvent) => void,
+  ): Promise<T> => {
+    const display = openDisplay(cli, json);
+    const show = (event: DemoEvent) => {
+      // After this event no bar moves, so the following lines are printed below them.
+      if (event.event === 'replayed') display.stop();
+      onEvent(event);
+      display.show(event);
+    };
+    try {
+      return await part({ client, seed, clientCommand, onEvent: show, signal: cli.signal });
+    } catch (error) {
+      if (cli.signal.aborted) throw new CliError('Interrupted.', { cause: error });
+      throw error;
+    } finally {
+      display.stop();
+    }
+  };
+
+  if (!json) {
+    const on = database === undefined ? '' : ` on ${database}`;
+    await print(paint.dim(`Server ${client.url}${on}\nIn a browser: ${client.url}/`));
+  }
+  const compared: DemoEvent<'compared'>[] = [];
+  const result = await shown(playAllVariants, (event) => {
+    if (event.event === 'compared') compared.push(event);
+  });
+  const { trajectoryId } = result.main;
+  if (!json) {
+    const items = trajectoryItems(await readTree(client, trajectoryId));
+    const tree = drawTree(items, { noun: 'trajectory', columns, beside: 'bars', paint });
+    await print('', ...tree, '', ...withHead(comparisonTable(compared, columns)), '');
+  }
+  const training = await shown(runTraining, () => undefined);
+  if (json) {
+    const summaries = training.summaries.map((summary) => toJson(SummarySchema, summary, JSON_FORM));
+    const kept = keep && database !== undefined ? { database } : {};
+    await print(eventJson({ event: 'done', ...result, ...kept, training: { ...training, summaries } }));
+    return;
+  }
+  await print('', ...withHead(summaryTable(training.summaries, columns)));
+  if (!keep) return;
+  const command = commandPrefix(cli);
+  const fallen = result.variants.at(-1)?.trajectoryId ?? trajectoryId;
+  await print(
+    '',
+    'Look around:',
+    `  ${command} tree ${trajectoryId} ${flags}`,
+    `  ${command} tail ${fallen}@200 ${flags}`,
+    `  ${command} run ${training.runId} --rollouts ${flags}`,
+    'In a browser:',
+    database === undefined ? `  ${client.url}/trees/${trajectoryId}` : `  ${command} serve ${flags}`,
+  );
+}
