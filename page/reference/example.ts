@@ -46,7 +46,6 @@ const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
   BranchTrajectory: ['tag'],
   Content: ['json', 'data', 'state_digest', 'uri', 'tensor'],
   TrajectoryCreation: ['branch'],
-  DiffStates: ['digest', 'other_digest'],
   GetCheckpoint: ['step_number', 'tag'],
   GetExperiment: ['name'],
   GetGroup: ['stage_id', 'number'],

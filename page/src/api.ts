@@ -9,7 +9,6 @@ import {
   type RunWithProgress,
   type WatchRunResponse,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import type { DiffStatesResponse } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { type Step, type Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepScope, TrajectoryService, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { reasonOf } from '../../src/client/errors.ts';
@@ -177,20 +176,11 @@ export interface StateAt {
   readonly name: string;
 }
 
-export function compareStates(
-  api: Api,
-  before: StateAt,
-  after: StateAt,
-  signal: AbortSignal,
-): Promise<DiffStatesResponse> {
-  return api.states.diffStates({ reference: before, otherReference: after }, { signal });
-}
-
-/** Returns a state as JSON. Throws if it is none. */
-export async function readJsonState(state: StateAt, signal: AbortSignal): Promise<unknown> {
+/** Returns the bytes of a state as text. */
+export async function readStateText(state: StateAt, signal: AbortSignal): Promise<string> {
   const response = await fetch(stateAddress(state), { signal });
   if (!response.ok) throw new Error(`the server answered ${response.status}`);
-  return response.json();
+  return response.text();
 }
 
 /** Address of the bytes of a state. Browsers show images and videos, and download everything else. */

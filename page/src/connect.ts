@@ -1,7 +1,6 @@
 import { createClient } from '@connectrpc/connect';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { connectTransport } from '../../src/client/web/transport.ts';
 import type { Api } from './client.ts';
@@ -11,7 +10,6 @@ export function connect(address: string): Api {
   const { transport } = connectTransport({ address });
   return {
     trajectories: createClient(TrajectoryService, transport),
-    states: createClient(StateService, transport),
     runs: createClient(RunService, transport),
     rollouts: createClient(RolloutService, transport),
   };

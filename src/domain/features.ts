@@ -10,7 +10,6 @@ export const FEATURES = Object.freeze([
   'compare_branches',
   'create_by_open',
   'database_stats',
-  'diff_states',
   'inline_bytes',
   'list_orders',
   'list_steps_by_metric',

@@ -123,11 +123,6 @@ export function isObject(value: Json): value is { readonly [key: string]: Json }
   return typeof value === 'object' && value !== null && !Array.isArray(value) && !isRawJSON(value);
 }
 
-/** Returns whether the value is a number that JavaScript would write differently. */
-export function isExactNumber(value: Json): value is ExactNumber {
-  return isRawJSON(value);
-}
-
 function own(value: { readonly [key: string]: Json }, key: string): Json | undefined {
   return Object.hasOwn(value, key) ? value[key] : undefined;
 }

@@ -53,21 +53,6 @@ export const LIMITS = Object.freeze({
   maxPageSize: 1000,
   /** Steps of one reward list of CompareTrajectories. */
   compareSteps: 10_000,
-  /** Bytes of each state that DiffStates compares as JSON, its nesting, and its values at all depths. */
-  patchStateBytes: 4 * 1024 * 1024,
-  patchDepth: 1000,
-  patchValues: 1_000_000,
-  /** Characters of list elements, at all depths, that a JSON Patch aligns. Further lists are compared by index. */
-  patchAlignedChars: 32 * 1024 * 1024,
-  /** Characters of the paths of all members of one object or list. */
-  patchPathChars: 32 * 1024 * 1024,
-  /** Bytes of a JSON Patch. */
-  patchBytes: 960 * 1024,
-  /** Calls of DiffStates that wait while another one compares JSON. */
-  waitingPatches: 16,
-  /** Byte ranges that DiffStates lists, and bytes of the blocks that it compares. */
-  diffRanges: 10_000,
-  diffBlockBytes: 64,
   /** Bytes of large messages that a connection holds unsent. Further messages wait. */
   unsentBytesPerConnection: 16 * 1024 * 1024,
   /** Unacked bytes of one append stream after which the server stops reading. */

@@ -19,7 +19,7 @@ export const NAMED: { readonly [R in Reason]?: Named } = {
   TAG_NOT_FOUND: { key: 'tag', fields: ['tag', 'name'] },
   STATE_NOT_FOUND: {
     key: 'digest',
-    fields: ['digest', 'other_digest', 'state_digest', 'token_ids_state', 'prompt_token_ids_state'],
+    fields: ['digest', 'state_digest', 'token_ids_state', 'prompt_token_ids_state'],
   },
   TRAJECTORY_EXISTS: { key: 'trajectory_id', fields: ['branch_trajectory_id', 'branch_id', 'trajectory_id'] },
   REQUEST_ID_REUSED: { key: 'request_id', fields: ['request_id'] },

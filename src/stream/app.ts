@@ -9,7 +9,6 @@ import { createLineageCache, type LineageCache } from './lineage_cache.ts';
 import type { Logger } from './logger.ts';
 import { type Maintenance, startMaintenance } from './maintenance.ts';
 import { Merging } from './merging.ts';
-import { PatchQueue } from './patches/patch_queue.ts';
 import { startRetention } from './retention.ts';
 import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
 import { type AppSettings, DEFAULT_SETTINGS } from './settings.ts';
@@ -45,7 +44,6 @@ export interface App {
   readonly lineages: LineageCache;
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
-  readonly patches: Pick<PatchQueue, 'patch'>;
   readonly imports: Pick<ImportSlots, 'enter' | 'pace'>;
   readonly merging: Pick<Merging, 'idle' | 'isWorking'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
@@ -68,7 +66,6 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
   const waiting = new WaitingSteps(settings.waitingBytes);
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
-  const patches = new PatchQueue(settings.patchMs);
   const drain = createDrain();
   const imports = new ImportSlots(drain, settings.slowReaderMs);
   const maintenance = startMaintenance(store, logger, settings);
@@ -76,7 +73,7 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
   const space = file && startReturningSpace(file, logger, settings.freeSpaceMs, () => merging.isWorking);
   const close = async (): Promise<void> => {
     drain.begin();
-    const ends = [maintenance.stop(), retention.stop(), space?.stop(), patches.close()];
+    const ends = [maintenance.stop(), retention.stop(), space?.stop()];
     await Promise.all([committer.idle(), claims.idle(), ...ends]);
     await merging.stop();
     changes.close();
@@ -94,7 +91,6 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
     lineages,
     changes,
     feeds,
-    patches,
     imports,
     merging,
     maintenance,

@@ -36,8 +36,6 @@ export interface AppSettings {
   readonly claimMostMs: number;
   /** Minimum time between two attempts of a waiting claim (Q2). */
   readonly claimRestMs: number;
-  /** A JSON Patch that takes longer is given up (S7). */
-  readonly patchMs: number;
   /** Retention of states that no step refers to (S2). */
   readonly stateTtlHours: number;
   /** Retention of idempotency keys (ID1). */
@@ -61,7 +59,6 @@ export const DEFAULT_SETTINGS: AppSettings = {
   retentionLeaseMs: 60_000,
   claimMostMs: 10_000,
   claimRestMs: 100,
-  patchMs: 10_000,
   stateTtlHours: 24,
   requestDays: 7,
 };

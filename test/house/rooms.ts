@@ -17,7 +17,7 @@ const SHARED_SQL = [...STORE, 'src/store/sql', 'src/store/migrations'];
 const PROGRAM = ['commander', 'picocolors', 'cli-progress', 'node:*'];
 
 export const ROOMS: Readonly<Record<string, Room>> = {
-  'src/domain': { rooms: [], packages: ['node:buffer', 'node:crypto', 'rfc6902', 'rfc6902/*'] },
+  'src/domain': { rooms: [], packages: ['node:buffer', 'node:crypto'] },
 
   'src/store/contract': { rooms: ['src/domain'], packages: [] },
   'src/store/copy.ts': { rooms: STORE, packages: [] },
@@ -134,12 +134,13 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       '@connectrpc/connect',
       'preact',
       'preact/hooks',
+      'rfc6902',
     ],
   },
   // The page in a file: it answers its own calls.
   'page/src/file': {
     rooms: ['page/src', 'src/client/web', 'gen'],
-    packages: [...CONNECT, 'preact', 'rfc6902'],
+    packages: [...CONNECT, 'preact'],
   },
   // A command of the command line, which draws as the others do.
   'src/demo': { rooms: ['src/client', 'src/cli', 'src/config', 'gen'], packages: ['@bufbuild/protobuf', ...PROGRAM] },

@@ -3,7 +3,6 @@ import type { DescService } from '@bufbuild/protobuf';
 import { describe, expect, it } from 'vitest';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { sources } from '../house/source.ts';
 
@@ -26,7 +25,6 @@ function isCalled({ methods }: DescService): string[] {
 describe('the descriptors of the page', () => {
   it.each([
     ['trajectory', TrajectoryService],
-    ['state', StateService],
     ['run', RunService],
     ['rollout', RolloutService],
   ])('have the RPCs of the %s service that it calls, and no others', async (noun, service) => {

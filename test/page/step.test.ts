@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { differenceOf } from '../../page/src/step/difference.ts';
 import { strokeOf } from '../../page/src/step/marks.ts';
 import { changesOf, compareWords } from '../../page/src/step/patch.ts';
 
@@ -15,9 +16,7 @@ describe('changes of a state', () => {
       { op: 'remove', path: '/gone' },
       { op: 'add', path: '/__proto__', value: 1 },
     ];
-    expect(
-      changesOf(before, JSON.stringify(patch)).map((change) => [change.path, change.before, change.after]),
-    ).toEqual([
+    expect(changesOf(before, patch).map((change) => [change.path, change.before, change.after])).toEqual([
       ['/tick', 1, 2],
       ['/list/0', 'a', undefined],
       ['/list/1', 'c', 'C'],
@@ -30,9 +29,25 @@ describe('changes of a state', () => {
   });
 
   it('can replace the whole document', () => {
-    expect(changesOf(1, '[{"op":"replace","path":"","value":2}]')).toEqual([
+    expect(changesOf(1, [{ op: 'replace', path: '', value: 2 }])).toEqual([
       { path: '', kind: 'replace', before: 1, after: 2 },
     ]);
+  });
+});
+
+describe('the difference of two states', () => {
+  it('has the changes of JSON, also where an element moves others', () => {
+    const [before, after] = ['{"hp": 9, "at": [1, 2]}', '{"hp": 9.0, "at": [0, 1, 2], "new": null}'];
+    expect(differenceOf(before, after)?.map(({ kind, path }) => `${kind} ${path}`)).toEqual(['add /new', 'add /at/0']);
+    expect(differenceOf('null', '1')).toEqual([{ path: '', kind: 'replace', before: null, after: 1 }]);
+  });
+
+  it('is none if one of them is no JSON', () => {
+    for (const [one, other] of [
+      ['{', '{}'],
+      ['{}', 'no'],
+    ] as const)
+      expect(differenceOf(one, other)).toBeUndefined();
   });
 });
 

@@ -1,11 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
-import {
-  DiffStatesRequestSchema,
-  GetStateRequestSchema,
-  type GetStateResponse,
-} from '../../gen/es/anabranch/v1/state_service_pb.js';
-import { diffStates } from '../../src/service/state/diff.ts';
+import { GetStateRequestSchema, type GetStateResponse } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { getState } from '../../src/service/state/get.ts';
 import { readStates } from '../../src/service/state/read.ts';
 import { getCheckpoint } from '../../src/service/trajectory/checkpoint.ts';
@@ -60,10 +55,6 @@ describeApp('pruned states', (on) => {
       reason: 'STATE_NOT_FOUND',
     });
     expect(await read(scene, { reference: at(made.id, 2n) })).toBe(large('env0'));
-    const diff = create(DiffStatesRequestSchema, { reference: at(made.id, 1n), otherReference: at(made.id, 2n) });
-    expect(await refusalOf(diffStates(diff, callOf(scene.app, scene.caller)))).toMatchObject({
-      reason: 'STATE_PRUNED',
-    });
   });
 
   it('S13, V6: by reference a pruned state is STATE_PRUNED after an import, too, with the time of its removal', async () => {

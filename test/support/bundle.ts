@@ -13,7 +13,6 @@ const THREADS = [
   'src/store/sqlite/read_thread.ts',
   'src/store/sql/search/search_thread.ts',
   'src/store/sql/archive/reading/archive_thread.ts',
-  'src/stream/patches/patch_thread.ts',
 ];
 
 const [folder, ...programs] = process.argv.slice(2);

@@ -2,7 +2,6 @@ import process from 'node:process';
 
 /** Test files that take a larger dose of their work in the fault suite. */
 export const LARGE_DOSES: readonly string[] = [
-  'test/domain/json_patch.test.ts',
   'test/rpc/screen.test.ts',
   'test/rpc/step_pass.test.ts',
   'test/service/deep_lineage.test.ts',

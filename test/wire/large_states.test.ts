@@ -167,23 +167,6 @@ describe.each(ENGINES)(`states of ${STATE_BYTES / MIB} MiB, on %s`, (engine) => 
     expect(held()).toBeLessThan(MOST);
   });
 
-  it('S7: are compared by many calls concurrently, and the server never holds a whole one', async () => {
-    const before = heldBytes();
-    let most = 0;
-    let answers = 0;
-    const pairs = digests.slice(1, 4).map((otherDigest) => ({ digest: digests[0]!, otherDigest }));
-    const calls = pairs.map(async (pair) => {
-      const answer = await client.states.diffStates(pair);
-      answers += 1;
-      // While two others are compared. Collecting garbage takes much of the time of this test.
-      if (answers === 1) most = Math.max(most, heldBytes() - before);
-      return answer.changedRanges.map(({ startOffset, endOffset }) => [startOffset, endOffset]);
-    });
-    // All chunks of all states differ.
-    expect(await Promise.all(calls)).toEqual(pairs.map(() => [[0n, BigInt(STATE_BYTES)]]));
-    expect(most).toBeLessThan(3 * STATE_BYTES);
-  });
-
   /** The states of a trajectory, each hashed as its chunks arrive, which must follow each other without a gap. */
   async function* statesOf(trajectoryId: string, every: bigint) {
     let hash: Hash | undefined;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from conftest import Server
 
 import anabranch as ab
 from anabranch import _queries
+from anabranch._json_patch import json_patch
 from anabranch.client import Client
 from anabranch.trajectory import Trajectory
 from anabranch.v1.admin_service_pb2 import ImportArchiveRequest
@@ -141,22 +143,38 @@ def test_watched_runs_are_reported_through_a_restart(own_server: Server) -> None
     assert names == {"first", "second"}
 
 
-def test_states_are_compared_as_json_or_as_bytes(client: Client) -> None:
+def test_states_are_compared_as_json(client: Client) -> None:
     t = client.trajectory()
     t.reset(states={"env": {"x": 1, "y": [1, 2]}, "raw": b"a" * 5000})
     t.step(action=1, states={"env": {"x": 2, "y": [1, 2]}, "raw": b"a" * 4000 + b"b" * 1000})
     t.flush(30)
     patched = client.diff_states((t, 0, "env"), (t.id, 1, "env"))
     assert patched.patch == [{"op": "replace", "path": "/x", "value": 2}]
-    assert (patched.identical, patched.no_patch_reason, patched.changed_ranges) == (False, "", [])
+    assert not patched.identical
     differing = client.diff_states((t, 0, "raw"), (t, 1, "raw"))
-    assert (differing.patch, differing.no_patch_reason, differing.truncated) == (None, "not_json", False)
-    assert differing.changed_ranges == [(3968, 5000)]
+    assert (differing.identical, differing.patch) == (False, None)
     digests = [state.digest for step in t.steps() for state in step.message.states if state.name == "raw"]
-    assert client.diff_states(*digests).changed_ranges == differing.changed_ranges
+    assert client.diff_states(*digests) == differing
     assert client.diff_states(digests[0], digests[0]).identical
     with pytest.raises(ab.errors.StateNotFound):
         client.diff_states((t, 0, "other"), (t, 1, "raw"))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "patch"),
+    [
+        ({"a": 1}, {"a": 1.0}, []),
+        (1, True, [("replace", "", True)]),
+        ([1, 2], {"0": 1}, [("replace", "", {"0": 1})]),
+        ({"a/b": {"~": 1}, "x": 0}, {"a/b": {"~": 2}, "y": 0}, [("remove", "/x"), ("replace", "/a~1b/~0", 2), ("add", "/y", 0)]),
+        ([1, 2, 3, 4], [1, 9, 4], [("replace", "/1", 9), ("remove", "/2")]),
+        ([1, 4], [1, 2, 3, 4], [("add", "/1", 2), ("add", "/2", 3)]),
+        ([1, 1], [1], [("remove", "/1")]),
+    ],
+)
+def test_a_patch_names_what_differs(one: Any, other: Any, patch: list[tuple[Any, ...]]) -> None:
+    found = json_patch(one, other)
+    assert [tuple(operation.values()) for operation in found] == patch
 
 
 def test_storage_of_a_trajectory_a_run_and_everything(client: Client) -> None:

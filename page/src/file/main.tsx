@@ -24,8 +24,9 @@ async function start(): Promise<void> {
   const holder = document.getElementById('recorded') as HTMLScriptElement;
   const recorded = readRecorded(await unpacked(holder.text));
   if (readShown() === '') writeShown(holder.dataset.first ?? '/', { replace: true });
-  // A file has no worker beside it.
+  // A file has no workers beside it.
   Reflect.deleteProperty(globalThis, 'SharedWorker');
+  Reflect.deleteProperty(globalThis, 'Worker');
   globalThis.fetch = fetchFrom(recorded);
   const addresses = new Map<string, string>();
   options.vnode = (vnode) => {

@@ -1,6 +1,5 @@
 import { create, type DescMethodServerStreaming, fromBinary, type MessageShape, toBinary } from '@bufbuild/protobuf';
 import { Code, ConnectError, type ConnectRouter, createConnectRouter, type HandlerContext } from '@connectrpc/connect';
-import { createPatch } from 'rfc6902';
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import {
   RunService,
@@ -10,7 +9,6 @@ import {
   WatchRunsResponseSchema,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js';
-import { type StateReference, StateService } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   TrajectoryService,
@@ -21,6 +19,7 @@ import {
   WatchTreeResponseSchema,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ErrorInfoSchema } from '../../../gen/es/google/rpc/error_details_pb.js';
+import type { StateAt } from '../api.ts';
 import { type Recorded, stepAt } from './recorded.ts';
 import { seriesOf } from './series.ts';
 
@@ -89,30 +88,10 @@ function serveTrajectories(router: ConnectRouter, recorded: Recorded): void {
       }
     },
   });
-  router.service(StateService, {
-    diffStates({ reference, otherReference }) {
-      const [before, after] = [jsonOf(recorded, reference), jsonOf(recorded, otherReference)];
-      return before === undefined || after === undefined
-        ? {}
-        : { patchJson: JSON.stringify(createPatch(before, after)) };
-    },
-  });
-}
-
-function jsonOf(recorded: Recorded, reference: StateReference | undefined): unknown {
-  const bytes = reference === undefined ? undefined : stateBytes(recorded, reference);
-  try {
-    return JSON.parse(new TextDecoder().decode(bytes));
-  } catch {
-    return undefined;
-  }
 }
 
 /** Returns the bytes of a state, undefined if the file does not have them. */
-export function stateBytes(
-  recorded: Recorded,
-  { trajectoryId, stepNumber = -1n, name }: Pick<StateReference, 'trajectoryId' | 'stepNumber' | 'name'>,
-): Uint8Array | undefined {
+export function stateBytes(recorded: Recorded, { trajectoryId, stepNumber, name }: StateAt): Uint8Array | undefined {
   const step = stepAt(recorded, trajectoryId, stepNumber)?.step;
   return recorded.blobs.get(step?.states.find((state) => state.name === name)?.digest ?? '');
 }

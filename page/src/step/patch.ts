@@ -7,7 +7,7 @@ export interface Change {
   readonly after: unknown;
 }
 
-interface Operation {
+export interface Operation {
   readonly op: string;
   readonly path: string;
   readonly value?: unknown;
@@ -16,12 +16,12 @@ interface Operation {
 /**
  * Returns the changes of a JSON Patch (RFC 6902) with the values before it. Paths of a patch refer to the document as
  * the operations before them have left it, so a copy is changed along. Operations other than add, remove and replace
- * are left out: DiffStates returns none.
+ * are left out: `createPatch` returns none.
  */
-export function changesOf(before: unknown, patchJson: string): Change[] {
+export function changesOf(before: unknown, patch: readonly Operation[]): Change[] {
   const root = { '': structuredClone(before) };
   const changes: Change[] = [];
-  for (const { op, path, value } of JSON.parse(patchJson) as readonly Operation[]) {
+  for (const { op, path, value } of patch) {
     const keys = [
       '',
       ...path

@@ -1,9 +1,10 @@
 import type { Step, StepState } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { compareStates, readCheckpoint, readJsonState, type StateAt, stateAddress } from '../api.ts';
+import { readCheckpoint, type StateAt, stateAddress } from '../api.ts';
 import { useLoaded, usePage } from '../context.ts';
 import { bytes, count, counted, visible } from '../format.ts';
+import { compareStates } from './compare_states.ts';
 import { JsonView, MarkedImage, TextView } from './content.tsx';
-import { type Change, changesOf, compareWords } from './patch.ts';
+import { type Change, compareWords } from './patch.ts';
 
 interface StatesProps {
   readonly trajectoryId: string;
@@ -100,20 +101,13 @@ interface StateChangeProps {
 }
 
 function StateChange({ state, at, base: { trajectoryId, step: before, name } }: StateChangeProps) {
-  const { api } = usePage();
   const old = before?.states.find((each) => each.name === state.name);
   const since = `${name === undefined ? 'since' : `from ${name},`} step ${count(before?.stepNumber ?? 0n)}`;
   // The words belong to the changes, which stay until others are read.
   const compared = useLoaded(`${at.trajectoryId} ${trajectoryId} ${old?.digest} ${state.digest}`, async (signal) => {
     if (before === undefined || old === undefined || old.digest === state.digest) return undefined;
     const then = { ...at, trajectoryId, stepNumber: before.stepNumber };
-    const [difference, document] = await Promise.all([
-      compareStates(api, then, at, signal),
-      readJsonState(then, signal).catch(() => undefined),
-    ]);
-    const { patchJson } = difference;
-    if (patchJson === undefined || document === undefined) return { since, changes: undefined };
-    return { since, changes: changesOf(document, patchJson) };
+    return { since, changes: await compareStates(then, at, signal) };
   });
   if (IMAGE.test(state.mediaType)) return <MarkedImage url={stateAddress(at)} />;
   if (old === undefined) return <FirstState state={state} />;

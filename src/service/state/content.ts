@@ -38,8 +38,8 @@ interface StateStep {
 type Access = Pick<Call, 'app' | 'caller'>;
 
 /** Converts the two fields of a request of which exactly one is set. Errors: INVALID_REQUEST. */
-export function addressOf(digest: string, reference: StateReference | undefined, field = 'digest'): StateAddress {
-  if (reference === undefined) return { digest: parseDigest(digest, field) };
+export function addressOf(digest: string, reference: StateReference | undefined): StateAddress {
+  if (reference === undefined) return { digest: parseDigest(digest, 'digest') };
   const { trajectoryId, stepNumber, name } = reference;
   return {
     trajectoryId,

@@ -6,7 +6,6 @@ import {
 import { invalidField } from '../../domain/errors.ts';
 import { parseDigest } from '../../domain/ids.ts';
 import type { Call, Methods } from '../method.ts';
-import { diffStates } from './diff.ts';
 import { fromState, getState } from './get.ts';
 import { putState } from './put.ts';
 import { readStates } from './read.ts';
@@ -16,7 +15,7 @@ import { getStorageUsage } from './usage.ts';
 /** Methods of states (S1 to S12). */
 export const stateMethods: Methods<
   typeof StateService,
-  'putState' | 'getState' | 'hasStates' | 'readStates' | 'readStatesByDigest' | 'diffStates' | 'getStorageUsage'
+  'putState' | 'getState' | 'hasStates' | 'readStates' | 'readStatesByDigest' | 'getStorageUsage'
 > = {
   async putState(requests, call) {
     const frames = requests[Symbol.asyncIterator]();
@@ -39,8 +38,6 @@ export const stateMethods: Methods<
   readStates: { messages: (request, { app, caller }) => readStates(app, caller, request) },
 
   readStatesByDigest: { messages: readStatesByDigest },
-
-  diffStates,
 
   getStorageUsage: { messages: getStorageUsage },
 };

@@ -72,7 +72,6 @@ func dial(address string) *grpc.ClientConn {
 
 func (s story) write() string {
 	equal(s.putState(putState), digestOf(putState))
-	s.compareJson()
 	steps := sampleSteps()
 	request := &pb.CreateTrajectoryRequest{
 		RequestId:    fmt.Sprintf("go %d", time.Now().UnixNano()),
@@ -97,13 +96,6 @@ func (s story) write() string {
 	s.resume(id, steps[3:])
 	s.refusals(id)
 	return id
-}
-
-func (s story) compareJson() {
-	one, other := s.putState([]byte(`{"hp": 10, "n": 1}`)), s.putState([]byte(`{"hp": 9, "n": 1}`))
-	difference := must(s.states.DiffStates(s, &pb.DiffStatesRequest{Digest: one, OtherDigest: other}))
-	equal(difference.GetPatchJson(), `[{"op":"replace","path":"/hp","value":9}]`)
-	equal(difference.Identical, false)
 }
 
 func (s story) putState(data []byte) string {
@@ -262,15 +254,6 @@ func (s story) expectStates(trajectory, leaf string) {
 		each(whole, func(message *pb.GetStateResponse) { data = append(data, message.Chunk...) })
 		equal(bytes.Equal(data, putState), true)
 	}
-
-	difference := must(s.states.DiffStates(s, &pb.DiffStatesRequest{
-		Reference:      &pb.StateReference{TrajectoryId: leaf, StepNumber: proto.Int64(4)},
-		OtherReference: &pb.StateReference{TrajectoryId: leaf, StepNumber: proto.Int64(5)},
-	}))
-	equal(difference.PatchJson == nil, true)
-	equal(difference.NoPatchReason, pb.NoPatchReason_NO_PATCH_REASON_NOT_JSON)
-	equal(len(difference.ChangedRanges), 1)
-	equal(difference.ChangedRanges[0].EndOffset, 8)
 
 	sequence := must(s.states.ReadStates(s, &pb.ReadStatesRequest{TrajectoryId: leaf}))
 	found := ""

@@ -11,8 +11,6 @@ import uuid
 
 import grpc
 from anabranch.v1.state_service_pb2 import (
-    NO_PATCH_REASON_NOT_JSON,
-    DiffStatesRequest,
     GetStateRequest,
     PutStateRequest,
     ReadStatesRequest,
@@ -115,7 +113,6 @@ class Story:
 
     def write(self) -> dict[str, str]:
         equal(self.put_state(PUT_STATE), sha256(PUT_STATE))
-        self.compare_json()
         trajectory_id = self.append_and_resume()
         self.is_refused(trajectory_id)
         self.large_refusals_arrive()
@@ -131,12 +128,6 @@ class Story:
                 lambda: self.trajectories.CreateTrajectory(request),
             )
             equal(1 <= int(told["violations_left_out"]) <= 19, True)
-
-    def compare_json(self) -> None:
-        digest, other_digest = self.put_state(b'{"hp": 10.0, "n": 1}'), self.put_state(b'{"hp": 9.0, "n": 1}')
-        difference = self.states.DiffStates(DiffStatesRequest(digest=digest, other_digest=other_digest))
-        equal(json.loads(difference.patch_json), [{"op": "replace", "path": "/hp", "value": 9.0}])
-        equal(difference.identical, False)
 
     def put_state(self, data: bytes) -> str:
         chunks = [PutStateRequest(chunk=data[i : i + 262144]) for i in range(0, len(data), 262144)]
@@ -246,11 +237,6 @@ class Story:
         reference = StateReference(trajectory_id=trajectory_id, step_number=checkpoint.step_number, name="put")
         chunks = self.states.GetState(GetStateRequest(reference=reference, offset=300_001, length=300_000))
         equal(sha256(b"".join(message.chunk for message in chunks)), sha256(PUT_STATE[300_001:600_001]))
-        places = [StateReference(trajectory_id=leaf_id, step_number=number) for number in (4, 5)]
-        difference = self.states.DiffStates(DiffStatesRequest(reference=places[0], other_reference=places[1]))
-        equal(difference.HasField("patch_json"), False)
-        equal(difference.no_patch_reason, NO_PATCH_REASON_NOT_JSON)
-        equal([(changed.start_offset, changed.end_offset) for changed in difference.changed_ranges], [(0, 8)])
         sequence = self.states.ReadStates(ReadStatesRequest(trajectory_id=leaf_id))
         pieces = [(piece.step_number, piece.data.decode()) for message in sequence for piece in message.pieces]
         equal(pieces, [(1, "état 1"), (4, "branch 4"), (5, "leaf 5")])

@@ -1,5 +1,5 @@
 import { expect } from 'vitest';
-import { NoPatchReason, type StateService } from '../../../gen/es/anabranch/v1/state_service_pb.js';
+import type { StateService } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import { sha256 } from '../samples.ts';
 import { bytes, NO_STATE, NOBODY, type Rpcs } from './scene.ts';
 
@@ -67,35 +67,6 @@ export const STATE_RPCS: Rpcs<typeof StateService.method> = {
       expect(piece).toMatchObject({ digest: put, size: BigInt(task.length), data: bytes(task) });
     },
     refused: () => ({ INVALID_REQUEST: [{ digests: [] }] }),
-  },
-  diffStates: {
-    requests: ({ put, id, branchId }) => [
-      [{ digest: put, otherDigest: put }],
-      [
-        {
-          reference: { trajectoryId: id, stepNumber: 1n, name: 'env' },
-          otherReference: { trajectoryId: branchId, stepNumber: 2n, name: 'env' },
-        },
-      ],
-    ],
-    served: ([answer]) => {
-      expect(answer).toMatchObject({
-        state: { digest: sha256(bytes('one')), size: 3n },
-        mediaType: 'text/plain',
-        otherState: { digest: sha256(bytes('other')), size: 5n },
-        otherMediaType: 'text/plain',
-        identical: false,
-        noPatchReason: NoPatchReason.NOT_JSON,
-        changedRanges: [{ startOffset: 0n, endOffset: 5n }],
-        truncated: false,
-      });
-    },
-    refused: ({ put, id }) => ({
-      STATE_NOT_FOUND: [{ digest: put, otherReference: { trajectoryId: id, stepNumber: 3n } }],
-      TRAJECTORY_NOT_FOUND: [{ digest: put, otherReference: { trajectoryId: NOBODY, stepNumber: 1n } }],
-      STEP_NOT_FOUND: [{ reference: { trajectoryId: id, stepNumber: 4n }, otherDigest: put }],
-      INVALID_REQUEST: [{ digest: put }],
-    }),
   },
   getStorageUsage: {
     requests: ({ branchId, runId }) => [[{ trajectoryId: branchId }], [{ runId }], [{}]],

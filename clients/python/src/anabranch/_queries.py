@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from anabranch._outage import Message, Stream
     from anabranch._reading import HasId
     from anabranch.v1.run_service_pb2 import ListRunsRequest, WatchRunsResponse
-    from anabranch.v1.state_service_pb2 import StateReference, StorageUsage
+    from anabranch.v1.state_service_pb2 import StorageUsage
     from anabranch.v1.trajectory_service_pb2 import BranchPair, ReadStepSeriesRequest, TreeNode, WatchTreeResponse
 
 Measure = Literal["reward_sum", "reward_mean", "steps"]
@@ -78,15 +78,8 @@ class StateDifference:
     """What differs between two states."""
 
     identical: bool
-    #: JSON Patch (RFC 6902) that makes the other state of the first one. None unless both are JSON (see
-    #: `no_patch_reason`).
+    #: JSON Patch (RFC 6902) that makes the other state of the first one. None unless both are JSON.
     patch: list[dict[str, Any]] | None
-    #: Why there is no patch, for example `not_json`. Empty if there is one, or if the states are identical.
-    no_patch_reason: str
-    #: Without a patch: ranges [start, end) of bytes that differ, at most 10,000.
-    changed_ranges: list[tuple[int, int]]
-    #: Whether further ranges follow.
-    truncated: bool
 
 
 def search(connection: Connection, text: str, place: Mapping[str, str], limit: int | None) -> Iterator[Match]:
@@ -208,27 +201,23 @@ def watch_runs(connection: Connection, request: ListRunsRequest) -> Iterator[Wat
 
 
 def diff_states(connection: Connection, state: StateAt, other: StateAt) -> StateDifference:
-    from anabranch.v1.state_service_pb2 import DiffStatesRequest, NoPatchReason
+    from anabranch._json_patch import json_patch
 
-    request = DiffStatesRequest()
+    one, two = (_state_bytes(connection, each) for each in (state, other))
+    try:
+        patch = json_patch(decode_json(one.decode()), decode_json(two.decode()))
+    except ValueError:
+        patch = None
+    return StateDifference(one == two, patch)
+
+
+def _state_bytes(connection: Connection, state: StateAt) -> bytes:
+    from anabranch._read import fetch_state_of, fetch_states
+
     if isinstance(state, str):
-        request.digest = state
-    else:
-        request.reference.CopyFrom(_reference(*state))
-    if isinstance(other, str):
-        request.other_digest = other
-    else:
-        request.other_reference.CopyFrom(_reference(*other))
-    found = call(connection, lambda stubs: stubs.states.DiffStates(request, timeout=_SECONDS))
-    return StateDifference(
-        found.identical,
-        decode_json(found.patch_json) if found.HasField("patch_json") else None,
-        NoPatchReason.Name(found.no_patch_reason).removeprefix("NO_PATCH_REASON_").lower()
-        if found.no_patch_reason
-        else "",
-        [(each.start_offset, each.end_offset) for each in found.changed_ranges],
-        found.truncated,
-    )
+        return fetch_states(connection, [state])[state]
+    trajectory, step_number, name = state
+    return fetch_state_of(connection, trajectory if isinstance(trajectory, str) else trajectory.id, step_number, name)
 
 
 def storage_usage(connection: Connection, trajectory_id: str, run_id: str) -> StorageUsage:
@@ -263,13 +252,6 @@ def export_archive(connection: Connection, path: str | os.PathLike[str], traject
         return size
     finally:
         part.unlink(missing_ok=True)
-
-
-def _reference(trajectory: HasId | str, step_number: int, name: str) -> StateReference:
-    from anabranch.v1.state_service_pb2 import StateReference
-
-    trajectory_id = trajectory if isinstance(trajectory, str) else trajectory.id
-    return StateReference(trajectory_id=trajectory_id, step_number=step_number, name=name)
 
 
 def _series(steps: Iterable[int], values: Iterable[float]) -> Series:

@@ -172,8 +172,8 @@ class ClientReading:
     def diff_states(self, state: StateAt, other: StateAt) -> StateDifference:
         """Compares two states, each given by its digest or by (trajectory, number of the step, name).
 
-        If both are JSON, the difference is a JSON Patch, otherwise the ranges of bytes that differ. Raises StateNotFound,
-        StatePruned, TrajectoryNotFound or StepNotFound.
+        Reads both. If both are JSON, the difference is a JSON Patch. Raises StateNotFound, StatePruned,
+        TrajectoryNotFound or StepNotFound.
         """
         from anabranch._queries import diff_states
 

@@ -26,15 +26,6 @@ export declare const LIMITS: {
   readonly defaultPageSize: number;
   readonly maxPageSize: number;
   readonly compareSteps: number;
-  readonly patchStateBytes: number;
-  readonly patchDepth: number;
-  readonly patchValues: number;
-  readonly patchAlignedChars: number;
-  readonly patchPathChars: number;
-  readonly patchBytes: number;
-  readonly waitingPatches: number;
-  readonly diffRanges: number;
-  readonly diffBlockBytes: number;
   readonly unsentBytesPerConnection: number;
   readonly streamWindowBytes: number;
   readonly waitingBytes: number;

@@ -2,7 +2,7 @@
 // @generated from file anabranch/v1/state_service.proto (package anabranch.v1, syntax proto3)
 /* eslint-disable */
 
-import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
+import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { State } from "./state_pb.js";
 
@@ -397,154 +397,6 @@ export declare type StatePiece = Message<"anabranch.v1.StatePiece"> & {
 export declare const StatePieceSchema: GenMessage<StatePiece>;
 
 /**
- * Request of DiffStates. Exactly one of digest and reference, and exactly one of other_digest and other_reference is
- * required. The first state is the base; the other one is compared with it.
- *
- * @generated from message anabranch.v1.DiffStatesRequest
- */
-export declare type DiffStatesRequest = Message<"anabranch.v1.DiffStatesRequest"> & {
-  /**
-   * SHA-256 of the first state, 64 lower-case hex characters.
-   *
-   * @generated from field: string digest = 1;
-   */
-  digest: string;
-
-  /**
-   * The step that has the first state, and the name of the state.
-   *
-   * @generated from field: anabranch.v1.StateReference reference = 2;
-   */
-  reference?: StateReference | undefined;
-
-  /**
-   * SHA-256 of the other state, 64 lower-case hex characters.
-   *
-   * @generated from field: string other_digest = 3;
-   */
-  otherDigest: string;
-
-  /**
-   * The step that has the other state, and the name of the state.
-   *
-   * @generated from field: anabranch.v1.StateReference other_reference = 4;
-   */
-  otherReference?: StateReference | undefined;
-};
-
-/**
- * Describes the message anabranch.v1.DiffStatesRequest.
- * Use `create(DiffStatesRequestSchema)` to create a new message.
- */
-export declare const DiffStatesRequestSchema: GenMessage<DiffStatesRequest>;
-
-/**
- * Bytes [start_offset, end_offset) of a state.
- *
- * @generated from message anabranch.v1.ByteRange
- */
-export declare type ByteRange = Message<"anabranch.v1.ByteRange"> & {
-  /**
-   * Offset of the first byte. A multiple of 64.
-   *
-   * @generated from field: int64 start_offset = 1;
-   */
-  startOffset: bigint;
-
-  /**
-   * End of the range, exclusive. A multiple of 64, or the size of the larger state.
-   *
-   * @generated from field: int64 end_offset = 2;
-   */
-  endOffset: bigint;
-};
-
-/**
- * Describes the message anabranch.v1.ByteRange.
- * Use `create(ByteRangeSchema)` to create a new message.
- */
-export declare const ByteRangeSchema: GenMessage<ByteRange>;
-
-/**
- * Response of DiffStates.
- *
- * @generated from message anabranch.v1.DiffStatesResponse
- */
-export declare type DiffStatesResponse = Message<"anabranch.v1.DiffStatesResponse"> & {
-  /**
-   * Digest and size of the first state.
-   *
-   * @generated from field: anabranch.v1.State state = 1;
-   */
-  state?: State | undefined;
-
-  /**
-   * Media type that its step gives the first state. Empty if the request has its digest.
-   *
-   * @generated from field: string media_type = 2;
-   */
-  mediaType: string;
-
-  /**
-   * Digest and size of the other state.
-   *
-   * @generated from field: anabranch.v1.State other_state = 3;
-   */
-  otherState?: State | undefined;
-
-  /**
-   * Media type that its step gives the other state. Empty if the request has its digest.
-   *
-   * @generated from field: string other_media_type = 4;
-   */
-  otherMediaType: string;
-
-  /**
-   * True if both states have the same bytes. Then the response has neither a patch nor ranges.
-   *
-   * @generated from field: bool identical = 5;
-   */
-  identical: boolean;
-
-  /**
-   * JSON Patch (RFC 6902) that makes the other state of the first, as JSON text of at most 960 KiB. `[]` if the states
-   * differ only in white space, in the order of keys or in the escapes of strings. Numbers are compared as they are
-   * written: 1 and 1.0 differ.
-   *
-   * @generated from field: optional string patch_json = 6;
-   */
-  patchJson?: string | undefined;
-
-  /**
-   * Why there is no patch.
-   *
-   * @generated from field: anabranch.v1.NoPatchReason no_patch_reason = 7;
-   */
-  noPatchReason: NoPatchReason;
-
-  /**
-   * If there is no patch: ranges in which the bytes of the states differ at equal offsets, in order, in blocks of 64
-   * bytes. Bytes that only the larger state has differ. At most 10,000.
-   *
-   * @generated from field: repeated anabranch.v1.ByteRange changed_ranges = 8;
-   */
-  changedRanges: ByteRange[];
-
-  /**
-   * True if there are further ranges after the last one of `changed_ranges`.
-   *
-   * @generated from field: bool truncated = 9;
-   */
-  truncated: boolean;
-};
-
-/**
- * Describes the message anabranch.v1.DiffStatesResponse.
- * Use `create(DiffStatesResponseSchema)` to create a new message.
- */
-export declare const DiffStatesResponseSchema: GenMessage<DiffStatesResponse>;
-
-/**
  * Request of GetStorageUsage. At most one field is set. Default: the namespace of the caller.
  *
  * @generated from message anabranch.v1.GetStorageUsageRequest
@@ -677,68 +529,6 @@ export declare type UsedBytes = Message<"anabranch.v1.UsedBytes"> & {
 export declare const UsedBytesSchema: GenMessage<UsedBytes>;
 
 /**
- * Why DiffStates returns no JSON Patch.
- *
- * @generated from enum anabranch.v1.NoPatchReason
- */
-export enum NoPatchReason {
-  /**
-   * There is a patch, or the states are identical.
-   *
-   * @generated from enum value: NO_PATCH_REASON_UNSPECIFIED = 0;
-   */
-  UNSPECIFIED = 0,
-
-  /**
-   * A state is not strict JSON text (RFC 8259) in UTF-8. Media types are ignored.
-   *
-   * @generated from enum value: NO_PATCH_REASON_NOT_JSON = 1;
-   */
-  NOT_JSON = 1,
-
-  /**
-   * A state has more than 4 MiB.
-   *
-   * @generated from enum value: NO_PATCH_REASON_TOO_LARGE = 2;
-   */
-  TOO_LARGE = 2,
-
-  /**
-   * An object has two members with the same key, so JSON parsers read different values.
-   *
-   * @generated from enum value: NO_PATCH_REASON_DUPLICATE_KEYS = 3;
-   */
-  DUPLICATE_KEYS = 3,
-
-  /**
-   * A state is nested deeper than 1,000 levels, has more than 1,000,000 values, or has long keys at many levels. Or the
-   * comparison took more than 10 seconds.
-   *
-   * @generated from enum value: NO_PATCH_REASON_TOO_COMPLEX = 4;
-   */
-  TOO_COMPLEX = 4,
-
-  /**
-   * The patch has more than 960 KiB.
-   *
-   * @generated from enum value: NO_PATCH_REASON_PATCH_TOO_LARGE = 5;
-   */
-  PATCH_TOO_LARGE = 5,
-
-  /**
-   * Too many other calls wait for their patches. Try again later.
-   *
-   * @generated from enum value: NO_PATCH_REASON_BUSY = 6;
-   */
-  BUSY = 6,
-}
-
-/**
- * Describes the enum anabranch.v1.NoPatchReason.
- */
-export declare const NoPatchReasonSchema: GenEnum<NoPatchReason>;
-
-/**
  * Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
  * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
  * INTERNAL.
@@ -809,18 +599,6 @@ export declare const StateService: GenService<{
     methodKind: "server_streaming";
     input: typeof ReadStatesByDigestRequestSchema;
     output: typeof ReadStatesByDigestResponseSchema;
-  },
-  /**
-   * Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges
-   * in which their bytes differ at equal offsets.
-   * Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
-   *
-   * @generated from rpc anabranch.v1.StateService.DiffStates
-   */
-  diffStates: {
-    methodKind: "unary";
-    input: typeof DiffStatesRequestSchema;
-    output: typeof DiffStatesResponseSchema;
   },
   /**
    * Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams

@@ -8,19 +8,12 @@ import { fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
  * Describes the file anabranch/v1/state.proto.
  */
 export const file_anabranch_v1_state = /*@__PURE__*/
-  fileDesc("ChhhbmFicmFuY2gvdjEvc3RhdGUucHJvdG8SDGFuYWJyYW5jaC52MSIlCgVTdGF0ZRIOCgZkaWdlc3QYASABKAkSDAoEc2l6ZRgCIAEoAyIkCgRCbG9iEg4KBmRpZ2VzdBgBIAEoCRIMCgRkYXRhGAIgASgMQhxQAVoYYW5hYnJhbmNoL3YxO2FuYWJyYW5jaHYxYgZwcm90bzM");
-
-/**
- * Describes the message anabranch.v1.State.
- * Use `create(StateSchema)` to create a new message.
- */
-export const StateSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state, 0);
+  fileDesc("ChhhbmFicmFuY2gvdjEvc3RhdGUucHJvdG8SDGFuYWJyYW5jaC52MSIkCgRCbG9iEg4KBmRpZ2VzdBgBIAEoCRIMCgRkYXRhGAIgASgMQhxQAVoYYW5hYnJhbmNoL3YxO2FuYWJyYW5jaHYxYgZwcm90bzM");
 
 /**
  * Describes the message anabranch.v1.Blob.
  * Use `create(BlobSchema)` to create a new message.
  */
 export const BlobSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_state, 1);
+  messageDesc(file_anabranch_v1_state, 0);
 

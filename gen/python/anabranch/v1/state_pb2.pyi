@@ -18,9 +18,9 @@ DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
 
 @typing.final
 class State(google.protobuf.message.Message):
-    """An immutable snapshot: bytes that are identified by their SHA-256. The server never executes them. Only DiffStates
-    parses them. A state that a step has inline, with less than 4 KiB, is stored with the step and found by its
-    StateReference only. All other states are stored once per namespace, and can be named by their digest too.
+    """An immutable snapshot: bytes that are identified by their SHA-256. The server never executes them. A state
+    that a step has inline, with less than 4 KiB, is stored with the step and found by its StateReference only. All other
+    states are stored once per namespace, and can be named by their digest too.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor

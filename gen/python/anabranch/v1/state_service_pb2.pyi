@@ -8,7 +8,6 @@ import builtins
 import collections.abc
 import google.protobuf.descriptor
 import google.protobuf.internal.containers
-import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
 import sys
 import typing
@@ -19,50 +18,6 @@ else:
     import typing_extensions
 
 DESCRIPTOR: google.protobuf.descriptor.FileDescriptor
-
-class _NoPatchReason:
-    ValueType = typing.NewType("ValueType", builtins.int)
-    V: typing_extensions.TypeAlias = ValueType
-
-class _NoPatchReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._EnumTypeWrapper[_NoPatchReason.ValueType], builtins.type):
-    DESCRIPTOR: google.protobuf.descriptor.EnumDescriptor
-    NO_PATCH_REASON_UNSPECIFIED: _NoPatchReason.ValueType  # 0
-    """There is a patch, or the states are identical."""
-    NO_PATCH_REASON_NOT_JSON: _NoPatchReason.ValueType  # 1
-    """A state is not strict JSON text (RFC 8259) in UTF-8. Media types are ignored."""
-    NO_PATCH_REASON_TOO_LARGE: _NoPatchReason.ValueType  # 2
-    """A state has more than 4 MiB."""
-    NO_PATCH_REASON_DUPLICATE_KEYS: _NoPatchReason.ValueType  # 3
-    """An object has two members with the same key, so JSON parsers read different values."""
-    NO_PATCH_REASON_TOO_COMPLEX: _NoPatchReason.ValueType  # 4
-    """A state is nested deeper than 1,000 levels, has more than 1,000,000 values, or has long keys at many levels. Or the
-    comparison took more than 10 seconds.
-    """
-    NO_PATCH_REASON_PATCH_TOO_LARGE: _NoPatchReason.ValueType  # 5
-    """The patch has more than 960 KiB."""
-    NO_PATCH_REASON_BUSY: _NoPatchReason.ValueType  # 6
-    """Too many other calls wait for their patches. Try again later."""
-
-class NoPatchReason(_NoPatchReason, metaclass=_NoPatchReasonEnumTypeWrapper):
-    """Why DiffStates returns no JSON Patch."""
-
-NO_PATCH_REASON_UNSPECIFIED: NoPatchReason.ValueType  # 0
-"""There is a patch, or the states are identical."""
-NO_PATCH_REASON_NOT_JSON: NoPatchReason.ValueType  # 1
-"""A state is not strict JSON text (RFC 8259) in UTF-8. Media types are ignored."""
-NO_PATCH_REASON_TOO_LARGE: NoPatchReason.ValueType  # 2
-"""A state has more than 4 MiB."""
-NO_PATCH_REASON_DUPLICATE_KEYS: NoPatchReason.ValueType  # 3
-"""An object has two members with the same key, so JSON parsers read different values."""
-NO_PATCH_REASON_TOO_COMPLEX: NoPatchReason.ValueType  # 4
-"""A state is nested deeper than 1,000 levels, has more than 1,000,000 values, or has long keys at many levels. Or the
-comparison took more than 10 seconds.
-"""
-NO_PATCH_REASON_PATCH_TOO_LARGE: NoPatchReason.ValueType  # 5
-"""The patch has more than 960 KiB."""
-NO_PATCH_REASON_BUSY: NoPatchReason.ValueType  # 6
-"""Too many other calls wait for their patches. Try again later."""
-Global___NoPatchReason: typing_extensions.TypeAlias = NoPatchReason
 
 @typing.final
 class PutStateRequest(google.protobuf.message.Message):
@@ -393,128 +348,6 @@ class StatePiece(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["data", b"data", "digest", b"digest", "media_type", b"media_type", "offset", b"offset", "size", b"size", "step_number", b"step_number"]) -> None: ...
 
 Global___StatePiece: typing_extensions.TypeAlias = StatePiece
-
-@typing.final
-class DiffStatesRequest(google.protobuf.message.Message):
-    """Request of DiffStates. Exactly one of digest and reference, and exactly one of other_digest and other_reference is
-    required. The first state is the base; the other one is compared with it.
-    """
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    DIGEST_FIELD_NUMBER: builtins.int
-    REFERENCE_FIELD_NUMBER: builtins.int
-    OTHER_DIGEST_FIELD_NUMBER: builtins.int
-    OTHER_REFERENCE_FIELD_NUMBER: builtins.int
-    digest: builtins.str
-    """SHA-256 of the first state, 64 lower-case hex characters."""
-    other_digest: builtins.str
-    """SHA-256 of the other state, 64 lower-case hex characters."""
-    @property
-    def reference(self) -> Global___StateReference:
-        """The step that has the first state, and the name of the state."""
-
-    @property
-    def other_reference(self) -> Global___StateReference:
-        """The step that has the other state, and the name of the state."""
-
-    def __init__(
-        self,
-        *,
-        digest: builtins.str = ...,
-        reference: Global___StateReference | None = ...,
-        other_digest: builtins.str = ...,
-        other_reference: Global___StateReference | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["other_reference", b"other_reference", "reference", b"reference"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["digest", b"digest", "other_digest", b"other_digest", "other_reference", b"other_reference", "reference", b"reference"]) -> None: ...
-
-Global___DiffStatesRequest: typing_extensions.TypeAlias = DiffStatesRequest
-
-@typing.final
-class ByteRange(google.protobuf.message.Message):
-    """Bytes [start_offset, end_offset) of a state."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    START_OFFSET_FIELD_NUMBER: builtins.int
-    END_OFFSET_FIELD_NUMBER: builtins.int
-    start_offset: builtins.int
-    """Offset of the first byte. A multiple of 64."""
-    end_offset: builtins.int
-    """End of the range, exclusive. A multiple of 64, or the size of the larger state."""
-    def __init__(
-        self,
-        *,
-        start_offset: builtins.int = ...,
-        end_offset: builtins.int = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["end_offset", b"end_offset", "start_offset", b"start_offset"]) -> None: ...
-
-Global___ByteRange: typing_extensions.TypeAlias = ByteRange
-
-@typing.final
-class DiffStatesResponse(google.protobuf.message.Message):
-    """Response of DiffStates."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    STATE_FIELD_NUMBER: builtins.int
-    MEDIA_TYPE_FIELD_NUMBER: builtins.int
-    OTHER_STATE_FIELD_NUMBER: builtins.int
-    OTHER_MEDIA_TYPE_FIELD_NUMBER: builtins.int
-    IDENTICAL_FIELD_NUMBER: builtins.int
-    PATCH_JSON_FIELD_NUMBER: builtins.int
-    NO_PATCH_REASON_FIELD_NUMBER: builtins.int
-    CHANGED_RANGES_FIELD_NUMBER: builtins.int
-    TRUNCATED_FIELD_NUMBER: builtins.int
-    media_type: builtins.str
-    """Media type that its step gives the first state. Empty if the request has its digest."""
-    other_media_type: builtins.str
-    """Media type that its step gives the other state. Empty if the request has its digest."""
-    identical: builtins.bool
-    """True if both states have the same bytes. Then the response has neither a patch nor ranges."""
-    patch_json: builtins.str
-    """JSON Patch (RFC 6902) that makes the other state of the first, as JSON text of at most 960 KiB. `[]` if the states
-    differ only in white space, in the order of keys or in the escapes of strings. Numbers are compared as they are
-    written: 1 and 1.0 differ.
-    """
-    no_patch_reason: Global___NoPatchReason.ValueType
-    """Why there is no patch."""
-    truncated: builtins.bool
-    """True if there are further ranges after the last one of `changed_ranges`."""
-    @property
-    def state(self) -> anabranch.v1.state_pb2.State:
-        """Digest and size of the first state."""
-
-    @property
-    def other_state(self) -> anabranch.v1.state_pb2.State:
-        """Digest and size of the other state."""
-
-    @property
-    def changed_ranges(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ByteRange]:
-        """If there is no patch: ranges in which the bytes of the states differ at equal offsets, in order, in blocks of 64
-        bytes. Bytes that only the larger state has differ. At most 10,000.
-        """
-
-    def __init__(
-        self,
-        *,
-        state: anabranch.v1.state_pb2.State | None = ...,
-        media_type: builtins.str = ...,
-        other_state: anabranch.v1.state_pb2.State | None = ...,
-        other_media_type: builtins.str = ...,
-        identical: builtins.bool = ...,
-        patch_json: builtins.str | None = ...,
-        no_patch_reason: Global___NoPatchReason.ValueType = ...,
-        changed_ranges: collections.abc.Iterable[Global___ByteRange] | None = ...,
-        truncated: builtins.bool = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["_patch_json", b"_patch_json", "other_state", b"other_state", "patch_json", b"patch_json", "state", b"state"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_patch_json", b"_patch_json", "changed_ranges", b"changed_ranges", "identical", b"identical", "media_type", b"media_type", "no_patch_reason", b"no_patch_reason", "other_media_type", b"other_media_type", "other_state", b"other_state", "patch_json", b"patch_json", "state", b"state", "truncated", b"truncated"]) -> None: ...
-    def WhichOneof(self, oneof_group: typing.Literal["_patch_json", b"_patch_json"]) -> typing.Literal["patch_json"] | None: ...
-
-Global___DiffStatesResponse: typing_extensions.TypeAlias = DiffStatesResponse
 
 @typing.final
 class GetStorageUsageRequest(google.protobuf.message.Message):

@@ -62,11 +62,6 @@ class StateServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestResponse.FromString,
                 _registered_method=True)
-        self.DiffStates = channel.unary_unary(
-                '/anabranch.v1.StateService/DiffStates',
-                request_serializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesResponse.FromString,
-                _registered_method=True)
         self.GetStorageUsage = channel.unary_stream(
                 '/anabranch.v1.StateService/GetStorageUsage',
                 request_serializer=anabranch_dot_v1_dot_state__service__pb2.GetStorageUsageRequest.SerializeToString,
@@ -129,15 +124,6 @@ class StateServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def DiffStates(self, request, context):
-        """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges
-        in which their bytes differ at equal offsets.
-        Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def GetStorageUsage(self, request, context):
         """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
         its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace
@@ -175,11 +161,6 @@ def add_StateServiceServicer_to_server(servicer, server):
                     servicer.ReadStatesByDigest,
                     request_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestResponse.SerializeToString,
-            ),
-            'DiffStates': grpc.unary_unary_rpc_method_handler(
-                    servicer.DiffStates,
-                    request_deserializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_state__service__pb2.DiffStatesResponse.SerializeToString,
             ),
             'GetStorageUsage': grpc.unary_stream_rpc_method_handler(
                     servicer.GetStorageUsage,
@@ -325,33 +306,6 @@ class StateService(object):
             '/anabranch.v1.StateService/ReadStatesByDigest',
             anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestRequest.SerializeToString,
             anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def DiffStates(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/anabranch.v1.StateService/DiffStates',
-            anabranch_dot_v1_dot_state__service__pb2.DiffStatesRequest.SerializeToString,
-            anabranch_dot_v1_dot_state__service__pb2.DiffStatesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -105,22 +105,6 @@ _StateServiceReadStatesByDigestType = typing_extensions.TypeVar(
     ],
 )
 
-_StateServiceDiffStatesType = typing_extensions.TypeVar(
-    '_StateServiceDiffStatesType',
-    grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.state_service_pb2.DiffStatesRequest,
-        anabranch.v1.state_service_pb2.DiffStatesResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.state_service_pb2.DiffStatesRequest,
-        anabranch.v1.state_service_pb2.DiffStatesResponse,
-    ],
-    default=grpc.UnaryUnaryMultiCallable[
-        anabranch.v1.state_service_pb2.DiffStatesRequest,
-        anabranch.v1.state_service_pb2.DiffStatesResponse,
-    ],
-)
-
 _StateServiceGetStorageUsageType = typing_extensions.TypeVar(
     '_StateServiceGetStorageUsageType',
     grpc.UnaryStreamMultiCallable[
@@ -137,7 +121,7 @@ _StateServiceGetStorageUsageType = typing_extensions.TypeVar(
     ],
 )
 
-class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceHasStatesType, _StateServiceReadStatesType, _StateServiceReadStatesByDigestType, _StateServiceDiffStatesType, _StateServiceGetStorageUsageType]):
+class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceHasStatesType, _StateServiceReadStatesType, _StateServiceReadStatesByDigestType, _StateServiceGetStorageUsageType]):
     """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
@@ -164,10 +148,6 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
             anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
-        ],
-        grpc.UnaryUnaryMultiCallable[
-            anabranch.v1.state_service_pb2.DiffStatesRequest,
-            anabranch.v1.state_service_pb2.DiffStatesResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.GetStorageUsageRequest,
@@ -196,10 +176,6 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
             anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
-        ],
-        grpc.aio.UnaryUnaryMultiCallable[
-            anabranch.v1.state_service_pb2.DiffStatesRequest,
-            anabranch.v1.state_service_pb2.DiffStatesResponse,
         ],
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.GetStorageUsageRequest,
@@ -241,12 +217,6 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
     Errors: STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
 
-    DiffStates: _StateServiceDiffStatesType
-    """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges
-    in which their bytes differ at equal offsets.
-    Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
-    """
-
     GetStorageUsage: _StateServiceGetStorageUsageType
     """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
     its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace
@@ -274,10 +244,6 @@ StateServiceAsyncStub: typing_extensions.TypeAlias = StateServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
         anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
-    ],
-    grpc.aio.UnaryUnaryMultiCallable[
-        anabranch.v1.state_service_pb2.DiffStatesRequest,
-        anabranch.v1.state_service_pb2.DiffStatesResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.state_service_pb2.GetStorageUsageRequest,
@@ -348,17 +314,6 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         Digests of states that are not stored are returned too, so that one of them does not fail the others. States that
         were sent inline with less than 4 KiB are not found by a digest (see ReadStates).
         Errors: STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
-        """
-
-    @abc.abstractmethod
-    def DiffStates(
-        self,
-        request: anabranch.v1.state_service_pb2.DiffStatesRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[anabranch.v1.state_service_pb2.DiffStatesResponse, collections.abc.Awaitable[anabranch.v1.state_service_pb2.DiffStatesResponse]]:
-        """Compares two states. If both are JSON of at most 4 MiB, the response has a JSON Patch. Otherwise it has the ranges
-        in which their bytes differ at equal offsets.
-        Errors: STATE_NOT_FOUND, STATE_PRUNED, TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, STATE_CORRUPT.
         """
 
     @abc.abstractmethod
