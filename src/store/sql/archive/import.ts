@@ -40,7 +40,7 @@ export async function* importArchive(
   try {
     for await (const part of parts) {
       for (const each of 'checked' in part ? [part] : checkedPart(part)) {
-        // On SQLite, nothing else waits: the parts that have arrived would be stored in one iteration of the event loop.
+        // Without it, SQLite stores all parts that have arrived in one iteration of the event loop.
         await engine.slots.take(engine);
         await run.add(each);
       }
