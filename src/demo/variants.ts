@@ -23,7 +23,9 @@ export const MAIN_GAINS: Gains = { x: 1, xDot: 1.5, theta: 20, thetaDot: 3 };
 const KILLED: Variant = { name: 'hasty', gains: { x: 1, xDot: 1.5, theta: 20, thetaDot: 8 } };
 /** The variant that is replayed from one of its own checkpoints. */
 const REPLAYED: Variant = { name: 'centring', gains: { x: 5, xDot: 4, theta: 20, thetaDot: 4 } };
-/** Two variants keep the pole up, one pushes the wrong way at the edge and may leave the track, and one always falls. */
+/**
+ * Two variants keep the pole up, one pushes the wrong way at the edge and may leave the track, and one always falls.
+ */
 export const VARIANTS: readonly Variant[] = [
   REPLAYED,
   KILLED,

@@ -49,8 +49,3 @@ export function withoutComments(text: string): string {
     /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\[\s\S]|[^`\\])*`|\/(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n*[])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])*\/[a-z]*(?=\s*[.,;)\]}]|\s*$)/gm;
   return text.replace(token, (found) => (/^\/[/*]/.test(found) ? found.replace(/[^\n]/g, ' ') : found));
 }
-
-/** Returns the number of lines with code: comments and blank lines do not count. */
-export function linesOfCode({ code }: Pick<SourceFile, 'code'>): number {
-  return code.split('\n').filter((line) => line.trim() !== '').length;
-}

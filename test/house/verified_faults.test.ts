@@ -8,6 +8,7 @@ const VERIFYING: ReadonlySet<string> = new Set(['test/support/intact.ts', 'test/
 /** Suites that harm no database, and the one whose databases are verified by clients/python/tests/conftest.py. */
 const EXCEPTIONS: ReadonlySet<string> = new Set([
   'test/faults/memory.test.ts',
+  'test/faults/small-heap.test.ts',
   'test/faults/step-pass.test.ts',
   'test/faults/writer-model.test.ts',
   'test/python-faults/client.test.ts',
