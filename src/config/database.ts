@@ -91,6 +91,9 @@ function databaseFromUrl(values: Values, cwd: string): FoundDatabase {
     [host, query('host')].every(isHost) &&
     ![name, query('user'), query('host')].some(mayHoldPassword);
   if (!isPrintable) throw values.error('database', ENCODED);
+  // `pg` waits forever for another one.
+  if (query('port') !== '' && !(Number(query('port')) >= 1 && Number(query('port')) <= 65_535))
+    throw values.error('database', 'a port from 1 to 65535');
   return { database: { engine: 'postgres', url }, password };
 
   function decode(text: string): string {

@@ -170,6 +170,8 @@ describe('the database', () => {
     'postgres://h:5432',
     'postgres://h:99999/d',
     'postgres://u:p%zz@h/d',
+    'postgres://u@h/d?port=99999',
+    'postgres://u@h/d?port=x',
     'postgres:h/d',
   ])('"%s" is refused, with --database or DATABASE_URL and the expected form in the error', (url) => {
     const told = /(begins with "[a-z]+:(\/\/)?"|is (empty|not a database URL \(not shown: it may hold a password\)))/u
@@ -373,7 +375,6 @@ describe('allowed host names of requests, and allowed origins of web pages', () 
     'https://app.example/',
     'https://app.example/x',
     'https://*.example',
-    'https://u@app.example',
     'https://app.example:99999',
     'https://app.example?x',
     'file:///x',
@@ -382,6 +383,13 @@ describe('allowed host names of requests, and allowed origins of web pages', () 
       `--allowed-origin is "${origin}": expected SCHEME://HOST or SCHEME://HOST:PORT without a path, such as https://app.example or http://localhost:5173.`,
     );
   });
+
+  it.each(['https://u@app.example', 'https://u:p@app.example'])(
+    'an origin with credentials is refused without being shown: %s',
+    (origin) => {
+      expect(refusal({}, { allowedOrigin: [origin] })).toMatch(/^--allowed-origin is invalid: expected SCHEME/u);
+    },
+  );
 
   it('have no effect beyond loopback, and cause a warning there', () => {
     const flags = { allowedHost: ['a.example'] };
