@@ -118,6 +118,13 @@ describe('on sqlite', () => {
       },
       message: /table trajectories/,
     },
+    'a table of stages that cannot be read': {
+      damage: (path) => {
+        const { root, pageSize } = pagesOf(path, 'stages');
+        overwrite(path, (root - 1) * pageSize, Buffer.alloc(64, 0xff));
+      },
+      message: /table stages/,
+    },
     'a missing table': {
       damage: (path) => unguarded(path, `drop table ${TABLE}`),
       message: /no such table/,

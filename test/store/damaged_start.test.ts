@@ -54,6 +54,16 @@ describe('a damaged SQLite file is reported in one line when it is opened', () =
       /is damaged: malformed database schema/,
     ],
     [
+      'a malformed schema with control characters in its name',
+      (path) =>
+        changed(
+          path,
+          'pragma writable_schema = on',
+          `update sqlite_schema set name = 'a' || char(10) || char(27) || 'b', sql = 'create nonsense' where name = 'runs'`,
+        ),
+      /is damaged: malformed database schema/,
+    ],
+    [
       'a damaged page of a table that the start reads',
       (path) => overwrite(path, (rootOf(path, 'sqlite_autoindex_kysely_migration_1') - 1) * 4096, 64),
       /is damaged: .*malformed/,

@@ -26,9 +26,11 @@ export function isDamage(error: unknown): boolean {
 
 /** Explains to the operator why a file cannot be opened. */
 export function cannotOpen(named: string, cause: Error): StoreOpenError {
+  // SQLite quotes what it has read, which can be anything.
+  const reason = cause.message.replaceAll(/[\s\p{Cc}]+/gu, ' ');
   const message = isDamage(cause)
-    ? `${named} is damaged: ${cause.message}. Restore a backup (\`anabranch restore\`), or name another file (--database sqlite:PATH).`
-    : `${named} cannot be opened as a database: ${cause.message}. Name another file (--database sqlite:PATH).`;
+    ? `${named} is damaged: ${reason}. Restore a backup (\`anabranch restore\`), or name another file (--database sqlite:PATH).`
+    : `${named} cannot be opened as a database: ${reason}. Name another file (--database sqlite:PATH).`;
   return new StoreOpenError(message, { cause });
 }
 

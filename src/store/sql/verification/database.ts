@@ -4,7 +4,11 @@ import type { Engine } from '../engine.ts';
 
 /** Lets the database check its tables and indexes. */
 export async function* checkDatabase(engine: Engine): AsyncGenerator<readonly StorageFault[], void, undefined> {
-  for await (const messages of engine.checkDatabase()) yield messages.map(faultOf);
+  try {
+    for await (const messages of engine.checkDatabase()) yield messages.map(faultOf);
+  } catch (error) {
+    yield [unreadable(engine, 'the schema', error)];
+  }
 }
 
 /**

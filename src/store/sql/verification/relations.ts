@@ -57,27 +57,25 @@ const MOST_FAULTS = 100;
 export async function* checkRelations(
   engine: Engine,
 ): AsyncGenerator<() => Promise<readonly StorageFault[]>, void, undefined> {
-  for (const each of RELATIONS) {
-    try {
-      for await (const after of windowsOf(engine, each)) yield () => dangling(engine, each, after);
-    } catch (error) {
-      yield () => Promise.reject(error);
-    }
-  }
-  for (const noun of NOUNS) {
-    for await (const after of windowsOf(engine, { ...noun, order: 'key' }))
-      yield () => wrongHistory(engine, noun, after);
-  }
+  for (const each of RELATIONS) yield* windowed(engine, each, (after) => dangling(engine, each, after));
+  for (const noun of NOUNS)
+    yield* windowed(engine, { ...noun, order: 'key' }, (after) => wrongHistory(engine, noun, after));
   yield () => strayChunks(engine);
 }
 
-async function* windowsOf(
+/** Yields a check for each window of rows. If the table cannot be read, the check fails. */
+async function* windowed(
   engine: Engine,
   { table, order }: Pick<Relation, 'table' | 'order'>,
-): AsyncGenerator<bigint, void, undefined> {
-  const { rows } = await sql<{ last: bigint | null }>`
-    select max(${sql.ref(order)}) as last from ${engine.table(table)}`.execute(engine.db);
-  for (let after = 0n; after < (rows[0]?.last ?? 0n); after += WINDOW) yield after;
+  check: (after: bigint) => Promise<readonly StorageFault[]>,
+): AsyncGenerator<() => Promise<readonly StorageFault[]>, void, undefined> {
+  try {
+    const { rows } = await sql<{ last: bigint | null }>`
+      select max(${sql.ref(order)}) as last from ${engine.table(table)}`.execute(engine.db);
+    for (let after = 0n; after < (rows[0]?.last ?? 0n); after += WINDOW) yield () => check(after);
+  } catch (error) {
+    yield () => Promise.reject(error);
+  }
 }
 
 async function dangling(engine: Engine, { table, column, target, order }: Relation, after: bigint) {

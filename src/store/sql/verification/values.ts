@@ -41,6 +41,8 @@ export async function* checkValues(
   for (const [table, key] of CHECKED) {
     for (let after: Row | undefined, isLast = false; !isLast; ) {
       const from: Row | undefined = after;
+      // The rows after a page that cannot be read cannot be found.
+      isLast = true;
       yield async () => {
         // If a page cannot be read, neither can those after it.
         isLast = true;
