@@ -951,7 +951,7 @@ export declare type Validation = Message<"anabranch.v1.Validation"> & {
 
   /**
    * Output only. Id of the validator whose type `name` is. Empty if the rollout's task had no such validator when the
-   * validation was recorded.
+   * validation was recorded, or if the validator was removed since.
    *
    * @generated from field: string validator_id = 2;
    */

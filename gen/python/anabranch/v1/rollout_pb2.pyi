@@ -929,7 +929,7 @@ class Validation(google.protobuf.message.Message):
     """Id of the rollout."""
     validator_id: builtins.str
     """Output only. Id of the validator whose type `name` is. Empty if the rollout's task had no such validator when the
-    validation was recorded.
+    validation was recorded, or if the validator was removed since.
     """
     name: builtins.str
     """Name, unique in its attempt: the type of a validator of the rollout's task, or a free name."""
