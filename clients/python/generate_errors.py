@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from anabranch._errors import AnabranchError as AnabranchError
 from anabranch._errors import Diverged as Diverged
+from anabranch._errors import IncompatibleVersion as IncompatibleVersion
 from anabranch._errors import RecorderClosed as RecorderClosed
 from anabranch._errors import SpoolFull as SpoolFull
 from anabranch._errors import StepTooLarge as StepTooLarge

@@ -10,7 +10,7 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { parseAddress } from './address.ts';
 import { PatientSessions } from './http2_session.ts';
 import { Lanes } from './lanes.ts';
-import { DEFAULT_LIMITS, ServerLimits } from './limits.ts';
+import { askingFirst, DEFAULT_LIMITS, ServerLimits } from './limits.ts';
 import { explainMisdirected } from './misdirected.ts';
 
 /** Options of connectClient(). */
@@ -41,9 +41,9 @@ export interface AnabranchClient {
   readonly retention: Client<typeof RetentionService>;
   /** Calls every RPC of AdminService: statistics, verification, backup and vacuum of the database. */
   readonly admin: Client<typeof AdminService>;
-  /** Calls every RPC of ServerService: version, features and limits. */
+  /** Calls every RPC of ServerService: version and limits, several watches as one call. */
   readonly server: Client<typeof ServerService>;
-  /** The limits of the server: the defaults of this version until a writer or `limits.load()` has asked it. */
+  /** The limits of the server: the defaults of this version until the first call has asked it. */
   readonly limits: ServerLimits;
   /** Closes the client and cancels every call on it. Close writers and metric loggers first, because they flush. */
   close(): void;
@@ -59,8 +59,9 @@ const PING = { pingIntervalMs: 30_000, pingTimeoutMs: 15_000 };
 const HTTP2 = { maxSessionMemory: 128 };
 
 /**
- * Creates a client. The first call connects; after a lost connection, the next call connects again. Throws TypeError if
- * the address is invalid.
+ * Creates a client. The first call connects, and asks the server for its version: an incompatible one fails every call
+ * with FAILED_PRECONDITION. After a lost connection, the next call connects again. Throws TypeError if the address is
+ * invalid.
  */
 export function connectClient(options: ConnectOptions): AnabranchClient {
   const url = parseAddress(options.address);
@@ -77,17 +78,17 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     return { transport, abort: () => sessionManager.abort() };
   };
   const lanes: Lanes = new Lanes(open, () => limits.current.streamsPerConnection);
-  const server = createClient(ServerService, lanes);
-  const limits = new ServerLimits(server);
+  const limits = new ServerLimits(lanes);
+  const transport = askingFirst(lanes, limits);
   return {
     url,
-    trajectories: createClient(TrajectoryService, lanes),
-    states: createClient(StateService, lanes),
-    runs: createClient(RunService, lanes),
-    rollouts: createClient(RolloutService, lanes),
-    retention: createClient(RetentionService, lanes),
-    admin: createClient(AdminService, lanes),
-    server,
+    trajectories: createClient(TrajectoryService, transport),
+    states: createClient(StateService, transport),
+    runs: createClient(RunService, transport),
+    rollouts: createClient(RolloutService, transport),
+    retention: createClient(RetentionService, transport),
+    admin: createClient(AdminService, transport),
+    server: createClient(ServerService, transport),
     limits,
     close: () => lanes.close(),
   };

@@ -123,12 +123,15 @@ class BatchingLogger implements MetricLogger {
     const { runId, stageId = '', signal, giveUpAfterMs = 5 * 60_000 } = this.#options;
     const timing = systemTiming();
     try {
-      await this.#client.limits.load();
       while (this.#waiting.length > 0) {
-        const points = batchOf(this.#waiting, this.#client.limits.current).map((point) => ({ ...point, stageId }));
-        const call = () => this.#client.runs.logMetrics({ runId, points }, signal === undefined ? {} : { signal });
-        await retrying(new Patience(giveUpAfterMs, timing), timing, signal, call);
-        this.#waiting.splice(0, points.length);
+        const call = async () => {
+          await this.#client.limits.load({ signal });
+          const points = batchOf(this.#waiting, this.#client.limits.current).map((point) => ({ ...point, stageId }));
+          await this.#client.runs.logMetrics({ runId, points }, signal === undefined ? {} : { signal });
+          return points.length;
+        };
+        const sent = await retrying(new Patience(giveUpAfterMs, timing), timing, signal, call);
+        this.#waiting.splice(0, sent);
       }
     } catch (error) {
       // log(), flush() and close() throw this error.

@@ -77,9 +77,7 @@ export async function putState(client: AnabranchClient, upload: Upload, effort: 
   const { signal, timing } = effort;
   const chunks = () => chunksOf(upload, client.limits.current.chunkBytes);
   await retrying(new Patience(effort.giveUpAfterMs, timing), timing, signal, async () => {
-    const asked = client.limits.load();
     const stored = await client.states.hasStates({ digests: [upload.digest] }, callOptions(signal));
-    await asked;
     if (stored.states.length === 0) await client.states.putState(chunks(), streamOptions(signal));
   });
 }

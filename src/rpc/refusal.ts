@@ -6,7 +6,7 @@ import { answer, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
 
 /** Rejections of requests that reach no RPC, in the error format of the caller's protocol. */
 
-/** A newer client may call an RPC that this server does not have yet: the metadata lets it say so. */
+/** Names the version, because callers with stubs of another version may call RPCs that this one does not have. */
 export function refusePath(request: HttpRequest, response: HttpResponse, version: string): void {
   const path = pathOf(request).slice(0, 200);
   const text = `RPC ${path} does not exist on this server of version ${version}. Server reflection lists all RPCs.`;

@@ -1,5 +1,6 @@
 import { Code, ConnectError } from '@connectrpc/connect';
 import { describe, expect, it } from 'vitest';
+import { VERSION } from '../../gen/es/anabranch/v1/limits.js';
 import type { AppendStepsRequest } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { connectClient, openMetricLogger, openWriter } from '../../src/client/index.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
@@ -8,7 +9,7 @@ import { connected } from './connected.ts';
 import { obliging, TRAJECTORY } from './scripted-peer.ts';
 
 describe('limits of the TypeScript client', () => {
-  it('are those of its version, and connect sends nothing, until a writer is opened', async () => {
+  it('are those of its version, and connect sends nothing, until the first call', async () => {
     let asked = 0;
     const getServerInfo = () => {
       asked += 1;
@@ -19,13 +20,11 @@ describe('limits of the TypeScript client', () => {
     expect([asked, peer.connections]).toEqual([0, 0]);
   });
 
-  it('are those of a real server after the first writer was opened', async () => {
+  it('are those of a real server after the first call', async () => {
     await using server = await startTestServer({ flags: { maxConnections: '77' } });
     const client = connectClient({ address: server.url });
-    const trajectoryId = crypto.randomUUID();
-    const writer = await openWriter(client, { trajectoryId, create: { trajectory: { name: 'first' } } });
+    await client.trajectories.listTrajectories({});
     expect(client.limits.current).toMatchObject({ ...LIMITS, maxConnections: 77 });
-    await writer.close();
     client.close();
   });
 
@@ -38,7 +37,7 @@ describe('limits of the TypeScript client', () => {
       server: {
         getServerInfo: () => {
           asked += 1;
-          return { limits: { stepBytes: 3000n, inlineStateBytes: 2000n, chunkBytes: 1000n } };
+          return { version: VERSION, limits: { stepBytes: 3000n, inlineStateBytes: 2000n, chunkBytes: 1000n } };
         },
       },
       states: {
@@ -68,7 +67,7 @@ describe('limits of the TypeScript client', () => {
   it('a metric logger obeys those of the server', async () => {
     const calls: number[] = [];
     const { client } = await connected({
-      server: { getServerInfo: () => ({ limits: { metricPoints: 2n, seriesNameBytes: 3n } }) },
+      server: { getServerInfo: () => ({ version: VERSION, limits: { metricPoints: 2n, seriesNameBytes: 3n } }) },
       runs: {
         logMetrics: ({ points }) => {
           calls.push(points.length);
@@ -87,7 +86,7 @@ describe('limits of the TypeScript client', () => {
   it('streams spread over connections by the limit of the server', async () => {
     const { client, peer } = await connected({
       append: [obliging(1n, 0n), obliging(2n, 0n), obliging(3n, 0n)],
-      server: { getServerInfo: () => ({ limits: { streamsPerConnection: 12n } }) },
+      server: { getServerInfo: () => ({ version: VERSION, limits: { streamsPerConnection: 12n } }) },
     });
     const writers = [await openWriter(client, { trajectoryId: TRAJECTORY })];
     for (let i = 0; i < 2; i += 1) writers.push(await openWriter(client, { trajectoryId: TRAJECTORY }));
@@ -95,24 +94,18 @@ describe('limits of the TypeScript client', () => {
     await Promise.all(writers.map((writer) => writer.close()));
   });
 
-  it('a server that could not answer is asked again by the next writer', async () => {
+  it('a server that could not answer is asked again by the next call', async () => {
     let starting = true;
     const getServerInfo = () => {
       if (starting) throw new ConnectError('starting', Code.Unavailable);
-      return { limits: { stepBytes: 3000n } };
+      return { version: VERSION, limits: { stepBytes: 3000n } };
     };
-    const { client } = await connected({ append: [obliging(1n, 0n), obliging(2n, 0n)], server: { getServerInfo } });
-    await (await openWriter(client, { trajectoryId: TRAJECTORY })).close();
-    expect(client.limits.current).toEqual(LIMITS);
+    const { client, peer } = await connected({ append: [obliging(1n, 0n)], server: { getServerInfo } });
+    await expect(client.limits.load()).rejects.toThrow('starting');
+    await expect(openWriter(client, { trajectoryId: TRAJECTORY, giveUpAfterMs: 1 })).rejects.toThrow('starting');
+    expect([client.limits.current, peer.opens]).toEqual([LIMITS, []]);
     starting = false;
     await (await openWriter(client, { trajectoryId: TRAJECTORY })).close();
     expect(client.limits.current).toEqual({ ...LIMITS, stepBytes: 3000 });
-  });
-
-  it('a server without GetServerInfo has those of the version of the client', async () => {
-    const { client } = await connected({ append: [obliging(1n, 0n)] });
-    const writer = await openWriter(client, { trajectoryId: TRAJECTORY });
-    expect(client.limits.current).toEqual(LIMITS);
-    await writer.close();
   });
 });

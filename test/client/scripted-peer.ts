@@ -7,6 +7,7 @@ import type { AddressInfo } from 'node:net';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError, type ConnectRouter, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
+import { VERSION } from '../../gen/es/anabranch/v1/limits.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import {
   RunService,
@@ -55,7 +56,7 @@ export interface Scripts {
   readonly trajectories?: Partial<ServiceImpl<typeof TrajectoryService>>;
   /** Handlers of StateService, as far as a test needs them. */
   readonly states?: Partial<ServiceImpl<typeof StateService>>;
-  /** Handlers of ServerService. Without them, the peer is a server that does not know the service. */
+  /** Handlers of ServerService. By default, the peer has the version and the limits of the client. */
   readonly server?: Partial<ServiceImpl<typeof ServerService>>;
 }
 
@@ -111,7 +112,7 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
       },
     });
     if (scripts.rollouts !== undefined) router.service(RolloutService, scripts.rollouts);
-    if (scripts.server !== undefined) router.service(ServerService, scripts.server);
+    router.service(ServerService, { getServerInfo: () => ({ version: VERSION }), ...scripts.server });
     if (scripts.states !== undefined) router.service(StateService, scripts.states);
   };
   const server = createServer({ settings: { maxConcurrentStreams: 100 } }, connectNodeAdapter({ routes }));

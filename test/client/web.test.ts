@@ -3,9 +3,12 @@ import { once } from 'node:events';
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import path from 'node:path';
+import { create, toBinary } from '@bufbuild/protobuf';
 import { Code } from '@connectrpc/connect';
 import { rolldown } from 'rolldown';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { VERSION } from '../../gen/es/anabranch/v1/limits.js';
+import { GetServerInfoResponseSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { connectClient as connectNodeClient } from '../../src/client/index.ts';
 import { isTransient } from '../../src/client/retry.ts';
@@ -130,6 +133,11 @@ describe('the client for browsers', () => {
     const tenBytesOfWhichThreeArrive = Buffer.from([0, 0, 0, 0, 10, 1, 2, 3]);
     const peer = createServer((request, response) => {
       request.resume();
+      if (request.url?.endsWith('/GetServerInfo') === true) {
+        response.writeHead(200, { 'content-type': 'application/proto' });
+        response.end(toBinary(GetServerInfoResponseSchema, create(GetServerInfoResponseSchema, { version: VERSION })));
+        return;
+      }
       response.writeHead(200, { 'content-type': 'application/connect+proto' });
       response.end(tenBytesOfWhichThreeArrive);
     });
@@ -158,7 +166,8 @@ describe('the client for browsers', () => {
     await noting.trajectories.getTrajectory({ trajectoryId });
     await noting.trajectories.getTrajectory({ trajectoryId }, { timeoutMs: 5_000 });
     expect(await numbers(readSteps(noting, { trajectoryId }))).toEqual([0]);
-    expect(asked).toEqual(['60000', '5000', null]);
+    // The first call is preceded by GetServerInfo.
+    expect(asked).toEqual(['60000', '60000', '5000', null]);
   });
 
   it('accepts the same addresses as the client for Node, and rejects the same', () => {

@@ -16,10 +16,8 @@ from anabranch.v1.server_service_pb2 import GetServerInfoRequest, GetServerInfoR
 class Front(grpc.GenericRpcHandler):
     """A server that passes calls to the real one, and answers GetServerInfo by itself."""
 
-    info: GetServerInfoResponse | None
-
     def __init__(self, server: Server, info: GetServerInfoResponse | None = None) -> None:
-        #: What GetServerInfo answers. None if the server does not know the call.
+        #: What GetServerInfo answers.
         self.info = info or info_of(server)
         self.asked = 0
         #: Methods of the calls, GetServerInfo aside.
@@ -38,10 +36,7 @@ class Front(grpc.GenericRpcHandler):
     def service(self, handler_call_details: Any) -> Any:
         method: str = handler_call_details.method
         if method.endswith("/GetServerInfo"):
-            if self.info is not None:
-                return grpc.unary_unary_rpc_method_handler(self._info)
-            # The server answers as it answers every RPC that it does not know.
-            method += "OfLaterVersions"
+            return grpc.unary_unary_rpc_method_handler(self._info)
         self.methods.append(method.rpartition("/")[2])
         forward = self._channel.stream_stream(method, None, None)
 
@@ -63,7 +58,6 @@ class Front(grpc.GenericRpcHandler):
 
     def _info(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         self.asked += 1
-        assert self.info is not None
         return self.info.SerializeToString()
 
 

@@ -8,13 +8,12 @@ from typing import NamedTuple
 
 import grpc
 import pytest
-from conftest import ROOT, Server, free_port, package_version
+from conftest import ROOT, Server, free_port
 from google.protobuf.any_pb2 import Any
 from google.protobuf.duration_pb2 import Duration
 from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-import anabranch
 from anabranch import errors
 from anabranch._connection import open_stubs
 from anabranch._errors import error_from_rpc, raising_reasons
@@ -84,21 +83,6 @@ def test_reasons_of_a_newer_server_are_the_base_class() -> None:
 def test_errors_without_details_have_no_reason() -> None:
     assert error_from_rpc(FakeError()).reason == ""
     assert isinstance(error_from_rpc(FakeError(code=grpc.StatusCode.UNAVAILABLE)), errors.Unreachable)
-
-
-def test_an_rpc_that_an_older_server_lacks_names_both_versions(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    def call() -> None:
-        missing = open_stubs(server.address).channel.unary_unary("/anabranch.v1.TrajectoryService/ReadThoughts")
-        with raising_reasons():
-            missing(b"", timeout=20)
-
-    with pytest.raises(errors.Unimplemented, match="/anabranch.v1.TrajectoryService/ReadThoughts does not exist"):
-        call()
-    # A package of a later version.
-    monkeypatch.setattr(anabranch, "__version__", "7.0.0")
-    with pytest.raises(errors.Unimplemented) as raised:
-        call()
-    assert str(raised.value) == f"server {package_version()} has no ReadThoughts: upgrade it to 7.0.0"
 
 
 def test_errors_can_be_pickled() -> None:

@@ -15,7 +15,6 @@ from front import Front, info_of
 import anabranch as ab
 from anabranch._decode import Unstored
 from anabranch._limits import limits_of
-from anabranch._retry import Failure
 from anabranch.errors import StepTooLarge
 from anabranch.v1.limits import LIMITS
 
@@ -111,12 +110,3 @@ def test_the_limits_of_the_real_server_replace_the_defaults(server: Server) -> N
     asked(server.address)
     assert client.values.limits.values.items() >= LIMITS.items()
     assert client.values.limits["maxConnections"] > 0
-
-
-@pytest.mark.parametrize(("code", "again"), [("UNAVAILABLE", True), ("CANCELLED", True), ("UNIMPLEMENTED", False)])
-def test_a_server_that_could_not_answer_is_asked_again(code: str, again: bool) -> None:
-    limits = limits_of(f"127.0.0.1:{free_port()}")
-    limits.asked = True
-    limits.take(Failure(code, "failed"))
-    assert limits.asked is not again
-    assert limits.values == LIMITS

@@ -7,6 +7,7 @@ import { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js
 import { StateService } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { ClientCalls } from '../calls.ts';
+import { askingFirst, ServerLimits } from '../limits.ts';
 import { type ConnectOptions, connectTransport } from './transport.ts';
 
 /**
@@ -18,9 +19,13 @@ export interface AnabranchClient extends ClientCalls {
   readonly url: string;
 }
 
-/** Creates a client. Nothing is sent until the first call. Throws TypeError if the address is invalid. */
+/**
+ * Creates a client. The first call asks the server for its version: an incompatible one fails every call with
+ * FAILED_PRECONDITION. Throws TypeError if the address is invalid.
+ */
 export function connectClient(options: ConnectOptions): AnabranchClient {
-  const { url, transport } = connectTransport(options);
+  const { url, transport: direct } = connectTransport(options);
+  const transport = askingFirst(direct, new ServerLimits(direct));
   return {
     url,
     trajectories: createClient(TrajectoryService, transport),

@@ -38,8 +38,6 @@ interface PendingSeal {
 export async function openWriter(client: AnabranchClient, options: WriterOptions): Promise<TrajectoryWriter> {
   const writer = new Writer(client, options, systemTiming());
   await writer.opened();
-  // The writer has asked for the limits together with its opening, so this rarely waits.
-  await client.limits.load();
   return writer;
 }
 
@@ -246,7 +244,6 @@ export class Writer implements TrajectoryWriter {
       silenceMs: this.#settings.silenceMs,
     });
     this.#stream = stream;
-    void this.#client.limits.load();
     if (this.#closing) stream.finish();
     try {
       const sealed = await stream.run();

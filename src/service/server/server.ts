@@ -1,5 +1,4 @@
 import type { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js';
-import { FEATURES } from '../../domain/features.ts';
 import type { Methods } from '../method.ts';
 import { watch } from './watch.ts';
 
@@ -16,7 +15,6 @@ export function serverMethods({
 }: ServerInfo): Methods<typeof ServerService, 'getServerInfo' | 'watch'> {
   const info = {
     version,
-    features: [...FEATURES],
     limits: Object.fromEntries(Object.entries(limits).map(([name, value]) => [name, BigInt(value)])),
   };
   return { getServerInfo: async () => info, watch };

@@ -10,7 +10,6 @@ export const SERVER_RPCS: Rpcs<typeof ServerService.method> = {
     served: ([answer]) => {
       expect(answer?.version).toMatch(/^\d+\.\d+\.\d+$/);
       expect(answer?.limits).toMatchObject({ maxPageSize: 1000n });
-      expect(answer?.features).toContain('search_steps');
     },
     refused: () => ({}),
   },

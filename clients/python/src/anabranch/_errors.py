@@ -45,6 +45,11 @@ class Unreachable(AnabranchError):
     """No server answers at the address, or the connection was lost. A write may have been stored: send it again."""
 
 
+class IncompatibleVersion(AnabranchError):
+    """The server has another major version than this package, or below 1.0 another minor version. `reason` is
+    INCOMPATIBLE_VERSION. Metadata: `version` (of the server)."""
+
+
 class StepTooLarge(AnabranchError):
     """A step exceeds a limit of the server although its large values are stored as states. `reason` is STEP_TOO_LARGE."""
 
@@ -103,7 +108,7 @@ def error_from_rpc(error: grpc.RpcError) -> AnabranchError:
                 detail.Unpack(info)
                 if detail.Unpack(retry):
                     retry_after = retry.retry_delay.ToTimedelta().total_seconds()
-    message = _missing_rpc(info.metadata) or error.details() or str(error.code())
+    message = error.details() or str(error.code())
     if info.domain != _DOMAIN:
         unreachable = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
         return (Unreachable if unreachable else AnabranchError)(message)
@@ -115,22 +120,12 @@ def error_from_failure(failure: Failure, message: str) -> AnabranchError:
     """Returns the error of a recording that failed, as the class of its reason, with the gRPC error as its cause."""
     from anabranch.errors import BY_REASON
 
-    cls = BY_REASON.get(failure.reason, AnabranchError)
+    own = IncompatibleVersion if failure.reason == "INCOMPATIBLE_VERSION" else AnabranchError
+    cls = BY_REASON.get(failure.reason, own)
     retry_after = failure.retry_after or None
     error = cls(message, reason=failure.reason, metadata=failure.metadata, retry_after=retry_after)
     error.__cause__ = failure.cause
     return error
-
-
-def _missing_rpc(metadata: Mapping[str, str]) -> str:
-    """Returns what to do about a server that is older than this package. Empty if that is not the problem."""
-    from anabranch import __version__
-    from anabranch._limits import missing_feature
-
-    version = metadata.get("version", __version__)
-    if "rpc" not in metadata or version == __version__:
-        return ""
-    return missing_feature(version, metadata["rpc"].rpartition("/")[2])
 
 
 def _rebuild(cls: type[AnabranchError], args: tuple[object, ...], attributes: dict[str, object]) -> AnabranchError:

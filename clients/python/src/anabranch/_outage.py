@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from anabranch._errors import AnabranchError, Unreachable, raising_reasons
+from anabranch._limits import check_version
 from anabranch._scope import scope, sleep
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def resumed(
     outage = Outage(connection, endless=endless)
     while True:
         try:
+            check_version(connection)
             for message in received(begin()):
                 outage.over()
                 yield message
@@ -94,6 +96,7 @@ def retried(connection: Connection, once: Callable[[], Message]) -> Message:
     outage = Outage(connection)
     while True:
         try:
+            check_version(connection)
             answer = once()
             outage.over()
             return answer

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: How often a branch checks whether its branch point is durable.
 _BRANCH_POINT_SECONDS = 0.05
-#: How often a stream checks whether the server has told its features.
-_INFO_SECONDS = 0.005
 _NO_THREAD_SECONDS = 0.05
 _BEFORE_BRANCH = ("BRANCH_POINT_BEYOND_END", "TRAJECTORY_NOT_FOUND")
 #: How often the creation of a branch is tried whose branch point another outbox has to send first.
@@ -112,16 +110,16 @@ class Outbox:
 
     @property
     def _can_share(self) -> bool:
-        too_old = self._office.connections.limits.too_old
-        return self._batches and not self._comparing and not self._isolating and not too_old
+        known = self._office.connections.limits.known
+        return known and self._batches and not self._comparing and not self._isolating
 
     def pump(self) -> None:
         """Sends what can be sent now."""
         self._queue.collect()
         if self.failure is not None or self._busy or self._office.now() < self.retry_at:
             return
-        if too_old := self._office.connections.limits.too_old:
-            self._fail(Failure("UNIMPLEMENTED", too_old, "UNIMPLEMENTED"))
+        if self.waiting and not self._office.connections.limits.known:
+            self._ask()
             return
         if self.waits_for is not None:
             if not self.waits_for():
@@ -145,12 +143,22 @@ class Outbox:
         elif self.last_call is not None:
             self._make_last_call(*self.last_call)
 
+    def _ask(self) -> None:
+        """Asks the server for its version and limits before the first call."""
+        self._busy = True
+
+        def answered(failure: Failure | None) -> None:
+            self._busy = False
+            if failure is not None and self._patience.useless(failure):
+                self._fail(failure)
+            elif failure is not None:
+                self._retry(failure)
+            self.pump()
+
+        self._office.ask(answered)
+
     def _use_stream(self) -> None:
         if not self._link.opened:
-            return
-        if self._office.connections.limits.awaited:
-            # Asked beside the stream. An older server would store steps without the fields that it does not know.
-            self.retry_at = self._office.now() + _INFO_SECONDS
             return
         self._send_frames()
         head = self._queue.head

@@ -102,15 +102,11 @@ def read_trajectories(connection: Connection, selection: Selection) -> Iterator[
     """Yields the trajectories that match, newest first, or in the order of the ids, each with all of its steps.
 
     Uses one stream, or one for each 1,000 ids. Trajectories that are deleted meanwhile and ids that do not exist are left
-    out. Raises Unimplemented if the server lacks one of the filters.
+    out.
     """
-    from anabranch._limits import require
     from anabranch.v1.trajectory_service_pb2 import TRAJECTORY_ORDER_REQUESTED
 
     request = _request_of(selection)
-    for name in ("name", "step_labels", "shard"):
-        if request.HasField(name) if name == "shard" else getattr(request, name):
-            require(connection, "read_trajectories_filters", f"`{name}` in ReadTrajectories")
     if selection.ids is not None:
         pages: Iterable[Sequence[str]]
         pages = (selection.ids[start : start + _IDS] for start in range(0, len(selection.ids), _IDS))
@@ -123,7 +119,6 @@ def read_trajectories(connection: Connection, selection: Selection) -> Iterator[
         own = _request_of(selection)
         own.trajectory_ids.extend(page)
         if len(own.trajectory_ids) > 1:
-            require(connection, "read_trajectories_filters", "the order REQUESTED in ReadTrajectories")
             own.order, own.descending = TRAJECTORY_ORDER_REQUESTED, False
         yield from _stream(connection, own)
 

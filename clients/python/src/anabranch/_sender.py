@@ -56,6 +56,8 @@ class Sender:
         self._delivered: deque[Recorded] = deque()
         self._batches = Batches(self)
         self._boxes: set[Outbox] = set()
+        #: What waits for the version and the limits of the server.
+        self._asking: list[Callable[[Failure | None], None]] = []
         self._sleeping = False
         self._moved = False
         self._reach = reach_of(address)
@@ -155,6 +157,17 @@ class Sender:
 
     def now(self) -> float:
         return time.monotonic()
+
+    def ask(self, answered: Callable[[Failure | None], None]) -> None:
+        """Asks the server for its version and limits, once for all that wait."""
+        self._asking.append(answered)
+        if len(self._asking) == 1:
+            self.connections.ask(lambda failure: self.later(lambda: self._answered(failure)))
+
+    def _answered(self, failure: Failure | None) -> None:
+        asking, self._asking = self._asking, []
+        for answered in asking:
+            answered(failure)
 
     def acked(self, steps: int) -> None:
         self.durable += steps

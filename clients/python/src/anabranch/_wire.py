@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from anabranch._connection import open_stubs
 from anabranch._digest import step_digest
+from anabranch._errors import IncompatibleVersion
 from anabranch._limits import limits_of
 from anabranch._retry import Failure, failure_of
 from anabranch._segment import Kind
@@ -69,13 +70,29 @@ class Connections:
         """
         return sys.version_info >= (3, 12) and not threading.main_thread().is_alive()
 
+    def ask(self, done: Callable[[Failure | None], None]) -> None:
+        """Asks the server for its version and limits. `done` gets None if they are known and compatible."""
+
+        def take(answer: bytes | Failure) -> None:
+            done(answer if isinstance(answer, Failure) else self._take_info(answer))
+
+        self.call(_GET_SERVER_INFO, b"", take)
+
+    def _take_info(self, response: bytes) -> Failure | None:
+        from anabranch.v1.server_service_pb2 import GetServerInfoResponse
+
+        try:
+            self.limits.take(GetServerInfoResponse.FromString(response))
+        except IncompatibleVersion as error:
+            return Failure("FAILED_PRECONDITION", str(error), error.reason, error.metadata)
+        return None
+
     def call(self, method: str, request: bytes, done: Done) -> None:
         """Starts a unary call. `done` is called by a thread of gRPC."""
         calling: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel(0).unary_unary(_path(method), None, None)
         if self.exiting:
             done(_answer(lambda: calling(request, timeout=_CALL_SECONDS)))
             return
-        self._ask_for_limits()
         future = calling.future(request, timeout=_CALL_SECONDS)
         future.add_done_callback(lambda ended: done(_answer(ended.result)))
 
@@ -96,7 +113,6 @@ class Connections:
         channel = self._channel(lane)
         if self.exiting:
             raise RuntimeError("the interpreter exits")
-        self._ask_for_limits()
         self._streams[lane] += 1
         try:
             return Stream(channel, opening, report, lane)
@@ -111,16 +127,6 @@ class Connections:
     def close(self) -> None:
         for channel in self._channels:
             channel.close()
-
-    def _ask_for_limits(self) -> None:
-        """Asks beside the first stream or call, and again if the server could not answer."""
-        if self.limits.asked:
-            return
-        self.limits.asked = True
-        calling: grpc.UnaryUnaryMultiCallable[bytes, bytes]
-        calling = self._channel(0).unary_unary(_path(_GET_SERVER_INFO), None, None)
-        future = calling.future(b"", timeout=_CALL_SECONDS)
-        future.add_done_callback(lambda ended: self.limits.take(_answer(ended.result)))
 
     def _channel(self, lane: int) -> grpc.Channel:
         while len(self._channels) <= lane:

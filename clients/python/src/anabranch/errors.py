@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from anabranch._errors import AnabranchError as AnabranchError
 from anabranch._errors import Diverged as Diverged
+from anabranch._errors import IncompatibleVersion as IncompatibleVersion
 from anabranch._errors import RecorderClosed as RecorderClosed
 from anabranch._errors import SpoolFull as SpoolFull
 from anabranch._errors import StepTooLarge as StepTooLarge
@@ -350,9 +351,9 @@ class ImportSuperseded(AnabranchError):
 
 
 class StorageLost(AnabranchError):
-    """UNAVAILABLE. The file of the SQLite database was removed, renamed, replaced or given another name (by a
-    hard link or a mount) while it was served. It is unknown whether the call was stored. The server exits. Comes
-    with RetryInfo.
+    """UNAVAILABLE. The file of the SQLite database, or its log, was removed, renamed, replaced, emptied,
+    overwritten or given another name (by a hard link or a mount) while it was served. It is unknown whether the
+    call was stored. The server exits. Comes with RetryInfo.
     """
 
 

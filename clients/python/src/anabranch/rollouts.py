@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch._decode import decode_json
 from anabranch._errors import AnabranchError, raising_reasons
-from anabranch._limits import require
 from anabranch._outage import call, result_of
 from anabranch._scope import Interrupted, is_interrupt
 from anabranch.errors import LeaseLost, RolloutConflict
@@ -334,7 +333,6 @@ def claim_by_id(client: ClientRuns, leases: Leases, worker_id: str, rollout_id: 
 
     from anabranch.v1.rollout_service_pb2 import ClaimRolloutsRequest
 
-    require(client.connection, "claim_by_id", "`rollout_ids` in ClaimRollouts")
     request = ClaimRolloutsRequest(
         worker_id=worker_id,
         rollout_ids=[rollout_id],

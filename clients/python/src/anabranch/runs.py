@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch._decode import decode_json
-from anabranch._limits import require
 from anabranch._new_rollouts import new_rollout
 from anabranch._outage import call, resumed
 from anabranch._read import Selection, read_stage
@@ -267,7 +266,6 @@ class Stage:
         from anabranch.rollouts import Rollout, claim_by_id
         from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest, NewClaim
 
-        require(self._connection, "claim_created_rollouts", "`claim` in CreateRollouts")
         new = new_rollout({"group": group, "number": number, "task": task, **fields})
         claim = NewClaim(worker_id=self._worker, lease_duration=Duration(seconds=self._leases.seconds))
         request = CreateRolloutsRequest(stage_id=self.id, rollouts=[new], claim=claim, request_id=str(uuid.uuid4()))
@@ -375,7 +373,6 @@ def open_run(
     try:
         return create()
     except ExperimentNotFound:
-        require(client.connection, "return_existing", "`if_exists` in CreateExperiment")
         new = CreateExperimentRequest(name=experiment, if_exists=IF_EXISTS_RETURN_EXISTING)
         call(client.connection, lambda stubs: stubs.runs.CreateExperiment(new, timeout=_SECONDS))
         return create()

@@ -511,8 +511,9 @@ export enum ErrorReason {
   IMPORT_SUPERSEDED = 73,
 
   /**
-   * UNAVAILABLE. The file of the SQLite database was removed, renamed, replaced or given another name (by a hard link
-   * or a mount) while it was served. It is unknown whether the call was stored. The server exits. Comes with RetryInfo.
+   * UNAVAILABLE. The file of the SQLite database, or its log, was removed, renamed, replaced, emptied, overwritten or
+   * given another name (by a hard link or a mount) while it was served. It is unknown whether the call was stored. The
+   * server exits. Comes with RetryInfo.
    *
    * @generated from enum value: ERROR_REASON_STORAGE_LOST = 74;
    */

@@ -1,3 +1,6 @@
+/** The version of this package. Generated from package.json. */
+export declare const VERSION: string;
+
 /** The limits of this version, by the names of docs/limitations.md. Generated from src/domain/limits.ts. */
 export declare const LIMITS: {
   readonly messageBytes: number;

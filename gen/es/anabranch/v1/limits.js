@@ -1,3 +1,6 @@
+/** The version of this package. Generated from package.json. */
+export const VERSION = '0.1.0';
+
 /** The limits of this version, by the names of docs/limitations.md. Generated from src/domain/limits.ts. */
 export const LIMITS = Object.freeze({
   messageBytes: 1048576,

@@ -32,26 +32,19 @@ export declare const GetServerInfoRequestSchema: GenMessage<GetServerInfoRequest
  */
 export declare type GetServerInfoResponse = Message<"anabranch.v1.GetServerInfoResponse"> & {
   /**
-   * Version of the server's package, for example "0.1.0".
+   * Version of the server's package, for example "0.1.0". Clients must have the same major version; while it is 0, also
+   * the same minor version.
    *
    * @generated from field: string version = 1;
    */
   version: string;
 
   /**
-   * Names of the features that the server has, sorted. The page `docs/clients.md` lists them all. A client that depends
-   * on a feature that older servers lack looks for its name here.
-   *
-   * @generated from field: repeated string features = 2;
-   */
-  features: string[];
-
-  /**
    * All limits of the page `docs/limitations.md`, by the names that they have there, for example "stepBytes". Their
-   * units are in the names or on the page. Newer servers can have more limits. Limits that are settings have the value
+   * units are in the names or on the page. Limits that are settings have the value
    * of this server.
    *
-   * @generated from field: map<string, int64> limits = 3;
+   * @generated from field: map<string, int64> limits = 2;
    */
   limits: { [key: string]: bigint };
 };
@@ -152,8 +145,8 @@ export declare const WatchResponseSchema: GenMessage<WatchResponse>;
  */
 export declare const ServerService: GenService<{
   /**
-   * Returns the version, the features and the limits of the server. Does not read the database. Clients take limits
-   * from here instead of constants.
+   * Returns the version and the limits of the server. Does not read the database. Clients ask before their first call:
+   * they take limits from here instead of constants, and reject a server of an incompatible version.
    *
    * @generated from rpc anabranch.v1.ServerService.GetServerInfo
    */

@@ -224,8 +224,9 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     `trajectory_id`.
     """
     ERROR_REASON_STORAGE_LOST: _ErrorReason.ValueType  # 74
-    """UNAVAILABLE. The file of the SQLite database was removed, renamed, replaced or given another name (by a hard link
-    or a mount) while it was served. It is unknown whether the call was stored. The server exits. Comes with RetryInfo.
+    """UNAVAILABLE. The file of the SQLite database, or its log, was removed, renamed, replaced, emptied, overwritten or
+    given another name (by a hard link or a mount) while it was served. It is unknown whether the call was stored. The
+    server exits. Comes with RetryInfo.
     """
     ERROR_REASON_DATABASE_READ_ONLY: _ErrorReason.ValueType  # 75
     """UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.
@@ -446,8 +447,9 @@ ERROR_REASON_IMPORT_SUPERSEDED: ErrorReason.ValueType  # 73
 `trajectory_id`.
 """
 ERROR_REASON_STORAGE_LOST: ErrorReason.ValueType  # 74
-"""UNAVAILABLE. The file of the SQLite database was removed, renamed, replaced or given another name (by a hard link
-or a mount) while it was served. It is unknown whether the call was stored. The server exits. Comes with RetryInfo.
+"""UNAVAILABLE. The file of the SQLite database, or its log, was removed, renamed, replaced, emptied, overwritten or
+given another name (by a hard link or a mount) while it was served. It is unknown whether the call was stored. The
+server exits. Comes with RetryInfo.
 """
 ERROR_REASON_DATABASE_READ_ONLY: ErrorReason.ValueType  # 75
 """UNAVAILABLE. The database accepts no writes: an operator made it read-only, or it is a standby. Nothing was stored.

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from anabranch.v1 import trajectory_service_pb2 as anabranch_dot_v1_dot_trajectory__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!anabranch/v1/server_service.proto\x12\x0c\x61nabranch.v1\x1a%anabranch/v1/trajectory_service.proto\"\x16\n\x14GetServerInfoRequest\"\xd1\x01\n\x15GetServerInfoResponse\x12\x18\n\x07version\x18\x01 \x01(\tR\x07version\x12\x1a\n\x08\x66\x65\x61tures\x18\x02 \x03(\tR\x08\x66\x65\x61tures\x12G\n\x06limits\x18\x03 \x03(\x0b\x32/.anabranch.v1.GetServerInfoResponse.LimitsEntryR\x06limits\x1a\x39\n\x0bLimitsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x02\x38\x01\"A\n\x0cWatchRequest\x12\x31\n\x07watches\x18\x01 \x03(\x0b\x32\x17.anabranch.v1.WatchCallR\x07watches\"=\n\tWatchCall\x12\x16\n\x06method\x18\x01 \x01(\tR\x06method\x12\x18\n\x07request\x18\x02 \x01(\x0cR\x07request\"r\n\rWatchResponse\x12\x14\n\x05watch\x18\x01 \x01(\x05R\x05watch\x12\x1a\n\x08response\x18\x02 \x01(\x0cR\x08response\x12/\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x19.anabranch.v1.AppendErrorR\x05\x65rror2\xb7\x01\n\rServerService\x12]\n\rGetServerInfo\x12\".anabranch.v1.GetServerInfoRequest\x1a#.anabranch.v1.GetServerInfoResponse\"\x03\x90\x02\x01\x12G\n\x05Watch\x12\x1a.anabranch.v1.WatchRequest\x1a\x1b.anabranch.v1.WatchResponse\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!anabranch/v1/server_service.proto\x12\x0c\x61nabranch.v1\x1a%anabranch/v1/trajectory_service.proto\"\x16\n\x14GetServerInfoRequest\"\xb5\x01\n\x15GetServerInfoResponse\x12\x18\n\x07version\x18\x01 \x01(\tR\x07version\x12G\n\x06limits\x18\x02 \x03(\x0b\x32/.anabranch.v1.GetServerInfoResponse.LimitsEntryR\x06limits\x1a\x39\n\x0bLimitsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x02\x38\x01\"A\n\x0cWatchRequest\x12\x31\n\x07watches\x18\x01 \x03(\x0b\x32\x17.anabranch.v1.WatchCallR\x07watches\"=\n\tWatchCall\x12\x16\n\x06method\x18\x01 \x01(\tR\x06method\x12\x18\n\x07request\x18\x02 \x01(\x0cR\x07request\"r\n\rWatchResponse\x12\x14\n\x05watch\x18\x01 \x01(\x05R\x05watch\x12\x1a\n\x08response\x18\x02 \x01(\x0cR\x08response\x12/\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x19.anabranch.v1.AppendErrorR\x05\x65rror2\xb7\x01\n\rServerService\x12]\n\rGetServerInfo\x12\".anabranch.v1.GetServerInfoRequest\x1a#.anabranch.v1.GetServerInfoResponse\"\x03\x90\x02\x01\x12G\n\x05Watch\x12\x1a.anabranch.v1.WatchRequest\x1a\x1b.anabranch.v1.WatchResponse\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,15 +41,15 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETSERVERINFOREQUEST']._serialized_start=90
   _globals['_GETSERVERINFOREQUEST']._serialized_end=112
   _globals['_GETSERVERINFORESPONSE']._serialized_start=115
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=324
-  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_start=267
-  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_end=324
-  _globals['_WATCHREQUEST']._serialized_start=326
-  _globals['_WATCHREQUEST']._serialized_end=391
-  _globals['_WATCHCALL']._serialized_start=393
-  _globals['_WATCHCALL']._serialized_end=454
-  _globals['_WATCHRESPONSE']._serialized_start=456
-  _globals['_WATCHRESPONSE']._serialized_end=570
-  _globals['_SERVERSERVICE']._serialized_start=573
-  _globals['_SERVERSERVICE']._serialized_end=756
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=296
+  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_start=239
+  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_end=296
+  _globals['_WATCHREQUEST']._serialized_start=298
+  _globals['_WATCHREQUEST']._serialized_end=363
+  _globals['_WATCHCALL']._serialized_start=365
+  _globals['_WATCHCALL']._serialized_end=426
+  _globals['_WATCHRESPONSE']._serialized_start=428
+  _globals['_WATCHRESPONSE']._serialized_end=542
+  _globals['_SERVERSERVICE']._serialized_start=545
+  _globals['_SERVERSERVICE']._serialized_end=728
 # @@protoc_insertion_point(module_scope)

@@ -54,20 +54,15 @@ class GetServerInfoResponse(google.protobuf.message.Message):
         def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
 
     VERSION_FIELD_NUMBER: builtins.int
-    FEATURES_FIELD_NUMBER: builtins.int
     LIMITS_FIELD_NUMBER: builtins.int
     version: builtins.str
-    """Version of the server's package, for example "0.1.0"."""
-    @property
-    def features(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Names of the features that the server has, sorted. The page `docs/clients.md` lists them all. A client that depends
-        on a feature that older servers lack looks for its name here.
-        """
-
+    """Version of the server's package, for example "0.1.0". Clients must have the same major version; while it is 0, also
+    the same minor version.
+    """
     @property
     def limits(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.int]:
         """All limits of the page `docs/limitations.md`, by the names that they have there, for example "stepBytes". Their
-        units are in the names or on the page. Newer servers can have more limits. Limits that are settings have the value
+        units are in the names or on the page. Limits that are settings have the value
         of this server.
         """
 
@@ -75,10 +70,9 @@ class GetServerInfoResponse(google.protobuf.message.Message):
         self,
         *,
         version: builtins.str = ...,
-        features: collections.abc.Iterable[builtins.str] | None = ...,
         limits: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["features", b"features", "limits", b"limits", "version", b"version"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["limits", b"limits", "version", b"version"]) -> None: ...
 
 Global___GetServerInfoResponse: typing_extensions.TypeAlias = GetServerInfoResponse
 

@@ -54,8 +54,8 @@ class ServerServiceServicer(object):
     """
 
     def GetServerInfo(self, request, context):
-        """Returns the version, the features and the limits of the server. Does not read the database. Clients take limits
-        from here instead of constants.
+        """Returns the version and the limits of the server. Does not read the database. Clients ask before their first call:
+        they take limits from here instead of constants, and reject a server of an incompatible version.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

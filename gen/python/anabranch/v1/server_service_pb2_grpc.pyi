@@ -87,8 +87,8 @@ class ServerServiceStub(typing.Generic[_ServerServiceGetServerInfoType, _ServerS
     ], channel: grpc.aio.Channel) -> None: ...
 
     GetServerInfo: _ServerServiceGetServerInfoType
-    """Returns the version, the features and the limits of the server. Does not read the database. Clients take limits
-    from here instead of constants.
+    """Returns the version and the limits of the server. Does not read the database. Clients ask before their first call:
+    they take limits from here instead of constants, and reject a server of an incompatible version.
     """
 
     Watch: _ServerServiceWatchType
@@ -120,8 +120,8 @@ class ServerServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.server_service_pb2.GetServerInfoRequest,
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.server_service_pb2.GetServerInfoResponse, collections.abc.Awaitable[anabranch.v1.server_service_pb2.GetServerInfoResponse]]:
-        """Returns the version, the features and the limits of the server. Does not read the database. Clients take limits
-        from here instead of constants.
+        """Returns the version and the limits of the server. Does not read the database. Clients ask before their first call:
+        they take limits from here instead of constants, and reject a server of an incompatible version.
         """
 
     @abc.abstractmethod

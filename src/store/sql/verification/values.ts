@@ -44,8 +44,6 @@ export async function* checkValues(
       // The rows after a page that cannot be read cannot be found.
       isLast = true;
       yield async () => {
-        // If a page cannot be read, neither can those after it.
-        isLast = true;
         const rows = await readPage(engine, table, key, from);
         await engine.slots.take();
         after = rows.at(-1);
