@@ -1,12 +1,13 @@
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
 import type { Readable } from 'node:stream';
+import type { DemoOptions } from './events.ts';
 
 /** Writes a report. */
 export type Report<R> = (report: R) => void;
 
-/** A client in a process of its own that reports its progress, one JSON text per line. */
-interface ClientProcess<R> {
+/** A client in a process of its own that reports its progress, one JSON text per line. Its disposal kills it. */
+interface ClientProcess<R> extends AsyncDisposable {
   readonly pid: number;
   /** The reports in order, until the output ends. */
   readonly reports: AsyncIterable<R>;
@@ -19,54 +20,46 @@ interface ClientProcess<R> {
   ended(): Promise<void>;
 }
 
-/** Starts the command with the task as its last argument. */
+/** Starts the command with the task as its last argument. The signal kills the process. */
 export function startClientProcess<R>(
   task: object,
-  { clientCommand: [program = '', ...args] }: { readonly clientCommand: readonly string[] },
+  { clientCommand, signal }: Pick<DemoOptions, 'clientCommand' | 'signal'>,
 ): ClientProcess<R> {
-  const child = spawn(program, [...args, JSON.stringify(task)], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const [program = '', ...args] = clientCommand;
+  const how = {
+    stdio: ['ignore', 'pipe', 'pipe'] as ['ignore', 'pipe', 'pipe'],
+    signal,
+    killSignal: 'SIGKILL' as const,
+  };
+  const child = spawn(program, [...args, JSON.stringify(task)], how);
   let complaint = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     complaint = (complaint + text).slice(-2000);
   });
   const exited = new Promise<string>((resolve) => {
-    child.once('error', (error) => resolve(`an error (${error.message})`));
-    child.once('close', (code, signal) => resolve(signal === null ? `code ${code}` : `signal ${signal}`));
+    // A process that the signal has killed has an error too, before it has ended.
+    child.on('error', (error) => child.pid === undefined && resolve(`an error (${error.message})`));
+    child.once('close', (code, killer) => resolve(killer === null ? `code ${code}` : `signal ${killer}`));
   });
+  const kill = async () => {
+    child.kill('SIGKILL');
+    await exited;
+  };
   return {
     pid: child.pid ?? 0,
     reports: reportsOf<R>(child.stdout),
-    kill: async () => {
-      child.kill('SIGKILL');
-      await exited;
-    },
+    kill,
     ended: async () => {
-      const how = await exited;
-      if (how !== 'code 0')
-        throw new Error(`the client's process ended with ${how}: ${complaint.trim() || 'no output'}`);
+      const end = await exited;
+      if (end !== 'code 0')
+        throw new Error(`the client's process ended with ${end}: ${complaint.trim() || 'no output'}`);
     },
+    [Symbol.asyncDispose]: kill,
   };
 }
 
 async function* reportsOf<R>(input: Readable): AsyncGenerator<R> {
   for await (const line of createInterface({ input })) yield JSON.parse(line) as R;
-}
-
-/** Does the work, and kills the process however the work ends. */
-export async function withProcess<R>(
-  process: ClientProcess<R>,
-  signal: AbortSignal,
-  work: (process: ClientProcess<R>) => Promise<void>,
-): Promise<void> {
-  const stop = () => void process.kill();
-  signal.addEventListener('abort', stop, { once: true });
-  try {
-    if (signal.aborted) stop();
-    await work(process);
-  } finally {
-    signal.removeEventListener('abort', stop);
-    await process.kill();
-  }
 }
 
 /** Blocks the whole event loop, like a process that is stuck in its environment, until the process is killed. */

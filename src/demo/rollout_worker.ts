@@ -21,16 +21,11 @@ export interface WorkerTask {
   readonly hangAfter: number | undefined;
 }
 
-/** Reports of the process, one JSON text per line. Step numbers are small here. */
+/** Reports of the process, one JSON text per line. */
 export type WorkerReport =
   | { readonly event: 'ready'; readonly environmentId: string }
-  | ({ readonly event: 'claimed' } & Claimed)
-  | ({ readonly event: 'hanging'; readonly turns: number } & Claimed);
-
-interface Claimed {
-  readonly rolloutId: string;
-  readonly attempt: number;
-}
+  | { readonly event: 'claimed'; readonly rolloutId: string; readonly attempt: number }
+  | { readonly event: 'hanging'; readonly rolloutId: string; readonly attempt: number; readonly turns: number };
 
 interface Surroundings {
   readonly client: AnabranchClient;
@@ -57,7 +52,11 @@ export async function runRolloutWorker(
     for (let isDrained = false; !isDrained; ) {
       const request = { runId, workerId, leaseDuration, wait: { seconds: WAIT_SECONDS } };
       const { claims, drained } = await client.rollouts.claimRollouts(request, { signal });
-      for (const claim of claims) await work(claim, environmentId, { client, task, report, signal });
+      for (const claim of claims) {
+        await play(claim, environmentId, { client, task, report, signal }).catch((error: unknown) => {
+          if (!LOST.has(reasonOf(error) ?? '')) throw error;
+        });
+      }
       isDrained = drained;
     }
     await client.rollouts.upsertEnvironment({ ...place, status: Status.COMPLETED }, { signal });
@@ -71,23 +70,18 @@ const WAIT_SECONDS = 30n;
 /** Errors of a worker whose lease has ended: the rollout, or its trajectory, belongs to another worker. */
 const LOST = new Set(['LEASE_LOST', 'WRITER_FENCED', 'TRAJECTORY_SEALED']);
 
-async function work(claim: Claim, environmentId: string, around: Surroundings): Promise<void> {
-  const { client, report, signal } = around;
+/** Each turn is durable before the next one is played. One call completes the rollout and seals its trajectory. */
+async function play(
+  claim: Claim,
+  environmentId: string,
+  { client, task, report, signal }: Surroundings,
+): Promise<void> {
   const { id: rolloutId, attempt } = present(claim.rollout);
   const claimed = { rolloutId, attempt };
   report({ event: 'claimed', ...claimed });
-  try {
-    const updateMask = { paths: ['environment_ids'] };
-    await client.rollouts.updateRollout({ ...claimed, updateMask, environmentIds: [environmentId] }, { signal });
-    await client.rollouts.startRollout(claimed, { signal });
-    await play(claim, claimed, around);
-  } catch (error) {
-    if (!LOST.has(reasonOf(error) ?? '')) throw error;
-  }
-}
-
-/** Each turn is durable before the next one is played. One call completes the rollout and seals its trajectory. */
-async function play(claim: Claim, claimed: Claimed, { client, task, report, signal }: Surroundings): Promise<void> {
+  const updateMask = { paths: ['environment_ids'] };
+  await client.rollouts.updateRollout({ ...claimed, updateMask, environmentIds: [environmentId] }, { signal });
+  await client.rollouts.startRollout(claimed, { signal });
   const { seed } = JSON.parse(claim.task?.inputJson ?? '') as { seed: number };
   const { gains } = JSON.parse(claim.rollout?.inputJson ?? '') as { gains: Gains };
   const { id: trajectoryId, uid } = present(claim.trajectory);

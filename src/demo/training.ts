@@ -3,15 +3,15 @@
  * Four processes claim the rollouts and play them. One of them is killed within a rollout, which another process plays
  * again. The trainer reads the rollouts group by group, and improves the policy.
  */
-import { type Progress, type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { type Summary, SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { secondsOf } from '../cli/progress_text.ts';
 import { type AnabranchClient, openMetricLogger, watchRun } from '../client/index.ts';
 import type { Gains } from './cartpole.ts';
-import { startClientProcess, withProcess } from './client_process.ts';
-import { type DemoEvent, type DemoOptions, present, together } from './events.ts';
+import { startClientProcess } from './client_process.ts';
+import { type DemoOptions, present, together } from './events.ts';
 import { FIRST_POLICY, improvePolicy, type Sample, samplePolicies } from './policy.ts';
 import { Random } from './random.ts';
 import type { WorkerReport, WorkerTask } from './rollout_worker.ts';
@@ -80,24 +80,21 @@ async function makeRun({ client, seed, onEvent, signal }: DemoOptions): Promise<
 /** Reports the progress of the run when it changes, until the run has ended. */
 async function showProgress(runId: string, { client, onEvent, signal }: DemoOptions): Promise<void> {
   for await (const { run, stages, progress, changed } of watchRun(client, { runId, untilTerminal: true, signal })) {
-    if (changed.run || changed.progress) onEvent(progressEvent(run, [...stages.values()], progress));
+    if (!changed.run && !changed.progress) continue;
+    const { percent = 0, estimatedRemaining: left, kinds, openStages } = progress;
+    onEvent({
+      event: 'progress',
+      name: run.name,
+      percent,
+      remainingSeconds: left === undefined ? undefined : secondsOf(left),
+      rolloutsDone: kinds.reduce((sum, { rolloutsTerminal }) => sum + rolloutsTerminal, 0n),
+      rolloutsExpected: kinds.reduce((sum, { rolloutsExpected }) => sum + rolloutsExpected, 0n),
+      stages: [...stages.values()].map(({ id, kind, number, status }) => ({
+        name: stageName(kind, number),
+        percent: status === Status.COMPLETED ? 100 : (openStages.find(({ stageId }) => stageId === id)?.percent ?? 0),
+      })),
+    });
   }
-}
-
-function progressEvent({ name }: Run, stages: readonly Stage[], progress: Progress): DemoEvent<'progress'> {
-  const { percent = 0, estimatedRemaining: left, kinds, openStages } = progress;
-  return {
-    event: 'progress',
-    name,
-    percent,
-    remainingSeconds: left === undefined ? undefined : secondsOf(left),
-    rolloutsDone: kinds.reduce((sum, { rolloutsTerminal }) => sum + rolloutsTerminal, 0n),
-    rolloutsExpected: kinds.reduce((sum, { rolloutsExpected }) => sum + rolloutsExpected, 0n),
-    stages: stages.map(({ id, kind, number, status }) => ({
-      name: stageName(kind, number),
-      percent: status === Status.COMPLETED ? 100 : (openStages.find(({ stageId }) => stageId === id)?.percent ?? 0),
-    })),
-  };
 }
 
 function stageName(kind: StageKind, number: bigint): string {
@@ -118,29 +115,26 @@ async function followWorker(
   const hangAfter = number === 1 ? HANG_AFTER : undefined;
   const own = { address: client.url, runId: crew.runId, workerId: name };
   const task: WorkerTask = { ...own, leaseSeconds: LEASE_SECONDS, hangAfter };
-  const process = startClientProcess<WorkerReport>(task, options);
+  await using process = startClientProcess<WorkerReport>(task, options);
   const { pid } = process;
   let environmentId = '';
-  await withProcess(process, signal, async () => {
-    for await (const report of process.reports) {
-      if (report.event === 'ready') {
-        environmentId = report.environmentId;
-        onEvent({ event: 'worker', name, pid });
-      } else if (report.event === 'hanging') {
-        crew.killedRolloutId = report.rolloutId;
-        await process.kill();
-        onEvent({ event: 'worker_killed', name, pid, rolloutId: report.rolloutId, turns: report.turns });
-        // No other process knows that the environment of the killed worker is gone.
-        const end = { runId: crew.runId, status: Status.FAILED, message: 'its process was killed' };
-        await client.rollouts.upsertEnvironment({ environmentId, ...end }, { signal });
-        return;
-      } else if (report.rolloutId === crew.killedRolloutId) {
-        onEvent({ event: 'claimed_again', name, rolloutId: report.rolloutId, attempt: report.attempt });
-      }
+  for await (const report of process.reports) {
+    if (report.event === 'ready') {
+      environmentId = report.environmentId;
+      onEvent({ event: 'worker', name, pid });
+      continue;
     }
-    await process.ended();
-  });
-  if (number > 1) return;
+    const { rolloutId, attempt } = report;
+    if (rolloutId === crew.killedRolloutId) onEvent({ event: 'claimed_again', name, rolloutId, attempt });
+    if (report.event === 'claimed') continue;
+    crew.killedRolloutId = rolloutId;
+    await process.kill();
+    onEvent({ event: 'worker_killed', name, pid, rolloutId, turns: report.turns });
+    // No other process knows that the environment of the killed worker is gone.
+    await client.rollouts.failEnvironment({ environmentId, message: 'its process was killed' }, { signal });
+  }
+  if (number > 1) return process.ended();
+  if (crew.killedRolloutId === '') await process.ended();
   const others = Array.from({ length: WORKERS - 1 }, (_, i) => i + 2);
   await together(
     options,

@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto';
 import { openWriter, readSteps } from '../client/index.ts';
 import { CartPole, type Gains } from './cartpole.ts';
-import { startClientProcess, withProcess } from './client_process.ts';
+import { startClientProcess } from './client_process.ts';
 import { act, checkpointOf, NOISE, playToEnd, restoreAt, STATE_NAME } from './episode.ts';
 import { type DemoOptions, present, together } from './events.ts';
 import type { VariantReport, VariantTask } from './variant_client.ts';
@@ -127,31 +127,25 @@ async function playKilledAndResumed(
   const { client, onEvent } = options;
   for (const hangAfter of [KILL_AFTER, undefined]) {
     const task: VariantTask = { address: client.url, trajectoryId, gains, hangAfter };
-    await withProcess(startClientProcess<VariantReport>(task, options), options.signal, async (process) => {
-      const { pid } = process;
-      for await (const report of process.reports) {
-        const nextStepNumber = BigInt(report.nextStepNumber);
-        if (report.event === 'step') onEvent({ event: 'step', name, stepNumber: nextStepNumber - 1n });
-        if (report.event === 'sealed') onEvent({ event: 'sealed', name, nextStepNumber, message: report.message });
-        if (report.event === 'opened')
-          onEvent(
-            hangAfter === undefined ? { event: 'resumed', name, pid, nextStepNumber } : { event: 'started', name, pid },
-          );
-        if (report.event !== 'hanging') continue;
+    await using process = startClientProcess<VariantReport>(task, options);
+    const { pid } = process;
+    let isKilled = false;
+    for await (const report of process.reports) {
+      const nextStepNumber = BigInt(report.nextStepNumber);
+      if (report.event === 'opened' && hangAfter !== undefined) onEvent({ event: 'started', name, pid });
+      else if (report.event === 'opened') onEvent({ event: 'resumed', name, pid, nextStepNumber });
+      else if (report.event === 'step') onEvent({ event: 'step', name, stepNumber: nextStepNumber - 1n });
+      else if (report.event === 'sealed') onEvent({ event: 'sealed', name, nextStepNumber, message: report.message });
+      else if (report.event === 'hanging') {
+        isKilled = true;
         await process.kill();
         const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId });
-        onEvent({
-          event: 'killed',
-          name,
-          pid,
-          madeNextStepNumber: nextStepNumber,
-          ackedNextStepNumber: BigInt(report.ackedNextStepNumber),
-          storedNextStepNumber: present(trajectory).nextStepNumber,
-        });
-        return;
+        const made = { madeNextStepNumber: nextStepNumber, ackedNextStepNumber: BigInt(report.ackedNextStepNumber) };
+        const storedNextStepNumber = present(trajectory).nextStepNumber;
+        onEvent({ event: 'killed', name, pid, ...made, storedNextStepNumber });
       }
-      await process.ended();
-    });
+    }
+    if (!isKilled) await process.ended();
   }
 }
 

@@ -8,7 +8,8 @@ import { startTestServer } from '../support/test-server.ts';
 
 const TASK = { trajectoryId: 'none' };
 /** A program in place of the variant's client: Node running one line. The task follows as an argument. */
-const script = (text: string) => ({ clientCommand: [process.execPath, '-e', text] });
+const script = (text: string) => ({ clientCommand: [process.execPath, '-e', text], signal });
+const { signal } = new AbortController();
 
 describe('the process of a client', () => {
   it('receives its task, and sends its reports in order', async () => {
@@ -29,7 +30,7 @@ describe('the process of a client', () => {
   });
 
   it('that cannot be started causes an error', async () => {
-    const child = startClientProcess(TASK, { clientCommand: ['/nowhere/anabranch'] });
+    const child = startClientProcess(TASK, { clientCommand: ['/nowhere/anabranch'], signal });
     await expect(child.ended()).rejects.toThrow(/ended with an error \(spawn \/nowhere\/anabranch ENOENT\)/);
     await child.kill();
   });
@@ -47,8 +48,7 @@ describe('the process of a client', () => {
     const client = connectClient({ address: server.url });
     const events: DemoEvent[] = [];
     const failing = script(`console.error('no cart here'); process.exit(3)`);
-    const { signal } = new AbortController();
-    const demo = playAllVariants({ client, seed: 7, ...failing, onEvent: (event) => events.push(event), signal });
+    const demo = playAllVariants({ client, seed: 7, ...failing, onEvent: (event) => events.push(event) });
     await expect(demo).rejects.toThrow('ended with code 3: no cart here');
     expect(events.filter(({ event }) => event === 'replayed')).toEqual([]);
     client.close();
