@@ -115,10 +115,10 @@ async function followWorker(
   const hangAfter = number === 1 ? HANG_AFTER : undefined;
   const own = { address: client.url, runId: crew.runId, workerId: name };
   const task: WorkerTask = { ...own, leaseSeconds: LEASE_SECONDS, hangAfter };
-  await using process = startClientProcess<WorkerReport>(task, options);
-  const { pid } = process;
+  await using child = startClientProcess<WorkerReport>(task, options);
+  const { pid } = child;
   let environmentId = '';
-  for await (const report of process.reports) {
+  for await (const report of child.reports) {
     if (report.event === 'ready') {
       environmentId = report.environmentId;
       onEvent({ event: 'worker', name, pid });
@@ -128,13 +128,14 @@ async function followWorker(
     if (rolloutId === crew.killedRolloutId) onEvent({ event: 'claimed_again', name, rolloutId, attempt });
     if (report.event === 'claimed') continue;
     crew.killedRolloutId = rolloutId;
-    await process.kill();
+    await child.kill();
     onEvent({ event: 'worker_killed', name, pid, rolloutId, turns: report.turns });
     // No other process knows that the environment of the killed worker is gone.
-    await client.rollouts.failEnvironment({ environmentId, message: 'its process was killed' }, { signal });
+    const end = { runId: crew.runId, status: Status.FAILED, message: 'its process was killed' };
+    await client.rollouts.upsertEnvironment({ environmentId, ...end }, { signal });
   }
-  if (number > 1) return process.ended();
-  if (crew.killedRolloutId === '') await process.ended();
+  if (number > 1) return child.ended();
+  if (crew.killedRolloutId === '') await child.ended();
   const others = Array.from({ length: WORKERS - 1 }, (_, i) => i + 2);
   await together(
     options,

@@ -23,9 +23,7 @@ export const MAIN_GAINS: Gains = { x: 1, xDot: 1.5, theta: 20, thetaDot: 3 };
 const KILLED: Variant = { name: 'hasty', gains: { x: 1, xDot: 1.5, theta: 20, thetaDot: 8 } };
 /** The variant that is replayed from one of its own checkpoints. */
 const REPLAYED: Variant = { name: 'centring', gains: { x: 5, xDot: 4, theta: 20, thetaDot: 4 } };
-/**
- * Two variants keep the pole up, one pushes the wrong way at the edge and may leave the track, and one always falls.
- */
+/** Two keep the pole up, one pushes the wrong way at the edge and may leave the track, and one always falls. */
 export const VARIANTS: readonly Variant[] = [
   REPLAYED,
   KILLED,
@@ -127,10 +125,10 @@ async function playKilledAndResumed(
   const { client, onEvent } = options;
   for (const hangAfter of [KILL_AFTER, undefined]) {
     const task: VariantTask = { address: client.url, trajectoryId, gains, hangAfter };
-    await using process = startClientProcess<VariantReport>(task, options);
-    const { pid } = process;
+    await using child = startClientProcess<VariantReport>(task, options);
+    const { pid } = child;
     let isKilled = false;
-    for await (const report of process.reports) {
+    for await (const report of child.reports) {
       const nextStepNumber = BigInt(report.nextStepNumber);
       if (report.event === 'opened' && hangAfter !== undefined) onEvent({ event: 'started', name, pid });
       else if (report.event === 'opened') onEvent({ event: 'resumed', name, pid, nextStepNumber });
@@ -138,14 +136,14 @@ async function playKilledAndResumed(
       else if (report.event === 'sealed') onEvent({ event: 'sealed', name, nextStepNumber, message: report.message });
       else if (report.event === 'hanging') {
         isKilled = true;
-        await process.kill();
+        await child.kill();
         const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId });
         const made = { madeNextStepNumber: nextStepNumber, ackedNextStepNumber: BigInt(report.ackedNextStepNumber) };
         const storedNextStepNumber = present(trajectory).nextStepNumber;
         onEvent({ event: 'killed', name, pid, ...made, storedNextStepNumber });
       }
     }
-    if (!isKilled) await process.ended();
+    if (!isKilled) await child.ended();
   }
 }
 
