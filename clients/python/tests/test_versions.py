@@ -8,6 +8,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Server, package_version
@@ -112,17 +113,6 @@ except ab.errors.IncompatibleVersion as error:
     print(t.id, error.reason, error, sep="|")
 """
 
-RECORD_TOGETHER = """
-import sys
-import anabranch as ab
-client = ab.connect(sys.argv[1])
-all = [client.trajectory(name="main") for _ in range(2)]
-with client.together():
-    for t in all: t.reset(observation=1)
-with client.together():
-    for t in all: t.step(action=1, observation=2)
-"""
-
 RECORD_LATER = """
 import sys
 import anabranch as ab
@@ -147,3 +137,26 @@ def test_steps_are_kept_until_client_and_server_have_the_same_version(
     again = [sys.executable, "-c", RECORD_LATER, other.address, trajectory_id]
     later = subprocess.run(again, check=True, capture_output=True, text=True)
     assert later.stdout.strip() == "2", (done.stderr, later.stderr)
+
+
+@pytest.mark.parametrize("version", ["9.2.0", package_version()])
+def test_trajectories_that_step_together_ask_once_and_share_their_first_message(server: Server, version: str) -> None:
+    front = Front(server, info_of(server, version=version))
+    try:
+        client = ab.connect(front.address)
+        group = client.recorder.group()
+        fields: dict[str, Any] = {"task": "", "name": "", "labels": {}, "metadata": None}
+        together = [client.create(str(uuid.uuid4()), **fields, group=group) for _ in range(8)]
+        with group:
+            for each in together:
+                each.reset(observation=1)
+        for each in together:
+            if version == package_version():
+                each.flush(60)
+            else:
+                with pytest.raises(IncompatibleVersion, match=TEXT):
+                    each.flush(60)
+        assert front.asked == 1
+        assert front.methods == (["AppendBatch"] if version == package_version() else [])
+    finally:
+        front.stop()
