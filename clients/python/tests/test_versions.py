@@ -74,7 +74,11 @@ def watch(client: Client) -> None:
     next(client.watch_runs())
 
 
-@pytest.mark.parametrize("use", [read, create, watch])
+def resume(client: Client) -> None:
+    client.trajectory(id=str(uuid.uuid4()), resume="must")
+
+
+@pytest.mark.parametrize("use", [read, create, watch, resume])
 def test_the_first_call_raises_with_both_versions_and_sends_nothing(other: Front, use: object) -> None:
     assert callable(use)
     client = ab.connect(other.address)

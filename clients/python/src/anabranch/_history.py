@@ -131,7 +131,7 @@ def find(client: Client, trajectory_id: str, deadline: float) -> Trajectory | No
     request = GetTrajectoryRequest(trajectory_id=trajectory_id)
     stub = client.connection.stubs.trajectories
     try:
-        return _until(deadline, lambda left: stub.GetTrajectory(request, timeout=left)).trajectory
+        return _until(client, deadline, lambda left: stub.GetTrajectory(request, timeout=left)).trajectory
     except TrajectoryNotFound:
         return None
 
@@ -141,16 +141,26 @@ def experiment_of(client: Client, run_id: str, deadline: float) -> str:
     from anabranch.v1.run_service_pb2 import GetRunRequest
 
     stub = client.connection.stubs.runs
-    return _until(deadline, lambda left: stub.GetRun(GetRunRequest(run_id=run_id), timeout=left)).run.experiment_id
+    return _until(
+        client, deadline, lambda left: stub.GetRun(GetRunRequest(run_id=run_id), timeout=left)
+    ).run.experiment_id
 
 
-def _until(deadline: float, once: Callable[[float], _T]) -> _T:
+def _until(client: Client, deadline: float, once: Callable[[float], _T]) -> _T:
     """Repeats a call until it succeeds, fails permanently, or the time is up. It is given the seconds that are left."""
     from anabranch._errors import raising_reasons
+    from anabranch._limits import ask
     from anabranch._retry import retrying
 
+    def left() -> float:
+        return max(0.0, deadline - time.monotonic())
+
+    def attempt() -> _T:
+        ask(client.connection, left())
+        return once(left())
+
     with raising_reasons():
-        return retrying(lambda: once(max(0.0, deadline - time.monotonic())), deadline - time.monotonic())
+        return retrying(attempt, left())
 
 
 def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) -> Checkpoint | None:

@@ -45,14 +45,21 @@ class Limits:
 
 def check_version(connection: Connection) -> None:
     """Asks a server for its version and limits, unless it has answered this process. Raises IncompatibleVersion."""
+    from anabranch._connection import UNARY_SECONDS
+
+    with raising_reasons():
+        ask(connection, UNARY_SECONDS)
+
+
+def ask(connection: Connection, timeout: float) -> None:
+    """Like `check_version`, with a deadline in seconds. If the call fails, raises the error of gRPC."""
     limits = limits_of(connection.address)
     if limits.known:
         return
-    from anabranch._connection import UNARY_SECONDS
     from anabranch.v1.server_service_pb2 import GetServerInfoRequest
 
-    future = connection.stubs.server.GetServerInfo.future(GetServerInfoRequest(), timeout=UNARY_SECONDS)
-    with raising_reasons(), scope().waiting(future.cancel):
+    future = connection.stubs.server.GetServerInfo.future(GetServerInfoRequest(), timeout=timeout)
+    with scope().waiting(future.cancel):
         limits.take(future.result())
 
 
