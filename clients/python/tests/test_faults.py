@@ -21,6 +21,8 @@ from conftest import Server, dose, stored_steps
 
 import anabranch as ab
 from anabranch._digest import step_digest
+from anabranch.v1.server_service_pb2 import GetServerInfoResponse
+from anabranch.v1.server_service_pb2_grpc import ServerServiceServicer, add_ServerServiceServicer_to_server
 from anabranch.v1.trajectory_pb2 import Step, Trajectory
 from anabranch.v1.trajectory_service_pb2 import (
     GetTrajectoryRequest,
@@ -257,10 +259,18 @@ class SlowTrajectories(TrajectoryServiceServicer):
         return GetTrajectoryResponse(trajectory=Trajectory(id=request.trajectory_id))
 
 
+class OwnVersion(ServerServiceServicer):
+    """Answers that the server has the version of this package."""
+
+    def GetServerInfo(self, request: object, context: object) -> GetServerInfoResponse:
+        return GetServerInfoResponse(version=ab.__version__)
+
+
 def test_a_resume_has_one_deadline_for_all_its_calls() -> None:
     slow = SlowTrajectories()
     server = grpc.server(ThreadPoolExecutor(1))
     add_TrajectoryServiceServicer_to_server(slow, server)
+    add_ServerServiceServicer_to_server(OwnVersion(), server)
     address = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
     try:
