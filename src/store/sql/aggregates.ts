@@ -34,3 +34,11 @@ export interface Aggregates {
   /** Text to group by, compared by bytes, which is faster than the collation of the database. */
   bytewise(text: RawBuilder<unknown>): RawBuilder<string>;
 }
+
+/**
+ * Beyond this magnitude, a sum of squares could overflow a double, which one engine rejects and the other hides. If
+ * such rewards exist, all rewards are read instead.
+ */
+export const IMMENSE = 1e140;
+/** The same limit for plain sums. */
+export const IMMENSE_SUM = 1e300;

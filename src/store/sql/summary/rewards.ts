@@ -1,16 +1,8 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { Aggregates } from '../aggregates.ts';
+import { type Aggregates, IMMENSE_SUM } from '../aggregates.ts';
 import { readReal } from '../values.ts';
 import { momentsOf, type Rewards } from './moments.ts';
 import { combinationOf, type ValueColumns } from './values.ts';
-
-/**
- * Beyond this magnitude, a sum of squares could overflow a double, which one engine rejects and the other hides. If
- * such rewards exist, all rewards are read instead.
- */
-export const IMMENSE = 1e140;
-/** The same limit for plain sums. */
-export const IMMENSE_SUM = 1e300;
 
 export interface RewardColumns {
   readonly rewards: bigint;

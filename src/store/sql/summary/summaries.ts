@@ -2,6 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import { runNotFound } from '../../../domain/errors.ts';
 import type { SummaryKey, SummaryRow } from '../../../domain/summary.ts';
 import type { SummaryFilter } from '../../contract/summary.ts';
+import { IMMENSE, IMMENSE_SUM } from '../aggregates.ts';
 import type { Engine } from '../engine.ts';
 import { experimentKey } from '../experiment/rows.ts';
 import type { ReadScope } from '../transaction.ts';
@@ -10,8 +11,6 @@ import { countGroups, readTasks } from './groups.ts';
 import { momentsOf, type Rewards } from './moments.ts';
 import {
   boundedSum,
-  IMMENSE,
-  IMMENSE_SUM,
   type RewardColumns,
   type RewardRow,
   readRewards,

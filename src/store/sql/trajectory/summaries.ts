@@ -1,12 +1,12 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { SummaryKey, TrajectorySummaryRow } from '../../../domain/summary.ts';
 import type { SummaryFilter } from '../../contract/summary.ts';
+import { IMMENSE } from '../aggregates.ts';
 import type { Engine } from '../engine.ts';
 import { experimentKey } from '../experiment/rows.ts';
 import { momentsOf, type Rewards } from '../summary/moments.ts';
 import {
   boundedSum,
-  IMMENSE,
   type RewardColumns,
   type RewardRow,
   readRewards,
