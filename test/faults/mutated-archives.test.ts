@@ -6,7 +6,7 @@ import { writeArchive } from '../../src/archive/write.ts';
 import { type AnabranchClient, connectClient, reasonOf } from '../../src/client/index.ts';
 import type { ArchivePart } from '../../src/domain/archive.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
-import { checkedPart } from '../../src/store/sql/archive/checked_parts.ts';
+import { checkedPart } from '../../src/store/sql/upkeep/archive/checked_parts.ts';
 import { exported } from '../store/archived.ts';
 import { furnishRollouts } from '../store/furnish_rollouts.ts';
 import { openOn } from '../store/on_store.ts';

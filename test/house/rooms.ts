@@ -12,7 +12,13 @@ export interface Room {
 
 const CONNECT = ['@bufbuild/protobuf', '@bufbuild/protobuf/*', '@connectrpc/connect', '@connectrpc/connect/*'];
 const STORE = ['src/store/contract', 'src/domain'];
-const SHARED_SQL = [...STORE, 'src/store/sql', 'src/store/migrations'];
+/** Rooms of the store's SQL. Each may import from those before it. */
+const KIT = [...STORE, 'src/store/sql/kit'];
+const LOG = [...KIT, 'src/store/sql/log', 'src/store/sql/log/search'];
+const RECORDS = [...LOG, 'src/store/sql/records'];
+const UPKEEP = [...RECORDS, 'src/store/sql/upkeep', 'src/store/sql/upkeep/archive/reading', 'src/store/spool.ts'];
+/** What the engines know of the store's SQL. */
+const SHARED_SQL = [...UPKEEP, 'src/store/sql', 'src/store/migrations'];
 /** Command lines write, read files, start processes and draw; they are programs around the client. */
 const PROGRAM = ['commander', 'picocolors', 'cli-progress', 'node:*'];
 
@@ -24,20 +30,21 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   // A temporary file, whatever the engine of the store.
   'src/store/spool.ts': { rooms: ['src/domain'], packages: ['node:sqlite'] },
   'src/store/migrations': {
-    rooms: [...STORE, 'src/store/sql'],
+    rooms: KIT,
     packages: ['kysely', 'kysely/migration', 'node:crypto'],
   },
-  'src/store/sql': {
-    rooms: [...SHARED_SQL, 'src/store/sql/search', 'src/store/sql/archive/reading', 'src/store/spool.ts'],
-    packages: ['kysely', 'node:crypto', 'node:zlib'],
-  },
+  'src/store/sql': { rooms: UPKEEP, packages: ['kysely'] },
+  'src/store/sql/kit': { rooms: STORE, packages: ['kysely', 'node:crypto', 'node:zlib'] },
+  'src/store/sql/log': { rooms: LOG, packages: ['kysely', 'node:crypto', 'node:zlib'] },
   // Searches steps on a thread.
-  'src/store/sql/search': { rooms: SHARED_SQL, packages: ['kysely', 'node:events', 'node:worker_threads'] },
+  'src/store/sql/log/search': { rooms: LOG, packages: ['kysely', 'node:events', 'node:worker_threads'] },
+  'src/store/sql/records': { rooms: RECORDS, packages: ['kysely', 'node:crypto'] },
+  'src/store/sql/upkeep': { rooms: UPKEEP, packages: ['kysely', 'node:crypto'] },
   // Questions and requests to Postgres by connections beside the pool, and explanations of its refusals.
   'src/store/postgres_access': { rooms: [], packages: ['pg'] },
   // Reads the bytes of archives on a thread.
-  'src/store/sql/archive/reading': {
-    rooms: [...SHARED_SQL, 'src/archive'],
+  'src/store/sql/upkeep/archive/reading': {
+    rooms: [...UPKEEP, 'src/archive'],
     packages: ['node:worker_threads'],
   },
   'src/store/postgres': {

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Store } from '../../src/store/contract/store.ts';
-import { TABLES } from '../../src/store/sql/tables.ts';
+import { TABLES } from '../../src/store/sql/kit/tables.ts';
 import { ENGINES } from '../support/database.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
 import { archivedLines, exported, imported, onTarget } from './archived.ts';

@@ -6,7 +6,7 @@ import { WireWriter } from '../../src/domain/step_codec/wire_writer.ts';
 import { writeStoredStep } from '../../src/domain/step_codec/write.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { checkSteps } from '../../src/store/sql/archive/imported_steps.ts';
+import { checkSteps } from '../../src/store/sql/upkeep/archive/imported_steps.ts';
 import { ENGINES } from '../support/database.ts';
 import { makeStep, newState, smallRef, stateRef, textAction, textObservation } from '../support/steps.ts';
 import { archivedLines, exported, imported, onTarget } from './archived.ts';

@@ -1,12 +1,12 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openPostgres } from '../../src/store/postgres/open.ts';
-import type { Engine } from '../../src/store/sql/engine.ts';
-import type { PostgresType } from '../../src/store/sql/tables/column.ts';
-import { STATES } from '../../src/store/sql/tables/states.ts';
-import { type NamedColumn, type Row, rowUpdate, type Table } from '../../src/store/sql/tables/table.ts';
-import { TABLES } from '../../src/store/sql/tables.ts';
-import { isSet } from '../../src/store/sql/values.ts';
+import type { Engine } from '../../src/store/sql/kit/engine.ts';
+import type { PostgresType } from '../../src/store/sql/kit/tables/column.ts';
+import { STATES } from '../../src/store/sql/kit/tables/states.ts';
+import { type NamedColumn, type Row, rowUpdate, type Table } from '../../src/store/sql/kit/tables/table.ts';
+import { TABLES } from '../../src/store/sql/kit/tables.ts';
+import { isSet } from '../../src/store/sql/kit/values.ts';
 import { openSqlite } from '../../src/store/sqlite/open.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';

@@ -1,10 +1,10 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
 import type { EncodedSteps, OwnedStep, StepRange, StepView } from '../../src/store/contract/step.ts';
-import { PageEncoder } from '../../src/store/sql/step/page_encoder.ts';
-import { NO_SUMS } from '../../src/store/sql/step/running_sums.ts';
-import { SegmentBuilder, StepEncoder } from '../../src/store/sql/step/segment.ts';
-import { SegmentCursor } from '../../src/store/sql/step/stored_segment.ts';
+import { NO_SUMS } from '../../src/store/sql/kit/running_sums.ts';
+import { SegmentBuilder, StepEncoder } from '../../src/store/sql/log/append/segment.ts';
+import { PageEncoder } from '../../src/store/sql/log/read/page_encoder.ts';
+import { SegmentCursor } from '../../src/store/sql/log/read/stored_segment.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
 import { decodedSteps } from '../support/encoded_steps.ts';
 import { packed } from '../support/packed_steps.ts';

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
 import { NewRolloutSchema } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { COMPARED_FIELDS } from '../../src/store/sql/given_fields.ts';
+import { COMPARED_FIELDS } from '../../src/store/sql/kit/given_fields.ts';
 
 /** Group number and number find the existing rollout; an id may differ, and the policy belongs to the group. */
 const NOT_COMPARED = ['group_number', 'number', 'rollout_id', 'on_success'];

@@ -1,6 +1,6 @@
 import { DummyDriver, Kysely, PostgresAdapter, PostgresIntrospector, PostgresQueryCompiler } from 'kysely';
 import { describe, expect, it } from 'vitest';
-import { KeptQueries } from '../../src/store/sql/kept_queries.ts';
+import { KeptQueries } from '../../src/store/sql/kit/kept_queries.ts';
 
 interface Tables {
   readonly things: { readonly key: number; readonly name: string; readonly kind: string };

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
-import { KeySet } from '../../src/store/sql/usage/key_set.ts';
+import { KeySet } from '../../src/store/sql/upkeep/usage/key_set.ts';
 
 it('a KeySet equals a set of keys, near each other and far apart', () => {
   const key = fc.oneof(fc.bigInt(0n, 100n), fc.bigInt(8000n, 8400n), fc.bigInt(0n, 2n ** 53n - 1n));

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { rangesOver } from '../../src/store/sql/step/number_ranges.ts';
+import { rangesOver } from '../../src/store/sql/log/read/number_ranges.ts';
 
 describe('ranges over numbers', () => {
   it('contain every number once, in order, with bounded length each and little more', () => {

@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it, vi } from 'vitest';
-import { ReadLanes } from '../../src/store/sql/reading/lanes.ts';
+import { ReadLanes } from '../../src/store/sql/kit/reading/lanes.ts';
 
 const QUICK_MS = 50;
 

@@ -1,5 +1,5 @@
 import { describe, expect, it, vi } from 'vitest';
-import { ReadSlots } from '../../src/store/sql/reading/slots.ts';
+import { ReadSlots } from '../../src/store/sql/kit/reading/slots.ts';
 
 /** Longer than a work period. */
 const LONG_MS = 5;

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
-import type { Engine } from '../../src/store/sql/engine.ts';
-import { collectStates } from '../../src/store/sql/state/collection.ts';
+import type { Engine } from '../../src/store/sql/kit/engine.ts';
+import { collectStates } from '../../src/store/sql/upkeep/state/collection.ts';
 import { dose } from '../support/dose.ts';
 import { makeStep, newState, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import type { Digest } from '../../src/domain/ids.ts';
-import { type RowState, withRowStates } from '../../src/store/sql/archive/step_chunks.ts';
+import { type RowState, withRowStates } from '../../src/store/sql/upkeep/archive/step_chunks.ts';
 
 const at = (stepNumber: bigint, key: bigint): RowState => ({ stepNumber, key, digest: '' as Digest, size: 1 });
 

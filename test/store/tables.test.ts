@@ -1,9 +1,9 @@
 import pg from 'pg';
 import { expect, it } from 'vitest';
-import type { Engine, Tx } from '../../src/store/sql/engine.ts';
-import { STATE_REFS } from '../../src/store/sql/tables/steps.ts';
-import { rowUpdate } from '../../src/store/sql/tables/table.ts';
-import { TABLES } from '../../src/store/sql/tables.ts';
+import type { Engine, Tx } from '../../src/store/sql/kit/engine.ts';
+import { STATE_REFS } from '../../src/store/sql/kit/tables/steps.ts';
+import { rowUpdate } from '../../src/store/sql/kit/tables/table.ts';
+import { TABLES } from '../../src/store/sql/kit/tables.ts';
 import { describeStoreOn } from './on_store.ts';
 
 /** Every column that the migrations made. Kysely alone uses its own tables, and triggers write totals and names. */

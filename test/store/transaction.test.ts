@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { openPostgres } from '../../src/store/postgres/open.ts';
-import type { Engine } from '../../src/store/sql/engine.ts';
-import { type Transaction, write, writeAs, writeIn } from '../../src/store/sql/transaction.ts';
+import type { Engine } from '../../src/store/sql/kit/engine.ts';
+import { type Transaction, write, writeAs, writeIn } from '../../src/store/sql/kit/transaction.ts';
 import { openSqlite } from '../../src/store/sqlite/open.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';

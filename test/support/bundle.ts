@@ -11,8 +11,8 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 /** Threads that the service starts. */
 const THREADS = [
   'src/store/sqlite/read_thread.ts',
-  'src/store/sql/search/search_thread.ts',
-  'src/store/sql/archive/reading/archive_thread.ts',
+  'src/store/sql/log/search/search_thread.ts',
+  'src/store/sql/upkeep/archive/reading/archive_thread.ts',
 ];
 
 const [folder, ...programs] = process.argv.slice(2);

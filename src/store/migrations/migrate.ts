@@ -2,7 +2,7 @@ import { type Kysely, sql } from 'kysely';
 import { DEFAULT_MIGRATION_LOCK_TABLE, DEFAULT_MIGRATION_TABLE, Migrator } from 'kysely/migration';
 import { AnabranchError } from '../../domain/errors.ts';
 import { StoreOpenError } from '../contract/store.ts';
-import { TABLES } from '../sql/tables.ts';
+import { TABLES } from '../sql/kit/tables.ts';
 import type { Conversion, ConversionProgress, Migration } from './migration.ts';
 import { MIGRATIONS } from './migrations.ts';
 

@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { Aggregates } from '../sql/aggregates.ts';
+import type { Aggregates } from '../sql/kit/aggregates.ts';
 
 export const postgresAggregates = Object.freeze<Aggregates>({
   squares: (value) => sql`var_pop(${value}) * count(${value})`,

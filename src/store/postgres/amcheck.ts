@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { Tx } from '../sql/engine.ts';
+import type { Tx } from '../sql/kit/engine.ts';
 import { isDamage } from './errors.ts';
 import { SCHEMA } from './schema.ts';
 

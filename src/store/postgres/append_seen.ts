@@ -1,8 +1,8 @@
-import type { SeenAppend } from '../sql/engine.ts';
-import { sumColumns } from '../sql/step/running_sums.ts';
-import { SEGMENTS } from '../sql/tables/steps.ts';
-import { type NamedColumn, namesOf, type Row, valuesOf } from '../sql/tables/table.ts';
-import { END_UPDATE } from '../sql/trajectory/heads.ts';
+import type { SeenAppend } from '../sql/kit/engine.ts';
+import { sumColumns } from '../sql/kit/running_sums.ts';
+import { SEGMENTS } from '../sql/kit/tables/steps.ts';
+import { type NamedColumn, namesOf, type Row, valuesOf } from '../sql/kit/tables/table.ts';
+import { END_UPDATE } from '../sql/log/append/heads.ts';
 import { encodeArray } from './copy.ts';
 import { columnsOf } from './rows.ts';
 import { SCHEMA } from './schema.ts';

@@ -23,17 +23,17 @@ import {
   type Tx,
   type Wanted,
   type WriteOptions,
-} from '../sql/engine.ts';
-import type { PointBatch } from '../sql/metric/point_batch.ts';
-import type { SeriesRange } from '../sql/metric/series_range.ts';
-import { readingDialect } from '../sql/reading/dialect.ts';
-import { nextIteration } from '../sql/reading/event_loop.ts';
-import type { ReadLanes } from '../sql/reading/lanes.ts';
-import { type EngineParts, SharedEngine } from '../sql/shared_engine.ts';
-import { padded } from '../sql/statement_shapes.ts';
-import type { Row, RowOf, RowUpdate, Table } from '../sql/tables/table.ts';
-import type { Tables } from '../sql/tables.ts';
-import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/trajectory/heads.ts';
+} from '../sql/kit/engine.ts';
+import type { PointBatch } from '../sql/kit/point_batch.ts';
+import { readingDialect } from '../sql/kit/reading/dialect.ts';
+import { nextIteration } from '../sql/kit/reading/event_loop.ts';
+import type { ReadLanes } from '../sql/kit/reading/lanes.ts';
+import type { SeriesRange } from '../sql/kit/series_range.ts';
+import { type EngineParts, SharedEngine } from '../sql/kit/shared_engine.ts';
+import { padded } from '../sql/kit/statement_shapes.ts';
+import type { Row, RowOf, RowUpdate, Table } from '../sql/kit/tables/table.ts';
+import type { Tables } from '../sql/kit/tables.ts';
+import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/log/append/heads.ts';
 import { postgresAggregates } from './aggregates.ts';
 import { checkRelations } from './amcheck.ts';
 import { appendSeen } from './append_seen.ts';

@@ -1,6 +1,6 @@
 import { AnabranchError } from '../../domain/errors.ts';
 import { Contended, DatabaseSilent } from '../contract/store.ts';
-import { UniqueViolation } from '../sql/unique_violation.ts';
+import { UniqueViolation } from '../sql/kit/unique_violation.ts';
 import { Silence } from './silence.ts';
 
 /** Translates errors of `pg`; unknown ones are returned unchanged. SQLSTATEs: appendix A of the Postgres manual. */

@@ -1,6 +1,6 @@
-import type { RangeExtrema } from '../sql/engine.ts';
-import type { PointBatch } from '../sql/metric/point_batch.ts';
-import { type SeriesRange, splitRange } from '../sql/metric/series_range.ts';
+import type { RangeExtrema } from '../sql/kit/engine.ts';
+import type { PointBatch } from '../sql/kit/point_batch.ts';
+import { type SeriesRange, splitRange } from '../sql/kit/series_range.ts';
 
 /**
  * Upserts all points or none in one statement. Stores nothing if the run or a series does not exist. Locks the run's

@@ -1,6 +1,6 @@
 import { type CompiledQuery, type RawBuilder, sql } from 'kysely';
-import { inQueueOrder, openStage, QUEUE_ORDER, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
-import type { Engine, Queue, QueuedRow, StageName, Tx, Wanted } from '../sql/engine.ts';
+import type { Engine, Queue, QueuedRow, StageName, Tx, Wanted } from '../sql/kit/engine.ts';
+import { inQueueOrder, openStage, QUEUE_ORDER, queuedColumns, queueOf, taskIs } from '../sql/records/claim/queue.ts';
 import { sequenceOf } from './schema.ts';
 
 type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'kept' | 'db' | 'ask' | 'now'>;

@@ -1,9 +1,9 @@
 import type { CompiledQuery } from 'kysely';
 import { type CallScope, DatabaseSilent } from '../contract/store.ts';
-import type { RangeExtrema } from '../sql/engine.ts';
-import type { SeriesRange } from '../sql/metric/series_range.ts';
-import type { ReadLanes, Timed } from '../sql/reading/lanes.ts';
-import type { ReadSlots } from '../sql/reading/slots.ts';
+import type { RangeExtrema } from '../sql/kit/engine.ts';
+import type { ReadLanes, Timed } from '../sql/kit/reading/lanes.ts';
+import type { ReadSlots } from '../sql/kit/reading/slots.ts';
+import type { SeriesRange } from '../sql/kit/series_range.ts';
 import { ExtremaReader } from './metric_points.ts';
 import type { Lease, Pool } from './pool.ts';
 import { SCHEMA } from './schema.ts';

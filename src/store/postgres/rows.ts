@@ -7,7 +7,7 @@ import {
   type Table,
   valuesOf,
   valuesText,
-} from '../sql/tables/table.ts';
+} from '../sql/kit/tables/table.ts';
 import { encodeCopy } from './copy.ts';
 import { SCHEMA } from './schema.ts';
 import type { PipelinedTransaction } from './transaction.ts';

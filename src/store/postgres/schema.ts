@@ -1,4 +1,4 @@
-import type { KeyedTable } from '../sql/engine.ts';
+import type { KeyedTable } from '../sql/kit/engine.ts';
 
 /** A separate schema, so that the role needs only the rights to connect and to create a schema. */
 export const SCHEMA = 'anabranch';

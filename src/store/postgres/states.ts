@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
-import type { Db, FoundState } from '../sql/engine.ts';
-import { bindDigest, readDigest } from '../sql/values.ts';
+import type { Db, FoundState } from '../sql/kit/engine.ts';
+import { bindDigest, readDigest } from '../sql/kit/values.ts';
 import { SCHEMA } from './schema.ts';
 import type { PipelinedTransaction } from './transaction.ts';
 

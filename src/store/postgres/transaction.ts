@@ -1,6 +1,6 @@
 import { Kysely, PostgresDialect, type PostgresPool } from 'kysely';
 import type { QueryResult } from 'pg';
-import type { Tables } from '../sql/tables.ts';
+import type { Tables } from '../sql/kit/tables.ts';
 import type { Lease } from './pool.ts';
 
 /**

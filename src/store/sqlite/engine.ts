@@ -20,17 +20,17 @@ import {
   type StageName,
   type Tx,
   type Wanted,
-} from '../sql/engine.ts';
-import type { PointBatch } from '../sql/metric/point_batch.ts';
-import type { SeriesRange } from '../sql/metric/series_range.ts';
-import { readingDialect } from '../sql/reading/dialect.ts';
-import { nextIteration } from '../sql/reading/event_loop.ts';
-import { type EngineParts, SharedEngine } from '../sql/shared_engine.ts';
-import type { Row, RowOf, RowUpdate, Table } from '../sql/tables/table.ts';
-import type { Tables } from '../sql/tables.ts';
-import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/trajectory/heads.ts';
-import { readNow } from '../sql/transaction.ts';
-import { bindDigest, isSet } from '../sql/values.ts';
+} from '../sql/kit/engine.ts';
+import type { PointBatch } from '../sql/kit/point_batch.ts';
+import { readingDialect } from '../sql/kit/reading/dialect.ts';
+import { nextIteration } from '../sql/kit/reading/event_loop.ts';
+import type { SeriesRange } from '../sql/kit/series_range.ts';
+import { type EngineParts, SharedEngine } from '../sql/kit/shared_engine.ts';
+import type { Row, RowOf, RowUpdate, Table } from '../sql/kit/tables/table.ts';
+import type { Tables } from '../sql/kit/tables.ts';
+import { readNow } from '../sql/kit/transaction.ts';
+import { bindDigest, isSet } from '../sql/kit/values.ts';
+import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/log/append/heads.ts';
 import { sqliteAggregates } from './aggregates.ts';
 import { CLOCK, type Connection } from './connection.ts';
 import type { Dialect } from './dialect.ts';

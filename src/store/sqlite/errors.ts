@@ -1,5 +1,5 @@
 import { AnabranchError } from '../../domain/errors.ts';
-import { UniqueViolation } from '../sql/unique_violation.ts';
+import { UniqueViolation } from '../sql/kit/unique_violation.ts';
 
 /** SQLite's result codes that need translation: https://www.sqlite.org/rescode.html. */
 const BUSY = 5;

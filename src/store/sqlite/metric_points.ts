@@ -1,7 +1,7 @@
-import type { RangeExtrema } from '../sql/engine.ts';
-import type { PointBatch } from '../sql/metric/point_batch.ts';
-import type { SeriesRange } from '../sql/metric/series_range.ts';
-import { bindReal } from '../sql/values.ts';
+import type { RangeExtrema } from '../sql/kit/engine.ts';
+import type { PointBatch } from '../sql/kit/point_batch.ts';
+import type { SeriesRange } from '../sql/kit/series_range.ts';
+import { bindReal } from '../sql/kit/values.ts';
 import type { Connection } from './connection.ts';
 import { isLocked } from './errors.ts';
 import { STILL_WANTED } from './interruption.ts';

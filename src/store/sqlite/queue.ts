@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
-import { inQueueOrder, openStage, queuedColumns, queueOf, taskIs } from '../sql/claim/queue.ts';
-import type { Engine, Queue, QueuedRow, StageName, Wanted } from '../sql/engine.ts';
+import type { Engine, Queue, QueuedRow, StageName, Wanted } from '../sql/kit/engine.ts';
+import { inQueueOrder, openStage, queuedColumns, queueOf, taskIs } from '../sql/records/claim/queue.ts';
 
 type Parts = Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>;
 

@@ -1,5 +1,5 @@
 import { Worker } from 'node:worker_threads';
-import type { Timed } from '../sql/reading/lanes.ts';
+import type { Timed } from '../sql/kit/reading/lanes.ts';
 import type { ReadFailure, ReadJob, ReadReply, ReadRequest, ReadThreadOptions } from './read_job.ts';
 
 /** The compiled package contains JavaScript. */

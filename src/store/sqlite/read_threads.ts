@@ -1,4 +1,4 @@
-import { ReadLanes } from '../sql/reading/lanes.ts';
+import { ReadLanes } from '../sql/kit/reading/lanes.ts';
 import { translateError } from './errors.ts';
 import type { ReadJob, ReadResult } from './read_job.ts';
 import { ReadThreadHandle } from './read_thread_handle.ts';

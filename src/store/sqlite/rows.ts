@@ -1,4 +1,4 @@
-import { namesOf, type Row, type RowUpdate, type Table, valuesOf, valuesText } from '../sql/tables/table.ts';
+import { namesOf, type Row, type RowUpdate, type Table, valuesOf, valuesText } from '../sql/kit/tables/table.ts';
 import type { Connection } from './connection.ts';
 
 /** A statement that writes one row. */

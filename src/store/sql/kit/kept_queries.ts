@@ -1,0 +1,76 @@
+import { type Compilable, CompiledQuery, type Expression, sql } from 'kysely';
+import { tupleKey } from '../../../domain/tuple_key.ts';
+
+/** Placeholder for a value in a cached query. */
+class Placeholder {
+  readonly index: number;
+
+  constructor(index: number) {
+    this.index = index;
+  }
+}
+
+/**
+ * Limits of usual page sizes: one row more than the page, and for large pages the sizes of the first and second fetch.
+ */
+const USUAL_LIMITS: ReadonlySet<number> = new Set([11, 21, 26, 51, 101, 201, 256, 501 - 256, 1001 - 256]);
+
+/** Safety bound; the real number of queries is smaller. */
+const MOST = 500;
+
+/**
+ * Cache of compiled queries of one engine, whose text is the same for all values. Kysely takes as long to build and
+ * compile a query of a page as SQLite takes to run it.
+ */
+export class KeptQueries {
+  readonly #kept = new Map<string, CompiledQuery<unknown>>();
+
+  /**
+   * Returns the query with these values, for `executeQuery` or `Engine.rows`. The name must identify the text, apart
+   * from the lengths of lists among the values. `build` receives placeholders and must only insert them into the query.
+   */
+  of<const Values extends readonly unknown[], Row>(
+    name: string,
+    values: Values,
+    build: (...slots: Values) => Compilable<Row>,
+  ): CompiledQuery<Row> {
+    const lengths = values.map((value) => (Array.isArray(value) ? value.length : ''));
+    const key = tupleKey(name, ...lengths);
+    let kept = this.#kept.get(key);
+    if (kept === undefined) {
+      if (this.#kept.size >= MOST) this.#kept.clear();
+      kept = build(...slotsFor(values)).compile() as CompiledQuery<unknown>;
+      this.#kept.set(key, kept);
+    }
+    const flat = values.flat();
+    const parameters = kept.parameters.map((parameter) =>
+      parameter instanceof Placeholder ? flat[parameter.index] : parameter,
+    );
+    return CompiledQuery.raw(kept.sql, parameters) as CompiledQuery<Row>;
+  }
+
+  /**
+   * Returns the query for a page of `limit` rows. Usual limits are literals in the text. For a limit in a parameter,
+   * Postgres assumes a tenth of all rows and replans each time, which takes longer than reading the page.
+   */
+  page<const Values extends readonly unknown[], Row>(
+    name: string,
+    limit: number,
+    values: Values,
+    build: (limit: Expression<number>, ...slots: Values) => Compilable<Row>,
+  ): CompiledQuery<Row> {
+    if (USUAL_LIMITS.has(limit)) {
+      return this.of(`${name}, ${limit} rows`, values, (...slots) => build(sql.lit(limit), ...slots));
+    }
+    return this.of(name, [limit, ...values], (most, ...slots) => build(sql.val(most), ...(slots as unknown as Values)));
+  }
+}
+
+function slotsFor<Values extends readonly unknown[]>(values: Values): Values {
+  let index = 0;
+  const next = () => {
+    index += 1;
+    return new Placeholder(index - 1);
+  };
+  return values.map((value) => (Array.isArray(value) ? value.map(next) : next())) as unknown as Values;
+}

@@ -1,0 +1,154 @@
+import type { Slots } from '../../../contract/store.ts';
+
+/** Length of one work period of all readers together, in milliseconds. Work that starts within it may end after it. */
+const WORK_MS = 2;
+/** The longest rest after a single read, in milliseconds. */
+const LONGEST_REST_MS = 2000;
+/** Writes are expected to go on for this long after the last one, in milliseconds. */
+const WRITER_MS = 20;
+/**
+ * Length of a pause as a multiple of the work before it. Readers pause for longer than they work while somebody writes:
+ * their clients, read threads and the processes of the database use processors, too.
+ */
+const PAUSE_PER_WORK = 3;
+/** Results with fewer rows do not wait for a slot: processing them takes less time than waiting. */
+const MANY_ROWS = 32;
+
+/**
+ * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at
+ * a time, each in its own iteration of the event loop. While there are writes, the readers pause after each work period
+ * in proportion to its length. The time in which the thread parsed their rows is part of that length.
+ */
+export class ReadSlots implements Slots {
+  readonly #waiting: { readonly writer: object | undefined; readonly resolve: () => void }[] = [];
+  /**
+   * Start of the current work period, end of the last work, and time of the last requested write, in milliseconds of
+   * `performance.now()`.
+   */
+  #begunAt = Number.NEGATIVE_INFINITY;
+  #endedAt = Number.NEGATIVE_INFINITY;
+  #wroteAt = Number.NEGATIVE_INFINITY;
+  /** Who requested the last write, and the time of the last write that somebody else requested before it. */
+  #writer: object | undefined;
+  #othersWroteAt = Number.NEGATIVE_INFINITY;
+  /** For how long the thread has parsed rows for readers since the current work period began, in milliseconds. */
+  #parsedMs = 0;
+  /** True from the grant of a slot until the next iteration of the event loop. */
+  #working = false;
+  /** True while slots are granted to waiting readers. */
+  #granting = false;
+
+  /** Records that a write was requested, by `writer` if it is known. */
+  wrote(writer?: object): void {
+    if (writer === undefined || writer !== this.#writer) this.#othersWroteAt = this.#wroteAt;
+    this.#writer = writer;
+    this.#wroteAt = performance.now();
+  }
+
+  /**
+   * Returns the rows. Many rows wait for a slot; what the reader does in the same iteration of the event loop belongs
+   * to the slot. `parseMs` is for how long this thread was busy with the rows already.
+   */
+  async handOver<Rows extends readonly unknown[]>(rows: Rows, parseMs = 0): Promise<Rows> {
+    await this.#takeFor(rows.length, parseMs);
+    return rows;
+  }
+
+  /** Like `handOver`, for the rows of several queries. */
+  async handOverAll<Rows extends readonly unknown[]>(all: Rows[], parseMs = 0): Promise<Rows[]> {
+    await this.#takeFor(
+      all.reduce((sum, rows) => sum + rows.length, 0),
+      parseMs,
+    );
+    return all;
+  }
+
+  /**
+   * Waits for a slot if there are many rows. The time in which they were parsed belongs to the work period that begins
+   * then.
+   */
+  async #takeFor(rows: number, parseMs: number): Promise<void> {
+    if (rows >= MANY_ROWS) await this.take();
+    this.#parsedMs += parseMs;
+  }
+
+  /** Returns how long a lane stays empty after a read of this duration. Zero while nobody writes. */
+  restAfter(milliseconds: number): number {
+    return this.#isWritten(performance.now()) ? Math.min(milliseconds, LONGEST_REST_MS) : 0;
+  }
+
+  take(writer?: object): Promise<void> | undefined {
+    if (!this.#granting && this.#mayWork(writer)) {
+      this.#begin();
+      return undefined;
+    }
+    return new Promise((resolve) => {
+      this.#waiting.push({ writer, resolve });
+      if (this.#granting) return;
+      this.#granting = true;
+      this.#grantLater();
+    });
+  }
+
+  #mayWork(writer: object | undefined): boolean {
+    const now = performance.now();
+    if (this.#working) return false;
+    if (this.#workedMs(now) < WORK_MS) return true;
+    if (this.#isWritten(now, writer) && now - this.#endedAt < this.#workedMs(this.#endedAt) * PAUSE_PER_WORK)
+      return false;
+    this.#beginPeriod(now);
+    return true;
+  }
+
+  /** Length of the current work period, with what was parsed meanwhile. */
+  #workedMs(now: number): number {
+    return now - this.#begunAt + this.#parsedMs;
+  }
+
+  #beginPeriod(now: number): void {
+    this.#begunAt = now;
+    this.#parsedMs = 0;
+  }
+
+  /** Returns whether somebody else than the writer writes. */
+  #isWritten(now: number, writer?: object): boolean {
+    const isOwn = writer !== undefined && writer === this.#writer;
+    return now - (isOwn ? this.#othersWroteAt : this.#wroteAt) < WRITER_MS;
+  }
+
+  #begin(): void {
+    this.#working = true;
+    setImmediate(() => {
+      this.#working = false;
+      this.#endedAt = performance.now();
+    });
+  }
+
+  /** Waits for the end of the pause, of which a part may be over. Must be called with a waiting reader. */
+  #rest(): void {
+    const work = () => {
+      this.#beginPeriod(performance.now());
+      this.#grant();
+    };
+    const now = performance.now();
+    const left = this.#workedMs(this.#endedAt) * PAUSE_PER_WORK - (now - this.#endedAt);
+    if (left > 0 && this.#isWritten(now, this.#waiting[0]!.writer)) setTimeout(work, Math.ceil(left));
+    else setImmediate(work);
+  }
+
+  /** Grants one slot, and the next one in the next iteration of the event loop. */
+  #grant(): void {
+    const { resolve } = this.#waiting.shift()!;
+    this.#begin();
+    resolve();
+    this.#grantLater();
+  }
+
+  #grantLater(): void {
+    setImmediate(() => {
+      if (this.#waiting.length === 0) this.#granting = false;
+      else if (this.#workedMs(this.#endedAt) < WORK_MS) this.#grant();
+      else this.#rest();
+    });
+  }
+}

@@ -1,0 +1,147 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { Caller } from '../../../domain/caller.ts';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import type { Db, Engine, Later, LockedHead, WriteOptions } from './engine.ts';
+
+/** What reads of one namespace need. Outside of transactions, `db` sees committed rows only. */
+export interface ReadScope {
+  readonly engine: Engine;
+  readonly db: Db;
+  readonly namespace: string;
+}
+
+/** Returns the scope of reads outside of transactions. */
+export function scopeOf(engine: Engine, namespace: string): ReadScope {
+  return { engine, db: engine.db, namespace };
+}
+
+/** Time and change mark of a transaction, once they are read. All its namespaces and callers share them. */
+interface Stamp {
+  now: string | undefined;
+  mark: bigint | undefined;
+}
+
+/**
+ * One transaction of the database: its statements (`db`), and the time and change mark of the rows that it writes. A
+ * retry of the work gets a new object.
+ */
+export class Transaction {
+  readonly engine: Engine;
+  readonly db: Db;
+  readonly #stamp: Stamp;
+
+  constructor(engine: Engine, db: Db, stamp: Stamp = { now: undefined, mark: undefined }) {
+    this.engine = engine;
+    this.db = db;
+    this.#stamp = stamp;
+  }
+
+  /** Returns the same transaction for rows of one namespace. */
+  in(namespace: string): NamespaceTransaction {
+    return new NamespaceTransaction(this.engine, this.db, namespace, this.#stamp);
+  }
+
+  /** Returns the same transaction on behalf of a caller. */
+  as(caller: Caller): CallerTransaction {
+    return new CallerTransaction(this.engine, this.db, caller, this.#stamp);
+  }
+
+  /**
+   * The time that was read last, as text for time columns. Functions that stamp rows use it: their callers decide when
+   * it is read.
+   */
+  get now(): string {
+    if (this.#stamp.now === undefined) throw new Error('the time of this transaction was not read');
+    return this.#stamp.now;
+  }
+
+  /** Mark that `readMark` has read. */
+  get mark(): bigint {
+    if (this.#stamp.mark === undefined) throw new Error('the change mark of this transaction was not read');
+    return this.#stamp.mark;
+  }
+
+  /**
+   * Reads the time of the database. Call it after the rows to be stamped are locked: then no earlier change of them has
+   * a later time. Each call reads anew, because a transaction that takes further locks needs a later time.
+   */
+  async readNow(): Promise<string> {
+    this.#stamp.now = await readNow(this.db, this.engine.now);
+    return this.#stamp.now;
+  }
+
+  /** Returns the mark for the rows that this transaction changes (see `Engine.changeMark`). Reads it once. */
+  async readMark(): Promise<bigint> {
+    this.#stamp.mark ??= await this.engine.changeMark(this.db);
+    return this.#stamp.mark;
+  }
+
+  /** Begins a transaction of claims (see `Engine.beginClaim`). Reads time and mark. */
+  async beginClaim(): Promise<void> {
+    const { now, mark } = await this.engine.beginClaim(this.db);
+    this.#stamp.now = now;
+    this.#stamp.mark = mark;
+  }
+
+  /** Locks the heads of trajectories (see `Engine.lockHeads`). Reads the time under these locks, if there are any. */
+  async lockHeads(refs: readonly TrajectoryRef[], wait: 'never' | 'bounded'): Promise<LockedHead[]> {
+    const { heads, now } = await this.engine.lockHeads(this.db, refs, wait);
+    if (heads.length > 0) this.#stamp.now = now;
+    return heads;
+  }
+}
+
+/** A transaction for rows of one namespace. */
+export class NamespaceTransaction extends Transaction implements ReadScope {
+  readonly namespace: string;
+
+  constructor(engine: Engine, db: Db, namespace: string, stamp?: Stamp) {
+    super(engine, db, stamp);
+    this.namespace = namespace;
+  }
+}
+
+/** A transaction on behalf of a caller, whom StatusChanges name. */
+export class CallerTransaction extends NamespaceTransaction {
+  readonly caller: Caller;
+
+  constructor(engine: Engine, db: Db, caller: Caller, stamp?: Stamp) {
+    super(engine, db, caller.namespace, stamp);
+    this.caller = caller;
+  }
+}
+
+/** Runs `work` in one transaction (see `Engine.write`). */
+export function write<T>(
+  engine: Engine,
+  work: (tx: Transaction) => Promise<T | Later<T>>,
+  options?: WriteOptions,
+): Promise<T> {
+  return engine.write((db) => work(new Transaction(engine, db)), options);
+}
+
+/** Runs `work` in one transaction for rows of a namespace. */
+export function writeIn<T>(
+  engine: Engine,
+  namespace: string,
+  work: (tx: NamespaceTransaction) => Promise<T | Later<T>>,
+): Promise<T> {
+  return engine.write((db) => work(new NamespaceTransaction(engine, db, namespace)));
+}
+
+/** Runs `work` in one transaction on behalf of a caller. */
+export function writeAs<T>(
+  engine: Engine,
+  caller: Caller,
+  work: (tx: CallerTransaction) => Promise<T | Later<T>>,
+): Promise<T> {
+  return engine.write((db) => work(new CallerTransaction(engine, db, caller)));
+}
+
+/** Returns the time of the database as text for time columns. */
+export async function readNow(db: Db, now: RawBuilder<string>): Promise<string> {
+  const { rows } = await sql<{ now: string }>`select ${now} as now`.execute(db);
+  const row = rows[0];
+  if (row === undefined) throw new Error('the database returned no time');
+  return row.now;
+}

@@ -1,0 +1,37 @@
+import type { AppendBatch, AppendOutcome, CreatingBatch } from '../../../contract/append.ts';
+import type { Engine } from '../../kit/engine.ts';
+import { write } from '../../kit/transaction.ts';
+import { againWhenRaced } from '../../kit/unique_violation.ts';
+import { type EncodedState, encodeStates } from '../states/bytes.ts';
+import { createMissing, encodeInline } from '../trajectory/creation.ts';
+import { appendIn, publish } from './append.ts';
+import type { KnownHeads } from './known_heads.ts';
+
+export async function appendToNew(
+  engine: Engine,
+  known: KnownHeads,
+  batches: readonly CreatingBatch[],
+): Promise<(AppendOutcome | undefined)[]> {
+  const [inline, roots]: [EncodedState[][], EncodedState[][]] = [[], []];
+  for (const { create, states } of batches) {
+    inline.push(await encodeStates(states));
+    roots.push(await encodeInline(create.making));
+  }
+  const { members, places } = await againWhenRaced(() =>
+    write(engine, async (tx) => {
+      await engine.waitBriefly(tx.db);
+      const places = new Map<number, AppendBatch>();
+      for (const [i, { create, ...batch }] of batches.entries()) {
+        const made = await createMissing(tx.as(batch.caller), create, roots[i]!, { writerId: undefined });
+        if (made !== undefined) places.set(i, { ...batch, ref: made.ref });
+      }
+      if (places.size === 0) return { members: [], places: new Map<number, AppendOutcome>() };
+      const states = [...places.keys()].map((i) => inline[i]!);
+      const { outcomes, members } = await appendIn(tx, known, [...places.values()], states, 'never');
+      for (const outcome of outcomes) if (outcome.kind === 'refused') throw outcome.error;
+      return { members, places: new Map([...places.keys()].map((place, i) => [place, outcomes[i]!])) };
+    }),
+  );
+  publish(engine, known, members);
+  return batches.map((_, i) => places.get(i));
+}

@@ -1,0 +1,92 @@
+import {
+  decideOpen,
+  type OpenRequest,
+  requirePosition,
+  requireWritable,
+  trajectoryLocked,
+} from '../../../../domain/append.ts';
+import type { Caller } from '../../../../domain/caller.ts';
+import type { Grant } from '../../../contract/append.ts';
+import type { TrajectoryCreation } from '../../../contract/trajectory.ts';
+import type { Engine, LockedHead } from '../../kit/engine.ts';
+import { type CallerTransaction, writeAs } from '../../kit/transaction.ts';
+import { againWhenRaced } from '../../kit/unique_violation.ts';
+import type { EncodedState } from '../states/bytes.ts';
+import { createMissing, encodeInline } from '../trajectory/creation.ts';
+import { findById, findByKey } from '../trajectory/rows.ts';
+import { headOfEmptyRoot } from './heads.ts';
+import type { KnownHeads } from './known_heads.ts';
+
+/** Time that an open waits for a row lock, in milliseconds. */
+const OPEN_WAIT_MS = 3000;
+/** Upper bound of the pause between two attempts to lock the row, in milliseconds. */
+const LONGEST_REST_MS = 200;
+
+/**
+ * Opens a trajectory for appends, after creating it if it is missing and `create` is given. Pauses between attempts
+ * hold no connection, so that many waiting opens do not block other calls.
+ */
+export async function openForAppend(
+  engine: Engine,
+  known: KnownHeads,
+  caller: Caller,
+  open: OpenRequest,
+  create?: TrajectoryCreation,
+): Promise<Grant> {
+  const inline = create === undefined ? [] : await encodeInline(create.making);
+  const end = performance.now() + OPEN_WAIT_MS;
+  for (let rest = 5; ; rest = Math.min(2 * rest, LONGEST_REST_MS)) {
+    const granted = await againWhenRaced(() =>
+      writeAs(engine, caller, async (tx) => {
+        const created = create && (await createAndGrant(tx, open, create, inline));
+        return created ?? tryToGrant(tx, open);
+      }),
+    );
+    if (granted !== undefined) {
+      const { locked, grant } = granted;
+      if (engine.appendSeen !== undefined && locked !== undefined) known.learnLocked(locked);
+      return grant;
+    }
+    if (performance.now() >= end) throw trajectoryLocked(open.trajectoryId, OPEN_WAIT_MS);
+    await new Promise((resolve) => setTimeout(resolve, rest * (0.5 + Math.random())));
+  }
+}
+
+/** A grant, and the row with it, which is cached for the first append. */
+interface Granted {
+  readonly grant: Grant;
+  readonly locked: LockedHead | undefined;
+}
+
+/** Returns undefined if the trajectory exists. */
+async function createAndGrant(
+  tx: CallerTransaction,
+  open: OpenRequest,
+  create: TrajectoryCreation,
+  inline: readonly EncodedState[],
+): Promise<Granted | undefined> {
+  const trajectory = await createMissing(tx, create, inline, open);
+  if (trajectory === undefined) return undefined;
+  requirePosition(trajectory, open);
+  const locked = trajectory.nextStepNumber === 0n ? headOfEmptyRoot(tx.namespace, trajectory) : undefined;
+  return { grant: { trajectory, epoch: trajectory.writerEpoch }, locked };
+}
+
+/** Returns undefined if another transaction holds the row. */
+async function tryToGrant(tx: CallerTransaction, open: OpenRequest): Promise<Granted | undefined> {
+  const found = await findById(tx, open.trajectoryId);
+  const { ref } = requireWritable(found, open.trajectoryId, open.uid);
+  const [locked] = await tx.lockHeads([ref], 'never');
+  if (locked === undefined) return undefined;
+  const row = await findByKey(tx, ref.tree, ref.key);
+  const epoch = decideOpen(row, open);
+  await tx.db
+    .updateTable('trajectories')
+    .set({ writer_id: open.writerId, writer_epoch: epoch })
+    .where('tree', '=', ref.tree)
+    .where('key', '=', ref.key)
+    .execute();
+  const trajectory = requireWritable(row, open.trajectoryId, open.uid);
+  const writer = { writerId: open.writerId, writerEpoch: epoch };
+  return { grant: { trajectory: { ...trajectory, ...writer }, epoch }, locked: { ...locked, ...writer } };
+}

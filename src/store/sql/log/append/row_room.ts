@@ -1,0 +1,47 @@
+import { isSmall } from '../../../../domain/step.ts';
+import { frameBytes } from '../../../../domain/step_codec/frames.ts';
+import type { PackedStep } from '../../../../domain/step_codec/packed_step.ts';
+
+/**
+ * Bytes of the steps of one row with their small states, unless one step is larger, and number of the steps. A page of
+ * steps reads whole rows, so a row is not much larger than a page.
+ */
+export const SEGMENT_BYTES = 64 * 1024;
+export const SEGMENT_STEPS = 256;
+
+/** Whether steps with so many bytes, small states included, fill half of a row: once it is compressed, it stays. */
+export function isHalfFull(steps: number, bytes: number): boolean {
+  return steps >= SEGMENT_STEPS / 2 || bytes >= SEGMENT_BYTES / 2;
+}
+
+/** Decides how many consecutive steps a row has. */
+export class RowRoom {
+  #steps = 0;
+  #bytes = 0;
+
+  get isHalfFull(): boolean {
+    return isHalfFull(this.#steps, this.#bytes);
+  }
+
+  get isFull(): boolean {
+    return this.#steps >= SEGMENT_STEPS || this.#bytes >= SEGMENT_BYTES;
+  }
+
+  /** `bytes`: the step as it is stored. */
+  has({ states }: PackedStep, bytes: Uint8Array): boolean {
+    if (this.#steps === 0) return true;
+    return this.#steps < SEGMENT_STEPS && this.#bytes + rowBytes(states, bytes) <= SEGMENT_BYTES;
+  }
+
+  take({ states }: PackedStep, bytes: Uint8Array): void {
+    this.#steps += 1;
+    this.#bytes += rowBytes(states, bytes);
+  }
+}
+
+/** Returns the bytes that a step adds to its row. */
+export function rowBytes(states: PackedStep['states'], step: Uint8Array): number {
+  let bytes = frameBytes(step);
+  for (const state of states) if (isSmall(state)) bytes += state.data.length;
+  return bytes;
+}

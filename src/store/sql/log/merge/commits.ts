@@ -1,0 +1,58 @@
+import { parseInstant } from '../../../../domain/instant.ts';
+import type { Commit } from '../../../../domain/step_codec/write.ts';
+import type { SegmentRow } from '../../kit/tables/steps.ts';
+
+/** The columns that hold the commits of a row. */
+export type StoredCommits = Pick<SegmentRow, 'writer_epoch' | 'commit_time' | 'commits' | 'last_commit_time'>;
+
+/** Consecutive steps of one commit, from the step with this index in the row on. */
+export type CommitRun = readonly [index: number, epoch: number, time: string];
+
+/** Returns the commits of a row in order of step. */
+export function commitRuns({
+  commits,
+  writer_epoch,
+  commit_time,
+}: Omit<StoredCommits, 'last_commit_time'>): CommitRun[] {
+  return commits === null ? [[0, Number(writer_epoch), commit_time]] : (JSON.parse(commits) as CommitRun[]);
+}
+
+/** Returns the columns for commits in order of step. Neighbours with equal values become one. */
+export function commitColumns(runs: readonly CommitRun[]): StoredCommits {
+  const kept: CommitRun[] = [];
+  for (const run of runs) {
+    const last = kept.at(-1);
+    if (last === undefined || last[1] !== run[1] || last[2] !== run[2]) kept.push(run);
+  }
+  // Times are ISO text with six digits. A clock may have been set back, so they need not be in order.
+  const times = kept.map(([, , time]) => time).sort();
+  const [earliest, latest] = [times[0]!, times.at(-1)!];
+  return {
+    writer_epoch: BigInt(kept[0]![1]),
+    commit_time: earliest,
+    commits: kept.length === 1 ? null : JSON.stringify(kept),
+    last_commit_time: latest === earliest ? null : latest,
+  };
+}
+
+/** Finds the commit of each step of a row. Parsing a time costs as much as a small step, so each is parsed once. */
+export class Commits {
+  readonly #runs: readonly { readonly from: bigint; readonly commit: Commit }[];
+
+  constructor(row: Omit<StoredCommits, 'last_commit_time'> & { readonly first_step_number: bigint }) {
+    this.#runs = commitRuns(row).map(([index, epoch, time]) => ({
+      from: row.first_step_number + BigInt(index),
+      commit: { writerEpoch: BigInt(epoch), commitTime: parseInstant(time) },
+    }));
+  }
+
+  of(stepNumber: bigint): Commit {
+    let [low, high] = [0, this.#runs.length - 1];
+    while (low < high) {
+      const middle = Math.ceil((low + high) / 2);
+      if (this.#runs[middle]!.from <= stepNumber) low = middle;
+      else high = middle - 1;
+    }
+    return this.#runs[low]!.commit;
+  }
+}

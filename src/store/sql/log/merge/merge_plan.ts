@@ -1,0 +1,228 @@
+import { sql } from 'kysely';
+import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
+import type { MergeRequest } from '../../../contract/merge.ts';
+import type { Engine } from '../../kit/engine.ts';
+import { isSet } from '../../kit/values.ts';
+import { isHalfFull, SEGMENT_BYTES, SEGMENT_STEPS } from '../append/row_room.ts';
+import { BODY_BYTES, COMPRESSED, STATES_BYTES } from '../read/stored_body.ts';
+
+/**
+ * Bounds of the rows of one trajectory that a call looks at and replaces. A call leaves the other trajectories for the
+ * next one when it has reached a bound: on SQLite nothing else is committed during its transaction.
+ */
+export const MOST_ROWS = 256;
+export const MOST_BYTES = 1024 * 1024;
+
+/** Bytes of the steps of a merged row with their small states. */
+const MOST_WITH_STATES = 128 * 1024;
+
+/** Rows with fewer bytes stay as they are, unless they are merged with others. */
+const LEAST_COMPRESSED = 512;
+
+export interface StepRange {
+  readonly from: bigint;
+  readonly to: bigint;
+}
+
+export interface PlannedRange extends StepRange {
+  /** Whether states were attached to steps of the range. */
+  readonly hasAttached: boolean;
+}
+
+export interface Plan {
+  readonly ranges: readonly PlannedRange[];
+  readonly mergedFrom: bigint;
+  readonly mergedTo: bigint;
+  /** Number of the step after the last row. Undefined if rows are left to later merges. */
+  readonly end: bigint | undefined;
+  /** Whether the totals lack rows that stay as they are. */
+  readonly leavesUncounted: boolean;
+  readonly bytes: number;
+  /** Whether the trajectory has more rows than the plan looked at. */
+  readonly goesOn: boolean;
+}
+
+/** Returns undefined if there is nothing to do. */
+export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: MergeRequest): Promise<Plan | undefined> {
+  const head = await engine.db
+    .selectFrom('trajectories as t')
+    .select(['t.merged_to', 't.next_step_number', 't.counted', hasAttached(engine).as('attached')])
+    .where('t.tree', '=', tree)
+    .where('t.key', '=', key)
+    .where('t.purging', '=', 0)
+    .executeTakeFirst();
+  if (head === undefined) return undefined;
+  const isCounted = isSet(head.counted);
+  if (head.merged_to >= head.next_step_number && (isCounted || !rest)) return undefined;
+  const rows = await engine.db
+    .selectFrom('segments as s')
+    .select(['s.first_step_number as from', 's.next_step_number as to', 's.encoding', 's.body_bytes as counted'])
+    .select([BODY_BYTES.as('bytes'), STATES_BYTES.as('stateBytes')])
+    .where('s.tree', '=', tree)
+    .where('s.trajectory', '=', key)
+    .where('s.first_step_number', '>=', head.merged_to)
+    .orderBy('s.first_step_number')
+    .limit(MOST_ROWS)
+    .execute();
+  const attached = isSet(head.attached) ? await attachedBytes(engine, { tree, key }, rows) : NOTHING_ATTACHED;
+  const ranges: PlannedRange[] = [];
+  const mergedFrom = head.merged_to;
+  let mergedTo = mergedFrom;
+  let bytes = 0;
+  let leavesUncounted = false;
+  let open: OpenRange | undefined;
+  const close = (range: OpenRange) => {
+    if (!range.isWorthIt) {
+      leavesUncounted ||= !range.isCounted;
+      return;
+    }
+    ranges.push(range.range);
+    bytes += range.bytes;
+  };
+  for (const row of rows) {
+    const sized = { ...row, attachedBytes: attached.get(row.from) };
+    if (open !== undefined && !open.hasRoomFor(sized)) {
+      close(open);
+      mergedTo = open.range.to;
+      open = undefined;
+    }
+    if (bytes >= MOST_BYTES)
+      return { ranges, mergedFrom, mergedTo, end: undefined, leavesUncounted, bytes, goesOn: true };
+    open ??= new OpenRange(row.from);
+    open.add(sized);
+  }
+  const goesOn = rows.length === MOST_ROWS;
+  if (open !== undefined && (open.isFull || (rest && !goesOn))) {
+    close(open);
+    // A row with room for more steps is merged again with those that follow.
+    mergedTo = open.isHalfEmpty ? open.range.from : open.range.to;
+  }
+  const end = rest && !goesOn ? (rows.at(-1)?.to ?? head.next_step_number) : undefined;
+  const isDone = end === undefined || isCounted;
+  if (ranges.length === 0 && mergedTo === mergedFrom && isDone) return undefined;
+  return { ranges, mergedFrom, mergedTo, end, leavesUncounted, bytes, goesOn };
+}
+
+/** Whether states were attached to steps that are not merged, of a trajectory `t`. */
+export function hasAttached(engine: Engine) {
+  return sql<boolean | bigint>`exists (select 1 from ${engine.table('attached_states')} as a
+    where a.tree = t.tree and a.trajectory = t.key and a.step_number >= t.merged_to)`;
+}
+
+/** Returns the bytes of the states that were attached to steps of these rows, by the first step of the row. */
+async function attachedBytes(
+  engine: Engine,
+  { tree, key }: TrajectoryRef,
+  rows: readonly StepRange[],
+): Promise<ReadonlyMap<bigint, number>> {
+  const [first, last] = [rows[0], rows.at(-1)];
+  const found = new Map<bigint, number>();
+  if (first === undefined || last === undefined) return found;
+  const attached = await engine.db
+    .selectFrom('attached_states')
+    .select(['step_number', sql<bigint>`coalesce(octet_length(data), 0)`.as('bytes')])
+    .where('tree', '=', tree)
+    .where('trajectory', '=', key)
+    .where('step_number', '>=', first.from)
+    .where('step_number', '<', last.to)
+    .orderBy('step_number')
+    .execute();
+  let at = 0;
+  for (const { step_number, bytes } of attached) {
+    while (rows[at]!.to <= step_number) at += 1;
+    const { from } = rows[at]!;
+    found.set(from, (found.get(from) ?? 0) + Number(bytes));
+  }
+  return found;
+}
+
+const NOTHING_ATTACHED: ReadonlyMap<bigint, number> = new Map();
+
+interface RowSize extends StepRange {
+  readonly encoding: bigint;
+  /** Bytes with which the totals count the row. Null if they lack it. */
+  readonly counted: bigint | null;
+  /** Bytes of the steps of the row, not compressed. */
+  readonly bytes: bigint;
+  /** Bytes of the small states of these steps, not compressed. */
+  readonly stateBytes: bigint;
+  /** Bytes of the states that were attached to these steps. Undefined if there are none. */
+  readonly attachedBytes: number | undefined;
+}
+
+/** Whether the row is not joined with others any more: it would have to be decompressed. */
+function isDone({ from, to, encoding, bytes, stateBytes }: RowSize): boolean {
+  return encoding === COMPRESSED && isHalfFull(Number(to - from), Number(bytes + stateBytes));
+}
+
+/** Consecutive rows that become one. */
+class OpenRange {
+  readonly #from: bigint;
+  #to: bigint;
+  #rows = 0;
+  #bytes = 0;
+  #stateBytes = 0;
+  #isCompressed = false;
+  #isDone = false;
+  #isCounted = true;
+  #hasAttached = false;
+
+  constructor(from: bigint) {
+    this.#from = from;
+    this.#to = from;
+  }
+
+  get range(): PlannedRange {
+    return { from: this.#from, to: this.#to, hasAttached: this.#hasAttached };
+  }
+
+  /** Bytes of the steps of these rows, with their small states. */
+  get bytes(): number {
+    return this.#bytes + this.#stateBytes;
+  }
+
+  get isCounted(): boolean {
+    return this.#isCounted;
+  }
+
+  get #steps(): number {
+    return Number(this.#to - this.#from);
+  }
+
+  get isFull(): boolean {
+    return this.#steps >= SEGMENT_STEPS || this.#bytes >= SEGMENT_BYTES || this.bytes >= MOST_WITH_STATES;
+  }
+
+  get isHalfEmpty(): boolean {
+    return this.#steps < SEGMENT_STEPS / 2 && this.#bytes < SEGMENT_BYTES / 2 && this.bytes < MOST_WITH_STATES / 2;
+  }
+
+  /** A single row is only compressed, or gets the states that were attached. */
+  get isWorthIt(): boolean {
+    return this.#rows > 1 || this.#hasAttached || (!this.#isCompressed && this.bytes >= LEAST_COMPRESSED);
+  }
+
+  hasRoomFor(row: RowSize): boolean {
+    const { from, to, bytes, stateBytes, attachedBytes = 0 } = row;
+    if (this.#isDone || isDone(row)) return false;
+    const stepBytes = this.#bytes + Number(bytes);
+    return (
+      from === this.#to &&
+      Number(to - this.#from) <= SEGMENT_STEPS &&
+      stepBytes <= SEGMENT_BYTES &&
+      stepBytes + this.#stateBytes + Number(stateBytes) + attachedBytes <= MOST_WITH_STATES
+    );
+  }
+
+  add(row: RowSize): void {
+    const { to, bytes, stateBytes, attachedBytes, encoding, counted } = row;
+    this.#isDone = isDone(row);
+    this.#to = to;
+    this.#rows += 1;
+    this.#bytes += Number(bytes);
+    this.#stateBytes += Number(stateBytes) + (attachedBytes ?? 0);
+    this.#isCompressed = encoding === COMPRESSED;
+    this.#isCounted &&= counted !== null;
+    this.#hasAttached ||= attachedBytes !== undefined;
+  }
+}

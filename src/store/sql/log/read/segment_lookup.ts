@@ -1,0 +1,23 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { Engine } from '../../kit/engine.ts';
+
+/** SQL of an own step of a trajectory. */
+export interface StepTerms {
+  readonly tree: unknown;
+  readonly trajectory: unknown;
+  readonly stepNumber: unknown;
+}
+
+/**
+ * Column of the stored segment that has an own step: one look-up by key. It is the last segment that begins at or
+ * before the step, so for a step after the end it is the last of all. Null if no segment begins before.
+ */
+export function columnOfSegment<Column extends 'first_step_number' | 'byte_sum'>(
+  engine: Pick<Engine, 'table'>,
+  column: Column,
+  { tree, trajectory, stepNumber }: StepTerms,
+): RawBuilder<bigint | null> {
+  return sql`(select b.${sql.ref(column)} from ${engine.table('segments')} as b
+    where b.tree = ${tree} and b.trajectory = ${trajectory} and b.first_step_number <= ${stepNumber}
+    order by b.first_step_number desc limit 1)`;
+}

@@ -1,0 +1,89 @@
+import { type RawBuilder, sql } from 'kysely';
+import type { Engine, Queue, QueuedRow, StageName, Wanted } from '../../kit/engine.ts';
+
+/**
+ * A literal that matches the partial indexes of PENDING rollouts. With a parameter, a generic plan could not use them.
+ */
+export const IS_PENDING = sql`r.status = 'PENDING'`;
+
+/**
+ * Condition for PENDING rollouts that are not delayed (Q3). The time is read once per statement, so that the last
+ * column of the queue's indexes can filter delayed rollouts.
+ */
+export function isClaimable({ now }: Pick<Engine, 'now'>): RawBuilder<unknown> {
+  return sql`${IS_PENDING} and r.claimable_time <= (select ${now})`;
+}
+
+const ANYTHING: Wanted = { labels: new Map(), minPriority: 0, except: [] };
+
+/** Conditions of a filter on rollouts (`r`) with a status. */
+export function isWanted(
+  engine: Pick<Engine, 'hasPair' | 'among'>,
+  { labels, minPriority, except }: Wanted,
+  status: RawBuilder<unknown>,
+): RawBuilder<unknown> {
+  const conditions = [status];
+  if (minPriority > 0) conditions.push(sql`r.priority >= ${minPriority}`);
+  for (const [key, value] of labels) conditions.push(sql`${engine.hasPair(sql.ref<string>('r.labels'), key, value)}`);
+  if (except.length > 0) conditions.push(sql`not ${engine.among(sql.ref('r.key'), except)}`);
+  return sql.join(conditions, sql` and `);
+}
+
+/** Q4: condition for a claimable stage (`s`) of a run (`u`). */
+export const IS_OPEN = sql<boolean>`(s.status in ('PENDING', 'INITIALIZING', 'RUNNING')
+  and u.status in ('PENDING', 'INITIALIZING', 'RUNNING') and not u.hidden)`;
+
+/** Subquery for the row key of a stage; null if it is not claimable. */
+export function openStage(engine: Pick<Engine, 'table'>, { namespace, id }: StageName): RawBuilder<unknown> {
+  return sql`(select s.key from ${engine.table('stages')} as s join ${engine.table('runs')} as u on u.key = s.run
+    where s.namespace = ${namespace} and s.id = ${id} and ${IS_OPEN})`;
+}
+
+/** Q5: order of the queue. */
+export const QUEUE_ORDER = sql`r.priority desc, r.key`;
+
+/**
+ * Columns of `QueuedRow`, except the trajectory key. Subqueries per row prevent planners from scanning groups or tasks.
+ */
+export function queuedColumns(engine: Pick<Engine, 'table'>): RawBuilder<unknown> {
+  return sql`r.*, ${groupIdOf(engine)} as group_id, ${taskIdOf(engine)} as task_id`;
+}
+
+export function groupIdOf(engine: Pick<Engine, 'table'>): RawBuilder<string> {
+  return sql<string>`(select g.id from ${engine.table('groups')} as g where g.key = r.group_key)`;
+}
+
+export function taskIdOf(engine: Pick<Engine, 'table'>): RawBuilder<string | null> {
+  return sql<string | null>`(select t.id from ${engine.table('tasks')} as t where t.key = r.task)`;
+}
+
+/** A queue in SQL. */
+export interface QueueTerms {
+  readonly columns: RawBuilder<unknown>;
+  readonly stage: RawBuilder<unknown>;
+  /** Made by `taskIs`. Default: all tasks. */
+  readonly ofTask?: RawBuilder<unknown>;
+  readonly limit: RawBuilder<unknown>;
+}
+
+/** Selects the next rollouts of one queue, in order. */
+export function queueOf(
+  engine: Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>,
+  { columns, stage, ofTask = sql``, limit }: QueueTerms,
+  wanted: Wanted = ANYTHING,
+): RawBuilder<unknown> {
+  return sql`select ${columns} from ${engine.table('rollouts')} as r
+    where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, isClaimable(engine))} order by ${QUEUE_ORDER} limit ${limit}`;
+}
+
+/** Condition for the queue of one task; empty for a queue of all tasks. */
+export function taskIs({ task }: Queue, value: RawBuilder<unknown> = sql`${task}`): RawBuilder<unknown> {
+  return task === null ? sql`` : sql`and r.task = ${value}`;
+}
+
+/** Q5: order of rows from several queues. */
+export function inQueueOrder(a: QueueRank, b: QueueRank): number {
+  return a.priority === b.priority ? Number(a.key - b.key) : Number(b.priority - a.priority);
+}
+
+type QueueRank = Pick<QueuedRow, 'priority' | 'key'>;

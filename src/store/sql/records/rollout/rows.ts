@@ -1,0 +1,229 @@
+import { type Selectable, type SelectQueryBuilder, sql } from 'kysely';
+import { rolloutNotFound } from '../../../../domain/errors.ts';
+import { type Instant, parseInstant } from '../../../../domain/instant.ts';
+import { leaseAt, NANOS_PER_MS } from '../../../../domain/lease.ts';
+import { isTerminal, type Status } from '../../../../domain/lifecycle.ts';
+import { isPaused } from '../../../../domain/pauses.ts';
+import type { Rollout, ValidationOverride } from '../../../../domain/rollout.ts';
+import type { View } from '../../../contract/view.ts';
+import type { Db, Engine } from '../../kit/engine.ts';
+import { ROLLOUTS } from '../../kit/tables/rollouts.ts';
+import { columnsIn } from '../../kit/tables/selection.ts';
+import type { RolloutsTable, Tables } from '../../kit/tables.ts';
+import type { NamespaceTransaction, ReadScope } from '../../kit/transaction.ts';
+import { isSet, readLabels, readMetrics, readOptionalReal, readOptionalTime } from '../../kit/values.ts';
+import { readPauses } from '../run/pauses.ts';
+import { readTimings } from '../stage/rows.ts';
+import { readLease } from './lease_rows.ts';
+import { readResult } from './results.ts';
+
+export type RolloutRow = Awaited<ReturnType<ReturnType<typeof selectRollouts>['execute']>>[number];
+
+/** Selects rollouts (`r`) of visible runs, with columns of their group, stage, run, task, trajectory and override. */
+export function selectRollouts(engine: Engine, db: Db, view: View) {
+  return withOthers(engine, db.selectFrom('rollouts as r'), view);
+}
+
+/** Selects a page of rollouts (`r`). The limited page is a subquery, so that planners join only its rows. */
+export function selectPage(engine: Engine, db: Db, view: View, page: PageOfRollouts) {
+  // The subquery has the columns and the name of the table.
+  return withOthers(engine, db.selectFrom(page.as('r')) as unknown as Rollouts, view);
+}
+
+/** Columns that `readRollout` does not need. */
+const UNREAD = [
+  'namespace',
+  'task',
+  'tree',
+  'trajectory',
+  'result_success',
+  'override',
+  'first_given',
+  'status_changes',
+  'mark',
+] as const;
+
+type Rollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', unknown>;
+type PageOfRollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Selectable<RolloutsTable>>;
+
+function withOthers(engine: Engine, rollouts: Rollouts, view: View) {
+  // SQLite keeps the order of cross joins, whatever its statistics: rollouts first, then the rows they refer to.
+  return rollouts
+    .crossJoin('runs as u')
+    .crossJoin('stages as s')
+    .crossJoin('groups as g')
+    .whereRef('u.key', '=', 'r.run')
+    .where('u.hidden', '=', 0)
+    .whereRef('s.key', '=', 'r.stage')
+    .whereRef('g.key', '=', 'r.group_key')
+    .leftJoin('tasks as k', 'k.key', 'r.task')
+    .leftJoin('trajectories as t', (join) =>
+      join.onRef('t.tree', '=', 'r.tree').onRef('t.key', '=', 'r.trajectory').on('t.hidden', '=', 0),
+    )
+    .leftJoin('validation_overrides as o', (join) =>
+      join
+        .onRef('o.rollout', '=', 'r.key')
+        .on('r.override', 'is not', null)
+        .on('o.ordinal', '=', (eb) =>
+          eb
+            .selectFrom('validation_overrides as n')
+            .select((max) => max.fn.max('n.ordinal').as('ordinal'))
+            .whereRef('n.rollout', '=', 'r.key')
+            .whereRef('n.attempt', '=', 'r.attempt'),
+        ),
+    )
+    .select(columnsIn(ROLLOUTS, 'r', view, UNREAD))
+    .select([
+      'u.id as run_id',
+      's.id as stage_id',
+      'g.id as group_id',
+      'k.id as task_id',
+      't.id as trajectory_id',
+      't.branch_point',
+      't.next_step_number',
+      'o.ordinal as override_ordinal',
+      'o.attempt as override_attempt',
+      'o.success as override_success',
+      'o.reason as override_reason',
+      'o.actor as override_actor',
+      'o.override_time',
+    ])
+    .select([
+      sql<string>`case when ${IS_LIVE} then u.pauses else '' end`.as('pauses'),
+      sql<number | string | null>`case when ${IS_LIVE} then t.branch_reward_sum end`.as('own_reward'),
+      sql<string | null>`case when ${IS_LIVE} then ${lastAppend(engine)} end`.as('last_append'),
+    ]);
+}
+
+/** The reward of a live rollout is the current sum of its trajectory's own steps. A PENDING rollout has none. */
+const IS_LIVE = sql`r.status in ('INITIALIZING', 'RUNNING')`;
+
+/** Reward of a rollout (`r`) as returned to clients; `t` is the trajectory of its attempt. */
+export const SHOWN_REWARD = sql<
+  number | string | null
+>`case when ${IS_LIVE} then t.branch_reward_sum else r.reward end`;
+
+/**
+ * Latest commit time in the last stored segment of the trajectory (`t`); null without one. Creating a trajectory is not
+ * an append (Q3).
+ */
+export function lastAppend(engine: Engine) {
+  return sql<string | null>`(select coalesce(w.last_commit_time, w.commit_time) from ${engine.table('segments')} as w
+    where w.tree = t.tree and w.trajectory = t.key order by w.first_step_number desc limit 1)`;
+}
+
+/** Returns the number of own steps that are not the root. */
+export function turnsOf(branchPoint: bigint | null, nextStepNumber: bigint): bigint {
+  const turns = nextStepNumber - (branchPoint ?? 0n) - 1n;
+  return turns > 0n ? turns : 0n;
+}
+
+export type RolloutReference = { readonly id: string } | { readonly key: bigint };
+
+/** Returns a rollout, by default in FULL view; undefined if it does not exist. */
+export async function findRollout(
+  { engine, db, namespace }: ReadScope,
+  reference: RolloutReference,
+  view: View = 'FULL',
+): Promise<Rollout | undefined> {
+  const row = await selectRollout(engine, db, namespace, reference, view).executeTakeFirst();
+  return row === undefined ? undefined : readRollout(row);
+}
+
+export function selectRollout(engine: Engine, db: Db, namespace: string, reference: RolloutReference, view: View) {
+  const query = selectRollouts(engine, db, view).where('r.namespace', '=', namespace);
+  return 'key' in reference ? query.where('r.key', '=', reference.key) : query.where('r.id', '=', reference.id);
+}
+
+/**
+ * Returns a rollout that this transaction has written and locked. The lookup can fail only for a terminal rollout,
+ * because deleting a run locks all others. Errors: ROLLOUT_NOT_FOUND.
+ */
+export async function readWritten(
+  tx: NamespaceTransaction,
+  { id, key }: { readonly id: string; readonly key: bigint },
+): Promise<Rollout> {
+  const rollout = await findRollout(tx, { key });
+  if (rollout === undefined) throw rolloutNotFound(id);
+  return rollout;
+}
+
+export function readRollout(row: RolloutRow): Rollout {
+  const status = row.status as Status;
+  const ended = isTerminal(status);
+  const reward = row.own_reward ?? row.reward;
+  return {
+    key: row.key,
+    id: row.id,
+    run: { key: row.run, id: row.run_id },
+    stage: { key: row.stage, id: row.stage_id },
+    group: { key: row.group_key, id: row.group_id, number: row.group_number },
+    number: row.number,
+    taskId: row.task_id ?? '',
+    labels: readLabels(row.labels),
+    inputJson: row.input_json,
+    priority: Number(row.priority),
+    maxTurns: row.max_turns ?? undefined,
+    maxAttempts: Number(row.max_attempts),
+    refundedAttempts: Number(row.refunded_attempts),
+    attemptTimeoutMs: row.attempt_timeout_ms === null ? undefined : Number(row.attempt_timeout_ms),
+    retryDelayMs: Number(row.retry_delay_ms),
+    startFrom: readStart(row),
+    modelUri: row.model_uri,
+    status,
+    statusMessage: row.status_message,
+    phase: row.phase,
+    attempt: Number(row.attempt),
+    trajectoryId: row.trajectory_id ?? '',
+    turns: ended || row.next_step_number === null ? row.turns : turnsOf(row.branch_point, row.next_step_number),
+    workerId: row.worker_id,
+    leaseEndTime: leaseEnd(row),
+    claimableTime: status === 'PENDING' ? readOptionalTime(row.claimable_time) : undefined,
+    result: readResult(row.result, row.summary_json),
+    validationPassed: readFlag(row.validation_passed),
+    override: readOverride(row),
+    success: readFlag(row.success),
+    reward: readOptionalReal(reward),
+    metrics: readMetrics(row.metrics),
+    timings: readTimings(row.timings),
+    metadataJson: row.metadata_json,
+    startTime: readOptionalTime(row.start_time),
+    endTime: readOptionalTime(row.end_time),
+    createTime: parseInstant(row.create_time),
+    updateTime: parseInstant(row.update_time),
+    revision: row.revision,
+  };
+}
+
+export function readFlag(flag: boolean | bigint | number | null): boolean | undefined {
+  return flag === null ? undefined : isSet(flag);
+}
+
+export function readStart(row: { readonly start_trajectory: string | null; readonly start_step: bigint | null }) {
+  if (row.start_trajectory === null || row.start_step === null) return undefined;
+  return { trajectoryId: row.start_trajectory, stepNumber: row.start_step };
+}
+
+/** In nanoseconds: 24 h. */
+const LONGEST_LEASE = 86_400_000n * NANOS_PER_MS;
+
+/** Q3: the lease runs from the latest of claim, heartbeat and append. It has no end while the run is paused. */
+function leaseEnd(row: RolloutRow): Instant | undefined {
+  const lease = readLease(row);
+  if (lease === undefined) return undefined;
+  const pauses = readPauses(row.pauses);
+  if (isPaused(pauses)) return undefined;
+  const { end } = leaseAt(lease, undefined, pauses);
+  const lastAppend = readOptionalTime(row.last_append);
+  // Sweeps renew the stored end. An append that is later by the longest lease has the time of a clock that was ahead.
+  if (lastAppend === undefined || lastAppend > end + LONGEST_LEASE) return end;
+  return leaseAt(lease, lastAppend, pauses).end;
+}
+
+function readOverride(row: RolloutRow): ValidationOverride | undefined {
+  const { override_ordinal: ordinal, override_attempt: attempt, override_reason: reason } = row;
+  const { override_actor: actor, override_time: time } = row;
+  if (ordinal === null || attempt === null || reason === null || actor === null || time === null) return undefined;
+  const success = readFlag(row.override_success);
+  return { ordinal, attempt: Number(attempt), success, reason, actor, overrideTime: parseInstant(time) };
+}

@@ -1,0 +1,158 @@
+import type { Caller } from '../../../../domain/caller.ts';
+import { parseInstant } from '../../../../domain/instant.ts';
+import { isSealed, isTerminal, type SealStatus, type Status } from '../../../../domain/lifecycle.ts';
+import { pausesAfter } from '../../../../domain/pauses.ts';
+import { progressOf } from '../../../../domain/progress.ts';
+import type { Run } from '../../../../domain/run.ts';
+import type { MoveDetails, RunMove } from '../../../contract/run.ts';
+import type { Engine, LockedHead } from '../../kit/engine.ts';
+import { movedColumns, statusMove } from '../../kit/status/moved_status.ts';
+import { recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
+import type { CallerTransaction, Transaction } from '../../kit/transaction.ts';
+import { isSet } from '../../kit/values.ts';
+import { stillThere } from '../../log/append/append.ts';
+import { inLockOrder } from '../../log/append/heads.ts';
+import { makeBranch, makeRoot } from '../../log/trajectory/create.ts';
+import { findByKey } from '../../log/trajectory/rows.ts';
+import { sealHeads } from '../../log/trajectory/sealing.ts';
+import { applyVerb, type Movable } from '../verbs.ts';
+import { bindPauses, readPauses } from './pauses.ts';
+import { findRun } from './rows.ts';
+import { tallyRuns } from './tallies.ts';
+import { readPlan } from './values.ts';
+import { heartbeatAt, type LockedRun, lockRun, writeRun } from './writing.ts';
+
+/**
+ * Locks are taken in the order run, trajectory. The main trajectory is sealed when the run ends, and replaced if a
+ * reopened run finds it sealed.
+ */
+export function moveRun(engine: Engine, caller: Caller, id: string, move: RunMove): Promise<Run> {
+  return applyVerb(engine, caller, id, RUNS, move);
+}
+
+const RUNS: Movable<'run', LockedRun, RunMove, Run> = {
+  noun: 'run',
+  lock: lockRun,
+  entityOf,
+  rolloutsOf: ({ key }) => ({ run: key, stage: undefined }),
+  async apply(tx, row, to, move) {
+    if (to === undefined) return [];
+    const seals = isTerminal(to) && !move.keepTrajectoryOpen;
+    const mains = await lockMains(tx, seals || move.verb === 'reopen' ? [row] : [], 'bounded');
+    // Read under the locks, so that no step of the trajectory has a later commit time.
+    await tx.readNow();
+    const [main] = mains.heads;
+    if (move.verb === 'reopen' && main !== undefined) await replaceSealedMain(tx, row, main, move);
+    await moveLockedRun(tx, row, to, move.details);
+    if (!seals) return [row.key];
+    const ended = { caller: tx.caller, row, status: to, message: move.details.message };
+    return [row.key, ...(await sealMains(tx, mains, [ended]))];
+  },
+  read: findRun,
+};
+
+/** A run that has ended in this transaction. */
+export interface EndedRun {
+  readonly caller: Caller;
+  readonly row: LockedRun;
+  readonly status: SealStatus;
+  readonly message: string;
+}
+
+/** Locked main trajectories of runs. */
+export interface LockedMains {
+  /** Deleted trajectories are omitted. */
+  readonly heads: readonly LockedHead[];
+  /** Keys of trajectories that other transactions hold; empty unless `never` was requested. */
+  readonly held: ReadonlySet<bigint>;
+}
+
+/**
+ * Locks the main trajectories of locked runs, in the lock order of appends. With `never`, omits those that other
+ * transactions hold.
+ */
+export async function lockMains(
+  tx: Transaction,
+  rows: readonly LockedRun[],
+  wait: 'never' | 'bounded',
+): Promise<LockedMains> {
+  const refs = rows.flatMap(({ main_tree: tree, main_trajectory: key }) =>
+    tree === null || key === null ? [] : [{ tree, key }],
+  );
+  if (refs.length === 0) return { heads: [], held: new Set() };
+  const heads = await tx.lockHeads(refs.sort(inLockOrder), wait);
+  const held = heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
+  return { heads: heads.filter(({ hidden }) => !hidden), held };
+}
+
+/** Seals the open main trajectories of runs. Returns their keys. */
+export async function sealMains(
+  tx: Transaction,
+  { heads }: LockedMains,
+  ended: readonly EndedRun[],
+): Promise<bigint[]> {
+  const runs = new Map(ended.map((each) => [each.row.main_trajectory, each]));
+  const seals = heads.flatMap((head) => {
+    const run = runs.get(head.key);
+    return run === undefined || isSealed(head.status) ? [] : [{ ...run, head }];
+  });
+  await sealHeads(tx, seals);
+  return seals.map(({ head }) => head.key);
+}
+
+/**
+ * A sealed trajectory accepts no steps. A reopened run continues in a branch at its last step, or in a new trajectory
+ * if it has no step. A deleted main trajectory is not replaced.
+ */
+async function replaceSealedMain(
+  tx: CallerTransaction,
+  row: LockedRun,
+  locked: LockedHead,
+  { trajectoryId: id, trajectoryUid: uid }: RunMove,
+): Promise<void> {
+  if (!isSealed(locked.status)) return;
+  const main = await findByKey(tx, locked.tree, locked.key);
+  if (main === undefined) return;
+  const trajectory = { id, uid, name: main.name, labels: main.labels, metadataJson: '' };
+  const belonging = { run: row.key, experiment: row.experiment };
+  const root = { ...trajectory, taskId: main.taskId, root: undefined };
+  const ref =
+    main.nextStepNumber === 0n
+      ? await makeRoot(tx, root, [], belonging)
+      : await makeBranch(tx, main, main.nextStepNumber - 1n, trajectory, belonging);
+  await tx.db
+    .updateTable('runs')
+    .set({ main_tree: ref.tree, main_trajectory: ref.key })
+    .where('key', '=', row.key)
+    .execute();
+}
+
+/** Moves a locked run to an allowed status, and records its StatusChange. The transaction has read the time. */
+export async function moveLockedRun(
+  tx: CallerTransaction,
+  row: LockedRun,
+  to: Status,
+  details: MoveDetails,
+): Promise<void> {
+  const { now } = tx;
+  const begins = to === 'RUNNING';
+  await writeRun(tx, row.key, {
+    ...movedColumns(row, to, details, now),
+    // What came out is of the end: a run that goes on has nothing yet.
+    result_json: isTerminal(to) ? details.resultJson : '',
+    pauses: bindPauses(pausesAfter(readPauses(row.pauses), row.status as Status, to, parseInstant(now))),
+    ...(begins && isSet(row.fail_when_stale) ? heartbeatAt(now, row.heartbeat_timeout_ms) : {}),
+  });
+  await recordStatus(tx, entityOf(row), statusMove(row, to, details, await percentOf(tx, row, to)));
+}
+
+function entityOf({ key }: LockedRun): StatusEntity {
+  return { tree: key, noun: 'RUN', key };
+}
+
+/** L5: returns the progress of the run at that time (M2). */
+async function percentOf(tx: Transaction, row: LockedRun, status: Status): Promise<number | undefined> {
+  const tallies = await tallyRuns(tx.in(row.namespace), [row.key]);
+  const tally = tallies.get(row.key);
+  return tally === undefined ? undefined : progressOf(status, readPlan(row.plan), tally).percent;
+}

@@ -1,0 +1,225 @@
+import type { Caller } from '../../../../domain/caller.ts';
+import type { Sorted } from '../../../../domain/list_order.ts';
+import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../../../domain/run.ts';
+import { configMismatch, effectiveConfig, ROOT_CONFIG, statedDifferences } from '../../../../domain/run_config.ts';
+import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
+import type { IdempotencyKey } from '../../../contract/idempotency.ts';
+import type { Page } from '../../../contract/page.ts';
+import type { CreatedRun, NewRun, RunChanges, RunFilter } from '../../../contract/run.ts';
+import type { View } from '../../../contract/view.ts';
+import { visibleById } from '../../kit/by_id.ts';
+import type { Engine } from '../../kit/engine.ts';
+import { containsText, listOrder } from '../../kit/list_order.ts';
+import { mergeMetrics } from '../../kit/metric_maps.ts';
+import { makeOnce } from '../../kit/requests.ts';
+import { inOneRoundTrip } from '../../kit/together.ts';
+import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeIn } from '../../kit/transaction.ts';
+import { againWhenRaced } from '../../kit/unique_violation.ts';
+import { bindLabels, bindMetrics, bindTimeBound, changedColumns, flag } from '../../kit/values.ts';
+import { type EncodedState, encodeStates } from '../../log/states/bytes.ts';
+import type { Belonging } from '../../log/trajectory/belonging.ts';
+import { makeRoot } from '../../log/trajectory/create.ts';
+import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '../experiment/experiments.ts';
+import { experimentKey } from '../experiment/rows.ts';
+import { CREATED_RUNS, defaultName, findNamed, insertRun, readCreated, refuseTakenId, runExists } from './insert.ts';
+import { findRun, isStale, readRuns, selectVisibleRuns } from './rows.ts';
+import { bindPlan } from './values.ts';
+import { heartbeatAt, type LockedRun, lockRun, writeRun } from './writing.ts';
+
+export async function createRun(
+  engine: Engine,
+  caller: Caller,
+  newRun: NewRun,
+  key: IdempotencyKey | undefined,
+): Promise<CreatedRun> {
+  const inline = await encodeStates(newRun.mainTrajectory?.states ?? []);
+  const made = await makeOnce(engine, caller, key, CREATED_RUNS, async (tx) => {
+    const experiment =
+      newRun.experiment === undefined
+        ? await lockDefaultExperiment(tx, newRun.defaultExperimentId)
+        : await lockExperiment(tx, newRun.experiment);
+    // The experiment's lock prevents other runs from taking the name or the number.
+    const there = newRun.name === '' ? undefined : await findNamed(tx, experiment.key, newRun.name);
+    if (there !== undefined) {
+      if (!newRun.returnExisting) throw runExists(newRun.name, there.id);
+      return { ref: there, id: there.id, made: await existing(tx, there, newRun) };
+    }
+    const { key: row, main } = await makeRun(tx, newRun, experiment, inline);
+    return { ref: { tree: row, key: row }, id: newRun.id, made: await readCreated(tx, row, main) };
+  });
+  if (made.created) engine.announce([made.run.key]);
+  return made;
+}
+
+async function makeRun(
+  tx: CallerTransaction,
+  newRun: NewRun,
+  experiment: LockedExperiment,
+  inline: readonly EncodedState[],
+): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
+  const { engine } = tx;
+  const configJson = effectiveConfig(experiment.defaultConfigJson, newRun, ROOT_CONFIG);
+  const [name, key] = await inOneRoundTrip([
+    newRun.name === '' ? defaultName(tx, experiment) : newRun.name,
+    engine.nextKey(tx.db, 'runs'),
+    tx.readNow(),
+    tx.readMark(),
+    refuseTakenId(tx, newRun.id),
+  ]);
+  const belonging = { run: key, experiment: experiment.key };
+  const main = await makeMain(tx, newRun, { name, inline, belonging });
+  await insertRun(tx, newRun, {
+    key,
+    experiment,
+    name,
+    description: newRun.description,
+    configJson,
+    plan: newRun.plan,
+    heartbeatTimeoutMs: newRun.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS,
+    parent: undefined,
+    main,
+  });
+  return { key, main };
+}
+
+/** Creates the main trajectory if it is requested. It gets the name and labels of the run. */
+async function makeMain(
+  tx: CallerTransaction,
+  { mainTrajectory, labels }: NewRun,
+  of: { name: string; inline: readonly EncodedState[]; belonging: Belonging },
+): Promise<TrajectoryRef | undefined> {
+  if (mainTrajectory === undefined) return undefined;
+  const trajectory = { ...mainTrajectory, name: of.name, labels, metadataJson: '' };
+  return makeRoot(tx, trajectory, of.inline, of.belonging);
+}
+
+/**
+ * M4: returns the run that has the name. Errors: CONFIG_MISMATCH, if it was created with another config or plan than
+ * the request states.
+ */
+async function existing(
+  tx: CallerTransaction,
+  ref: { readonly tree: bigint; readonly key: bigint },
+  newRun: NewRun,
+): Promise<CreatedRun> {
+  const there = await CREATED_RUNS.find(tx, ref);
+  if (there === undefined) throw new Error('a run found in this transaction is missing');
+  const { run } = there;
+  const { configOverridesJson, removedConfigPaths, plan } = run;
+  const differences = statedDifferences({ configJson: configOverridesJson, removedConfigPaths, plan }, newRun);
+  if (differences.length > 0) throw configMismatch(run, differences);
+  return there;
+}
+
+const COLUMNS = {
+  key: 'r.key',
+  name: 'r.name',
+  updateTime: 'r.update_time',
+  reward: 'm.reward_sum',
+  labels: 'r.labels',
+};
+
+export async function listRuns(scope: ReadScope, filter: RunFilter, page: Page<bigint> & Sorted, view: View) {
+  const { engine } = scope;
+  if (filter.statuses?.length === 0) return [];
+  if (Object.keys(filter).length === 0 && page.sort === undefined) return listAllRuns(scope, page, view);
+  let query = selectVisibleRuns(engine, scope.db, scope.namespace, view);
+  if (filter.experiment !== undefined) {
+    query = query.where('r.experiment', '=', await experimentKey(scope, filter.experiment));
+  }
+  if (filter.parentId !== undefined) {
+    const parent = await runKey(scope, filter.parentId);
+    if (parent === undefined) return [];
+    query = query.where('r.parent', '=', parent);
+  }
+  if (filter.name !== undefined) query = query.where('r.name', '=', filter.name);
+  if (filter.text !== undefined) query = query.where(containsText(engine, COLUMNS, filter.text));
+  if (filter.statuses !== undefined) query = query.where('r.status', 'in', filter.statuses);
+  if (filter.rootsOnly === true) query = query.where('r.parent', 'is', null);
+  if (filter.staleOnly === true) query = query.where((eb) => isStale(engine, eb));
+  if (filter.createTimeFrom !== undefined)
+    query = query.where('r.create_time', '>=', bindTimeBound(filter.createTimeFrom));
+  if (filter.createTimeTo !== undefined) query = query.where('r.create_time', '<', bindTimeBound(filter.createTimeTo));
+  for (const [key, value] of filter.labels ?? []) {
+    query = query.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
+  }
+  const { terms, follows } = listOrder(engine, COLUMNS, page);
+  if (follows !== undefined) query = query.where(follows);
+  return readRuns(engine, query.orderBy(terms).limit(page.limit));
+}
+
+/** The list without filters, which user interfaces poll, so its queries are cached. */
+function listAllRuns({ engine, db, namespace }: ReadScope, { after, limit }: Page<bigint>, view: View): Promise<Run[]> {
+  const all = (of: string) => selectVisibleRuns(engine, db, of, view).orderBy('r.key', 'desc');
+  const query =
+    after === undefined
+      ? engine.kept.page(`runs ${view}`, limit, [namespace], (most, of) => all(of).limit(most))
+      : engine.kept.page(`runs after ${view}`, limit, [namespace, after], (most, of, before) =>
+          all(of).where('r.key', '<', before).limit(most),
+        );
+  return readRuns(engine, query);
+}
+
+export async function listRunTrees(
+  scope: ReadScope,
+  experimentId: string,
+  { after = 0n, limit }: Page<bigint>,
+): Promise<Run[]> {
+  const experiment = await experimentKey(scope, { id: experimentId });
+  const query = selectVisibleRuns(scope.engine, scope.db, scope.namespace, 'BASIC')
+    .where('r.experiment', '=', experiment)
+    .where('r.key', '>', after);
+  return readRuns(scope.engine, query.orderBy('r.key').limit(limit));
+}
+
+async function runKey(scope: ReadScope, id: string): Promise<bigint | undefined> {
+  return (await visibleById(scope, 'runs', id).select('key').executeTakeFirst())?.key;
+}
+
+export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {
+  const run = await againWhenRaced(() => writeIn(engine, namespace, (tx) => updateLocked(tx, id, changes)));
+  engine.announce([run.key]);
+  return run;
+}
+
+async function updateLocked(tx: NamespaceTransaction, id: string, changes: RunChanges): Promise<Run> {
+  const row = await lockRun(tx, id);
+  const { name } = changes;
+  const taken = name === undefined || name === row.name ? undefined : await findNamed(tx, row.experiment, name);
+  if (name !== undefined && taken !== undefined) throw runExists(name, taken.id);
+  const now = await tx.readNow();
+  await writeRun(tx, row.key, { ...columnsOf(row, changes), ...heartbeatColumns(row, changes, now) });
+  const updated = await findRun(tx, row);
+  if (updated === undefined) throw new Error('a run locked in this transaction is missing');
+  return updated;
+}
+
+/** Returns the columns that the given fields are stored in. */
+function columnsOf(row: LockedRun, changes: RunChanges) {
+  const { labels, metrics } = changes;
+  return changedColumns({
+    name: changes.name,
+    description: changes.description,
+    labels: labels && bindLabels(labels),
+    metadata_json: changes.metadataJson,
+    plan: 'plan' in changes ? bindPlan(changes.plan) : undefined,
+    status_message: changes.statusMessage,
+    phase: changes.phase,
+    metrics: metrics && bindMetrics(mergeMetrics(row.metrics, metrics)),
+  });
+}
+
+/** The timeout runs from the last heartbeat. Setting `fail_when_stale` counts as a heartbeat if there was none. */
+function heartbeatColumns(row: LockedRun, changes: RunChanges, now: string) {
+  const { failWhenStale } = changes;
+  const timeout =
+    'heartbeatTimeoutMs' in changes
+      ? (changes.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS)
+      : Number(row.heartbeat_timeout_ms);
+  const from = row.heartbeat_time ?? (failWhenStale === true ? now : null);
+  return {
+    heartbeat_timeout_ms: timeout,
+    ...(failWhenStale === undefined ? {} : { fail_when_stale: flag(failWhenStale) }),
+    ...(from === null ? {} : heartbeatAt(from, timeout)),
+  };
+}

@@ -1,0 +1,99 @@
+import { formatInstant, parseInstant } from '../../../../domain/instant.ts';
+import type { Status } from '../../../../domain/lifecycle.ts';
+import type { Stage, StageKind, TimeSpan } from '../../../../domain/run.ts';
+import type { StageReference } from '../../../contract/stage.ts';
+import type { View } from '../../../contract/view.ts';
+import type { Db } from '../../kit/engine.ts';
+import { STAGES } from '../../kit/tables/runs.ts';
+import { columnsIn } from '../../kit/tables/selection.ts';
+import type { ReadScope } from '../../kit/transaction.ts';
+import { readMetrics, readOptionalTime } from '../../kit/values.ts';
+
+export type StageRow = Awaited<ReturnType<ReturnType<typeof selectStages>['execute']>>[number];
+
+/** Selects stages (`s`) of visible runs, with the ids of the runs (`r`). */
+export function selectStages(db: Db, view: View) {
+  return db
+    .selectFrom('stages as s')
+    .innerJoin('runs as r', (join) => join.onRef('r.key', '=', 's.run').on('r.hidden', '=', 0))
+    .select(columnsIn(STAGES, 's', view, UNREAD))
+    .select('r.id as run_id');
+}
+
+/** Columns that `readStage` does not need. */
+const UNREAD = [
+  'namespace',
+  'timed_substeps',
+  'substep_seconds',
+  'substeps_time',
+  'end_expected_turns',
+  'end_expected_substeps',
+  'end_share',
+  'status_changes',
+  'mark',
+] as const;
+
+/** Returns a stage in FULL view, or undefined. */
+export async function findStage({ db, namespace }: ReadScope, reference: StageReference): Promise<Stage | undefined> {
+  const query = selectStages(db, 'FULL').where('s.namespace', '=', namespace);
+  const row = await ('id' in reference
+    ? query.where('s.id', '=', reference.id)
+    : query
+        .where('r.namespace', '=', namespace)
+        .where('r.id', '=', reference.runId)
+        .where('s.kind', '=', reference.kind)
+        .where('s.number', '=', reference.number)
+  ).executeTakeFirst();
+  return row === undefined ? undefined : readStage(row);
+}
+
+export function readStage(row: StageRow): Stage {
+  return {
+    key: row.key,
+    id: row.id,
+    run: { key: row.run, id: row.run_id },
+    kind: row.kind as StageKind,
+    number: row.number,
+    batch: row.batch ?? undefined,
+    status: row.status as Status,
+    statusMessage: row.status_message,
+    phase: row.phase,
+    modelUri: row.model_uri,
+    modelCheckpointUri: row.model_checkpoint_uri,
+    metrics: readMetrics(row.metrics),
+    metadataJson: row.metadata_json,
+    completedSubsteps: row.completed_substeps,
+    totalSubsteps: row.total_substeps ?? undefined,
+    timings: readTimings(row.timings),
+    queueCloseTime: readOptionalTime(row.queue_close_time),
+    startTime: readOptionalTime(row.start_time),
+    endTime: readOptionalTime(row.end_time),
+    createTime: parseInstant(row.create_time),
+    updateTime: parseInstant(row.update_time),
+    revision: row.revision,
+  };
+}
+
+/** Encodes timings as a JSON object with sorted keys. Each value is a pair of times; unknown times are null. */
+export function bindTimings(timings: ReadonlyMap<string, TimeSpan>): string {
+  const entries = [...timings].sort(([a], [b]) => (a < b ? -1 : 1));
+  return JSON.stringify(
+    Object.fromEntries(
+      entries.map(([name, { startTime, endTime }]) => [name, [bindTime(startTime), bindTime(endTime)]]),
+    ),
+  );
+}
+
+export function readTimings(text: string): Map<string, TimeSpan> {
+  const entries = Object.entries(JSON.parse(text) as Record<string, [string | null, string | null]>);
+  return new Map(
+    entries.map(([name, [start, end]]) => [
+      name,
+      { startTime: readOptionalTime(start), endTime: readOptionalTime(end) },
+    ]),
+  );
+}
+
+function bindTime(time: bigint | undefined): string | null {
+  return time === undefined ? null : formatInstant(time);
+}

@@ -1,0 +1,58 @@
+import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
+import type { Engine } from '../../kit/engine.ts';
+import { lockTrees } from '../../kit/named_locks.ts';
+import { write } from '../../kit/transaction.ts';
+import { purgeTree } from '../trajectory/purge.ts';
+import { markNeedlessAncestors, markPurging } from '../trajectory/purge_marks.ts';
+
+/** Rows that one transaction removes. */
+const PURGED = 250;
+
+/** Hours after which an import that does not go on was given up. */
+const GIVEN_UP_HOURS = 24;
+
+/**
+ * Removes what an interrupted import has stored of a trajectory. Returns false if it is no such trajectory, or if
+ * imported branches need it.
+ */
+export async function discardImport(engine: Engine, ref: TrajectoryRef): Promise<boolean> {
+  if (!(await markDiscarded(engine, ref, false))) return false;
+  while (await engine.giveWayAfter(() => purgeTree(engine, ref.tree, [ref.key], PURGED)));
+  return true;
+}
+
+/** Marks the trajectory for the purge. Its import then ends with IMPORT_SUPERSEDED. */
+function markDiscarded(engine: Engine, { tree, key }: TrajectoryRef, withAncestors: boolean): Promise<boolean> {
+  return write(engine, async (tx) => {
+    await lockTrees(tx, [tree]);
+    const query = tx.db.selectFrom('trajectories').select('hidden').where('tree', '=', tree).where('key', '=', key);
+    await engine.lock(query, 'delete').execute();
+    const { numDeletedRows } = await tx.db
+      .deleteFrom('trajectory_imports')
+      .where('tree', '=', tree)
+      .where('trajectory', '=', key)
+      .executeTakeFirst();
+    if (numDeletedRows === 0n) return false;
+    const branch = tx.db.selectFrom('trajectories').select('key').where('tree', '=', tree).where('parent', '=', key);
+    if ((await branch.where('purging', '=', 0).limit(1).executeTakeFirst()) !== undefined) return false;
+    const row = tx.db.selectFrom('trajectories').select('parent').where('tree', '=', tree).where('key', '=', key);
+    const parent = (await row.executeTakeFirst())?.parent ?? null;
+    await markPurging(tx, tree, [key]);
+    // A repeated import continues with the ancestors.
+    if (withAncestors) await markNeedlessAncestors(tx, tree, parent);
+    return true;
+  });
+}
+
+/** Removes what imports that were given up have stored. Returns how many trajectories it looked at. */
+export async function discardGivenUp(engine: Engine, limit: number): Promise<number> {
+  const found = await engine.db
+    .selectFrom('trajectory_imports')
+    .select(['tree', 'trajectory as key'])
+    .where('renew_time', '<', engine.hoursAgo(GIVEN_UP_HOURS))
+    .orderBy('trajectory', 'desc')
+    .limit(limit)
+    .execute();
+  for (const ref of found) await markDiscarded(engine, ref, true);
+  return found.length;
+}

@@ -1,0 +1,207 @@
+import { sql } from 'kysely';
+import type { Engine } from '../../kit/engine.ts';
+import { lockTrees } from '../../kit/named_locks.ts';
+import { type Transaction, write } from '../../kit/transaction.ts';
+import { discardGivenUp } from '../archive/discarded_imports.ts';
+import { purgeEnvironments, purgeGroups, purgeRollouts } from '../rollout/purge.ts';
+import { purgeTrajectories } from '../trajectory/purge.ts';
+import { markPurging } from '../trajectory/purge_marks.ts';
+
+/**
+ * B2, B4: removes rows of deleted trajectories, runs and experiments, children before parents, so that an interrupted
+ * purge can continue. Each transaction removes about `limit` rows and checks again under its locks, so that several
+ * instances can purge at once.
+ */
+export function purgeDeleted(engine: Engine, limit: number): Promise<boolean> {
+  return engine.giveWayAfter(() => purgeSome(engine, limit));
+}
+
+async function purgeSome(engine: Engine, limit: number): Promise<boolean> {
+  for (const purge of [discardGivenUp, purgeTrajectories, markLate, purgeRuns, purgeExperiments]) {
+    if ((await purge(engine, limit)) > 0) return true;
+  }
+  return false;
+}
+
+/**
+ * Marks unmarked trajectories of deleted runs for the purge. A claim that locked its rollout before the deletion and
+ * committed after it creates them. Returns how many it found.
+ */
+async function markLate(engine: Engine, limit: number): Promise<number> {
+  const late = await engine.db
+    .selectFrom('runs as h')
+    .innerJoin('trajectories as t', 't.run', 'h.key')
+    .select(['t.tree', 't.key'])
+    .where(sql<boolean>`h.hidden and not t.purging`)
+    .limit(limit)
+    .execute();
+  for (const [tree, members] of Map.groupBy(late, (each) => each.tree)) {
+    await write(engine, async (tx) => {
+      await lockTrees(tx, [tree]);
+      const keys = members.map(({ key }) => key);
+      const query = tx.db.selectFrom('trajectories').select('key').where('tree', '=', tree).where('key', 'in', keys);
+      const rows = await engine.lock(query.orderBy('key'), 'delete').execute();
+      await markPurging(
+        tx,
+        tree,
+        rows.map(({ key }) => key),
+      );
+    });
+  }
+  return late.length;
+}
+
+/** Runs per transaction. */
+const RUNS = 20;
+
+/** Purges runs that have no trajectories, newest first, so that a branch is removed before its parent. */
+async function purgeRuns(engine: Engine, limit: number): Promise<number> {
+  const runs = await engine.db
+    .selectFrom('runs as h')
+    .select('h.key')
+    .where(sql<boolean>`h.hidden`)
+    .where(({ not, exists, selectFrom }) =>
+      not(exists(selectFrom('trajectories as t').select('t.key').whereRef('t.run', '=', 'h.key'))),
+    )
+    .orderBy('h.key', 'desc')
+    .limit(RUNS)
+    .execute();
+  if (runs.length === 0) return 0;
+  return write(engine, async (tx) => {
+    let purged = 0;
+    for (const { key } of runs) {
+      if (purged >= limit) break;
+      purged += await purgeRun(tx, key, limit - purged);
+    }
+    return purged;
+  });
+}
+
+async function purgeRun(tx: Transaction, run: bigint, limit: number): Promise<number> {
+  const query = tx.db.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 1);
+  if ((await tx.engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 0;
+  // First, because the cancellation of rollouts locks its row before the rollouts.
+  await tx.db.deleteFrom('rollout_cancellations').where('run', '=', run).execute();
+  let purged = await purgeRollouts(tx, run, limit);
+  if (purged >= limit) return purged;
+  // A claim that locked a rollout before the run was hidden may have committed since. Its trajectory must be purged
+  // first; without rollouts, no other can follow.
+  if (await hasTrajectories(tx, run)) return Math.max(purged, 1);
+  for (const purge of [purgeEnvironments, purgeGroups, purgeSeries, purgeStages, purgeHistory]) {
+    purged += await purge(tx, run, limit - purged);
+    if (purged >= limit) return purged;
+  }
+  await tx.db.deleteFrom('runs').where('key', '=', run).execute();
+  return purged + 1;
+}
+
+async function hasTrajectories(tx: Transaction, run: bigint): Promise<boolean> {
+  return (await tx.db.selectFrom('trajectories').select('key').where('run', '=', run).executeTakeFirst()) !== undefined;
+}
+
+async function purgeSeries(tx: Transaction, run: bigint, limit: number): Promise<number> {
+  const series = await tx.db.selectFrom('metric_series').select('key').where('run', '=', run).limit(limit).execute();
+  let purged = 0;
+  for (const { key } of series) {
+    if (purged >= limit) break;
+    purged += await purgePoints(tx, key, limit - purged);
+    if (purged >= limit) break;
+    await tx.db.deleteFrom('metric_series').where('key', '=', key).execute();
+    purged += 1;
+  }
+  return purged;
+}
+
+/** Deletes points in ascending order of step. */
+async function purgePoints(tx: Transaction, series: bigint, limit: number): Promise<number> {
+  const beyond = await tx.db
+    .selectFrom('metric_points')
+    .select('metric_step')
+    .where('series', '=', series)
+    .orderBy('metric_step')
+    .offset(limit)
+    .limit(1)
+    .executeTakeFirst();
+  const points = tx.db.deleteFrom('metric_points').where('series', '=', series);
+  const { numDeletedRows } = await (beyond === undefined
+    ? points
+    : points.where('metric_step', '<', beyond.metric_step)
+  ).executeTakeFirst();
+  return Number(numDeletedRows);
+}
+
+async function purgeStages(tx: Transaction, run: bigint, limit: number): Promise<number> {
+  const stages = await tx.db
+    .selectFrom('stages')
+    .select(['key', 'status_changes'])
+    .where('run', '=', run)
+    .orderBy('key')
+    .limit(limit)
+    .execute();
+  let purged = 0;
+  for (const { key } of stages) {
+    if (purged >= limit) break;
+    purged += await purgeChanges(tx, run, { noun: 'STAGE', key }, limit - purged);
+    if (purged >= limit) break;
+    await tx.db.deleteFrom('stages').where('key', '=', key).execute();
+    purged += 1;
+  }
+  return purged;
+}
+
+function purgeHistory(tx: Transaction, run: bigint, limit: number): Promise<number> {
+  return purgeChanges(tx, run, { noun: 'RUN', key: run }, limit);
+}
+
+/** Deletes changes in ascending order. */
+async function purgeChanges(
+  tx: Transaction,
+  run: bigint,
+  { noun, key }: { readonly noun: 'RUN' | 'STAGE'; readonly key: bigint },
+  limit: number,
+): Promise<number> {
+  const ofEntity = { tree: run, entity_kind: noun, entity: key };
+  const beyond = await tx.db
+    .selectFrom('status_changes')
+    .select('ordinal')
+    .where((eb) => eb.and(ofEntity))
+    .orderBy('ordinal')
+    .offset(limit)
+    .limit(1)
+    .executeTakeFirst();
+  const changes = tx.db.deleteFrom('status_changes').where((eb) => eb.and(ofEntity));
+  const { numDeletedRows } = await (beyond === undefined
+    ? changes
+    : changes.where('ordinal', '<', beyond.ordinal)
+  ).executeTakeFirst();
+  return Number(numDeletedRows);
+}
+
+/** Purges experiments that have neither runs nor trajectories. */
+async function purgeExperiments(engine: Engine, limit: number): Promise<number> {
+  const found = await engine.db
+    .selectFrom('experiments as h')
+    .select('h.key')
+    .where(sql<boolean>`h.hidden`)
+    .where(({ not, exists, selectFrom }) =>
+      not(exists(selectFrom('runs as r').select('r.key').whereRef('r.experiment', '=', 'h.key'))),
+    )
+    .where(({ not, exists, selectFrom }) =>
+      not(exists(selectFrom('trajectories as t').select('t.key').whereRef('t.experiment', '=', 'h.key'))),
+    )
+    .limit(limit)
+    .execute();
+  if (found.length === 0) return 0;
+  return write(engine, async (tx) => {
+    let purged = 0;
+    for (const { key } of found) {
+      const { numDeletedRows } = await tx.db
+        .deleteFrom('experiments')
+        .where('key', '=', key)
+        .where('hidden', '=', 1)
+        .executeTakeFirst();
+      purged += Number(numDeletedRows);
+    }
+    return purged;
+  });
+}

@@ -1,0 +1,125 @@
+import { sql } from 'kysely';
+import type { Transaction } from '../../kit/transaction.ts';
+
+/** Bound on the trajectories that one transaction marks. */
+const MARKS = 250;
+/** Bound on the parents whose branches one statement selects. */
+const PARENTS = 250;
+
+/**
+ * Marks trajectories for the purge, so that no call finds them. The caller holds the locks of the tree and the rows.
+ */
+export async function markPurging(tx: Transaction, tree: bigint, keys: readonly bigint[]): Promise<void> {
+  if (keys.length === 0) return;
+  await tx.db
+    .updateTable('trajectories')
+    .set({ hidden: 1, purging: 1, trimming: 0, update_time: tx.engine.now })
+    .where('tree', '=', tree)
+    .where(tx.engine.among(sql.ref('key'), keys))
+    .execute();
+}
+
+/** Trajectories that a transaction marked, and where the next one continues. */
+export interface MarkedBranches {
+  readonly marked: readonly bigint[];
+  /** Marked trajectories that may have unmarked branches. Empty if all branches are marked. */
+  readonly parents: readonly bigint[];
+}
+
+/**
+ * Marks branches of marked trajectories, level by level, at most `MARKS` of them. Creating a branch locks its parent's
+ * row, and marking locks that row first, so a marked trajectory gets no further branches. The caller holds the lock of
+ * the tree.
+ */
+export async function markBranches(tx: Transaction, tree: bigint, parents: readonly bigint[]): Promise<MarkedBranches> {
+  const marked: bigint[] = [];
+  const left = [...parents];
+  while (left.length > 0 && marked.length < MARKS) {
+    const some = left.slice(0, PARENTS);
+    const limit = MARKS - marked.length;
+    const branches = await lockUnmarkedBranches(tx, tree, some, limit);
+    await markPurging(tx, tree, branches);
+    marked.push(...branches);
+    left.push(...branches);
+    if (branches.length < limit) left.splice(0, some.length);
+  }
+  return { marked, parents: left };
+}
+
+/** The inner select finds branches by parent. With an order by key, SQLite would scan the whole tree. */
+async function lockUnmarkedBranches(
+  tx: Transaction,
+  tree: bigint,
+  parents: readonly bigint[],
+  limit: number,
+): Promise<bigint[]> {
+  const branches = tx.db
+    .selectFrom('trajectories')
+    .select('key')
+    .where('tree', '=', tree)
+    .where(tx.engine.among(sql.ref('parent'), parents))
+    .where('purging', '=', 0)
+    .limit(limit);
+  const query = tx.db
+    .selectFrom('trajectories')
+    .select('key')
+    .where('tree', '=', tree)
+    .where('key', 'in', branches)
+    .orderBy('key');
+  const rows = await tx.engine.lock(query, 'delete').execute();
+  return rows.map(({ key }) => key);
+}
+
+/** Trajectories that a transaction marked, and the parent of the topmost one. */
+export interface MarkedAncestors {
+  readonly marked: readonly bigint[];
+  readonly parent: bigint | null;
+  /** Whether the bound was reached, so that the parent may have to be marked too. */
+  readonly more: boolean;
+}
+
+/**
+ * Marks hidden ancestors that no branch needs, from `key` upwards, at most `MARKS` of them. Branches that are being
+ * purged do not count. The caller holds the lock of the tree.
+ */
+export async function markNeedlessAncestors(
+  tx: Transaction,
+  tree: bigint,
+  key: bigint | null,
+): Promise<MarkedAncestors> {
+  const marked: bigint[] = [];
+  let parent = key;
+  while (parent !== null) {
+    if (marked.length === MARKS) return { marked, parent, more: true };
+    const row = await lockHidden(tx, tree, parent);
+    if (row === undefined || (await hasLivingBranch(tx, tree, parent))) break;
+    await markPurging(tx, tree, [parent]);
+    marked.push(parent);
+    parent = row.parent;
+  }
+  return { marked, parent, more: false };
+}
+
+/** Locks the row of a hidden trajectory that is kept for its branches. */
+async function lockHidden(tx: Transaction, tree: bigint, key: bigint) {
+  const query = tx.db
+    .selectFrom('trajectories')
+    .select('parent')
+    .where('tree', '=', tree)
+    .where('key', '=', key)
+    .where('hidden', '=', 1)
+    .where('purging', '=', 0);
+  return tx.engine.lock(query, 'delete').executeTakeFirst();
+}
+
+async function hasLivingBranch(tx: Transaction, tree: bigint, key: bigint): Promise<boolean> {
+  const branch = await tx.db
+    .selectFrom('trajectories')
+    .select('key')
+    .where('tree', '=', tree)
+    .where('parent', '=', key)
+    .where('purging', '=', 0)
+    .limit(1)
+    .executeTakeFirst();
+  return branch !== undefined;
+}
