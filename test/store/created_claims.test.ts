@@ -41,10 +41,11 @@ describeStore('rollouts that are claimed by their creation', (on) => {
       expect(history.map(({ newStatus }) => newStatus).sort()).toEqual(['INITIALIZING', 'PENDING']);
     }
     expect(claims).toMatchObject([
-      { task: { id: 't' }, validators: [{ type: 'state' }], maxTurns: 5n, trajectory: { runId: run.id, taskId: 't' } },
-      { task: undefined, validators: [], maxTurns: 3n },
+      { task: { id: 't' }, maxTurns: 5n, trajectory: { runId: run.id, taskId: 't' } },
+      { task: undefined, maxTurns: 3n },
     ]);
     const [one, two] = claims;
+    expect([...one!.task!.validators.keys()]).toEqual(['state']);
     const states = await scene.heartbeat([tokenOf(one!), tokenOf(two!)]);
     expect(states).toMatchObject([
       { kept: true, remainingMs: 20_000 },
