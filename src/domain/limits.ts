@@ -1,107 +1,132 @@
 /**
- * All limits of the service. `docs/limitations.md` lists them, and GetServerInfo returns them; a test compares both.
+ * All limits of the service. GetServerInfo returns them. `npm run generate` writes them into gen/, and with their
+ * comments into docs/limitations.md.
  */
 export const LIMITS = Object.freeze({
-  /** Bytes of one request or response message. */
+  /** One request or response message, and so one frame of AppendSteps. */
   messageBytes: 1024 * 1024,
-  /** Milliseconds from the first byte of a message until it must be complete. */
+  /**
+   * Milliseconds from the first byte of a request message to its last one. Then the call ends with MESSAGE_TIMEOUT.
+   */
   messageMs: 30_000,
-  /** Bytes of partly received messages, per connection and in total. */
+  /**
+   * Incomplete messages of one connection. At the limit, the server reads one message of the connection and those of
+   * at most 64 KiB, and holds back the others by flow control.
+   */
   unfinishedBytesPerConnection: 16 * 1024 * 1024,
+  /** Incomplete messages of all connections. At the limit, the server stops reading them, as above. */
   unfinishedBytes: 128 * 1024 * 1024,
   /**
-   * Messages, map entries and list elements of one request message, at all depths. Packed numbers without rules do not
-   * count. In JSON, all values count.
+   * Messages, map entries and list elements of one request message, at all depths, without lists of tokens and
+   * log-probabilities. In JSON, everything between brackets and commas counts. Less where the heap of the server is
+   * small.
    */
   messageValues: 128 * 1024,
-  /** Bytes of one encoded step. Leaves room for the message around it in a response. */
+  /** One encoded step, which must fit into a response message. */
   stepBytes: 1024 * 1024 - 4096,
-  /** Bytes of an inline state in a step. */
+  /** A state sent inline in a step. Store larger ones with PutState first; client helpers do. */
   inlineStateBytes: 512 * 1024,
-  /** Inline states with fewer bytes are stored in the row of their step. */
+  /** An inline state below this size is stored in the row of its step, and is read by reference only (S1). */
   smallStateBytes: 4096,
-  /** Contents of at least this many bytes are stored as a state. */
+  /** Data of a content or tensor from this size on is stored once, as a state, and is read by its digest. */
   contentStateBytes: 16 * 1024,
   /** Dimensions of a tensor. */
   tensorDimensions: 32,
-  /** Bytes of a state. */
+  /** One state. */
   stateBytes: 256 * 1024 * 1024,
-  /** Bytes of one chunk of a state on the wire and in the store. */
+  /** One chunk of a state, on the wire and in the store. */
   chunkBytes: 256 * 1024,
-  /** Named states of one step. */
+  /** States of one step. */
   statesPerStep: 256,
   /** Entries of one AppendBatch. */
   batchEntries: 1000,
-  /** How long an entry waits for a trajectory that another transaction holds, in milliseconds. */
+  /** Milliseconds that an entry of AppendBatch waits for a trajectory that another transaction holds. */
   entryLockMs: 100,
-  /** Tags that a message sets for one of its steps. */
+  /** Tags that a message sets for one of its steps. A trajectory can have any number of tags. */
   tagsPerStep: 16,
-  /** Bytes of a state's name. */
+  /** The name of a state. */
   stateNameBytes: 64,
-  /** Labels of a step, and bytes of their keys and values. */
+  /** Labels of one step. */
   stepLabels: 16,
+  /** The key of a label of a step. */
   labelKeyBytes: 64,
+  /** The value of a label of a step. */
   labelValueBytes: 256,
-  /** Entries of a metric map. */
+  /** Entries of one metric map. */
   metrics: 256,
-  /** Bytes of a metric key. */
+  /** The key of a metric. */
   metricKeyBytes: 128,
-  /** Keys of step metrics of a trajectory that lists can sort by. */
+  /** Keys in `scored_metrics` of a trajectory, with those of its source. */
   scoredMetrics: 16,
-  /** Default page size, and the largest one. */
+  /** Rows of a page if the request does not set `page_size`. */
   defaultPageSize: 50,
+  /** Rows of a page. A larger `page_size` means this value. A page also ends at 1 MiB. */
   maxPageSize: 1000,
-  /** Steps of one reward list of CompareTrajectories. */
+  /** Pairs of rewards of one comparison. */
   compareSteps: 10_000,
-  /** Bytes of large messages that a connection holds unsent. Further messages wait. */
-  unsentBytesPerConnection: 16 * 1024 * 1024,
-  /** Unacked bytes of one append stream after which the server stops reading. */
-  streamWindowBytes: 2 * 1024 * 1024,
-  /** Memory of steps that were received and are not stored yet, of all calls together. Further messages wait. */
-  waitingBytes: 128 * 1024 * 1024,
-  /** Streams of one connection. Over HTTP/1.1, requests that wait for the response to an earlier one. */
-  streamsPerConnection: 100,
   /**
-   * Branches between a trajectory and the root of its tree. A root has depth 0; a branch has the depth of its branch
-   * point's owner plus 1.
+   * Messages, and pieces of states and of the page, of more than 128 KiB that wait in one HTTP/2 connection because
+   * the client does not read them. Further ones wait until there is room, up to `streamsPerConnection` times
+   * `messageBytes`.
    */
+  unsentBytesPerConnection: 16 * 1024 * 1024,
+  /** Unacked bytes of one append stream. At the limit, the server stops reading the stream. */
+  streamWindowBytes: 2 * 1024 * 1024,
+  /**
+   * Memory, estimated, of steps of all calls that were received and are not stored yet. At the limit, the server
+   * decodes no further message with steps (MS3). Less where the heap of the server is small.
+   */
+  waitingBytes: 128 * 1024 * 1024,
+  /**
+   * Streams at once on one HTTP/2 connection. Over HTTP/1.1, requests that wait for the response to an earlier one.
+   */
+  streamsPerConnection: 100,
+  /** Depth of a branch. A root has 0, a branch one more than the owner of its branch point. */
   branchDepth: 10_000,
-  /** Branches listed in a HAS_BRANCHES error. */
+  /** Branches that the error of a rejected deletion lists. */
   namedBranches: 20,
-  /** Bytes of all headers of an error: code, message and details. */
+  /**
+   * All headers of an error, including its message and details. Longer text is cut and ends with `...`; violations
+   * that do not fit are counted.
+   */
   errorBytes: 6 * 1024,
-  /** Bytes of a config in a request, and of an effective config. */
+  /** A run's own config or overrides, or an experiment's default config, as JSON text. */
   configBytes: 128 * 1024,
+  /** An effective config: the result of merging these. */
   effectiveConfigBytes: 256 * 1024,
-  /** Objects and lists that enclose the innermost value of a config. */
+  /** Nesting of objects and lists in a config. */
   configDepth: 100,
-  /** Paths that a run removes from its base config, and bytes of each path. */
+  /** Paths of one `removed_config_paths`. */
   removedConfigPaths: 100,
+  /** Each of these paths. */
   configPathBytes: 256,
-  /** Entries of a stage's timings. */
+  /** Timings of one stage. */
   timings: 64,
-  /** Points of one LogMetrics request. */
+  /** Points of one LogMetrics. */
   metricPoints: 10_000,
-  /** Bytes of the name of a metric series. */
+  /** The name of a metric series. */
   seriesNameBytes: 256,
-  /** Runs of one ReadMetrics or CompareRuns request. */
+  /** Runs of one ReadMetrics. */
   metricRuns: 100,
+  /** Runs of one CompareRuns. */
   comparedRuns: 20,
-  /** Steps of the reward lists of CompareRuns, and listed config differences per run. */
+  /** Pairs of rewards that CompareRuns lists of each run. */
   compareRunSteps: 1000,
+  /** Config differences that CompareRuns lists of each run. */
   configDifferences: 1000,
-  /** Open stages that Progress lists. */
+  /** Open stages that a progress lists. Its counts include all stages. */
   openStages: 100,
-  /** Total bytes of the errors in a rollout's result. */
+  /** All error texts of a rollout's result together. */
   resultErrorBytes: 128 * 1024,
-  /** Validators of a task, and the bytes of all their texts. */
+  /** Validators of one task. */
   validators: 16,
+  /** All texts of the validators of one task. */
   validatorBytes: 256 * 1024,
-  /** Validations of one attempt under free names, which are no validator types of the task. */
+  /** Validations of one attempt whose name is not the type of a validator of the task. */
   freeValidations: 128,
-  /** Rollouts that one CreateRollouts with `claim` creates. */
+  /** Rollouts of one CreateRollouts with `claim`. */
   claimedRollouts: 100,
-  /** Combinations in one Summarize response. */
+  /** Combinations in one response of Summarize. */
   summaries: 10_000,
   /** Characters of one record of an archive, which also has at most `messageValues` values. */
   archiveRecordBytes: 8 * 1024 * 1024,
