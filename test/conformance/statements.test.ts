@@ -22,6 +22,11 @@ describe('statements of the store, on postgres', () => {
   let client: pg.Client;
   beforeAll(async () => {
     database = await createMigratedDatabase('postgres');
+    // A verification calls the functions of amcheck where it is installed.
+    const admin = new pg.Client(database.adminUrl);
+    await admin.connect();
+    await admin.query('create extension amcheck; grant execute on all functions in schema public to public');
+    await admin.end();
     client = new pg.Client(database.url);
     await client.connect();
     // Migrations send names without the schema.
