@@ -23,11 +23,15 @@ describe.each(ENGINES)('kill -9 of a server that applies stored policies, on %s'
   it('S15, S14, D5: another server goes on when the lease has ended; no kept state is lost, and nothing is left over', async () => {
     const random = seededRandom();
     await using database = await createMigratedDatabase(engine);
-    const sql = await outsideSql(database);
+    let sql = await outsideSql(database);
     const start = () => spawnServer({ program: SERVER, database: database.url });
     const opened = async <T>(use: (scene: Scene) => Promise<T>): Promise<T> => {
+      // A store that this process closes drops the locks of the process's other connections to an SQLite file.
+      await sql.close();
       const store = await openOn(database);
-      return use(new Scene(store, 'default')).finally(() => store.close());
+      const result = await use(new Scene(store, 'default')).finally(() => store.close());
+      sql = await outsideSql(database);
+      return result;
     };
     const made: Made[] = [];
     let [kills, interrupted] = [0, 0];
@@ -61,13 +65,14 @@ describe.each(ENGINES)('kill -9 of a server that applies stored policies, on %s'
     expect(interrupted).toBe(KILLS);
     await opened(async ({ store, namespace }) => {
       const scene = new Scene(store, namespace);
+      const inside = await outsideSql(database);
       expect((await partsOf(scene, true)).filter(isRemoval), 'the policies have removed everything').toEqual([]);
       const policies = await store.listRetentionPolicies(namespace, { limit: 10, after: undefined });
       expect(policies.map(({ last }) => last?.error)).toEqual([undefined, undefined]);
       // As maintenance does: of a deletion that was killed, the rest is purged.
       while (await store.purgeDeleted(500));
       const kept = keptStates(made);
-      const stored = async () => [...(await storedStates(sql, namespace)).keys()].sort();
+      const stored = async () => [...(await storedStates(inside, namespace)).keys()].sort();
       const expected = [...new Set(kept.map(({ digest }) => digest))].sort();
       for (let i = 0; i < 100 && (await stored()).length > expected.length; i += 1) await store.collectStates(24, 500);
       await expectVerified(store);
@@ -75,8 +80,9 @@ describe.each(ENGINES)('kill -9 of a server that applies stored policies, on %s'
       for (const { digest, data } of kept)
         expect(Buffer.compare(await readWhole(store, namespace, digest), data)).toBe(0);
       const left = made.filter(({ isSealed }) => !isSealed);
-      expect(await countRows(sql, namespace)).toMatchObject({ trajectories: left.length, state_refs: kept.length });
+      expect(await countRows(inside, namespace)).toMatchObject({ trajectories: left.length, state_refs: kept.length });
       for (const each of made) await expectKept(scene, each);
+      await inside.close();
       reportFigures(`kill -9 of a server that applies stored policies, on ${engine}`, {
         kills,
         'kills within an execution': interrupted,

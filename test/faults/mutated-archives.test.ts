@@ -334,7 +334,8 @@ class Battery {
         'complete',
         async () => {
           const { environments } = await rollouts.listEnvironments({ environmentIds: [environmentId] });
-          const { runId } = environments[0]!;
+          const runId = environments[0]?.runId;
+          if (runId === undefined) return undefined;
           return rollouts.upsertEnvironment({ environmentId, runId, status: Status.COMPLETED });
         },
       ],

@@ -23,6 +23,7 @@ import { Port } from '../../src/listen/port.ts';
 import { createHandler } from '../../src/rpc/handler.ts';
 import { openStore } from '../../src/store/open.ts';
 import { createApp } from '../../src/stream/app.ts';
+import { packageVersion } from '../../src/version.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { NO_DATABASE } from '../support/no_database.ts';
@@ -110,7 +111,7 @@ async function serve() {
   const { handle, activity } = createHandler({
     app,
     logger,
-    info: { version: '0.0.0', limits: LIMITS },
+    info: { version: packageVersion(), limits: LIMITS },
     database: NO_DATABASE,
   });
   const onError = (error: unknown) => {

@@ -13,6 +13,7 @@ import { Port } from '../../../src/listen/port.ts';
 import { createHandler } from '../../../src/rpc/handler.ts';
 import { openStore } from '../../../src/store/open.ts';
 import { createApp } from '../../../src/stream/app.ts';
+import { packageVersion } from '../../../src/version.ts';
 import { NO_DATABASE } from '../../support/no_database.ts';
 import { FAULTS, faultyStore } from './faulty-store.ts';
 
@@ -32,7 +33,8 @@ const app = createApp({
   logger,
   settings: { commitLanes: config.database.engine === 'sqlite' ? 1 : 2 },
 });
-const { handle } = createHandler({ app, logger, info: { version: '0.0.0', limits: LIMITS }, database: NO_DATABASE });
+const info = { version: packageVersion(), limits: LIMITS };
+const { handle } = createHandler({ app, logger, info, database: NO_DATABASE });
 const port = new Port({
   ...config.listen,
   handler: handle,
