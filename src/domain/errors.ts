@@ -71,6 +71,7 @@ export const REASONS = [
   'STORAGE_LOST',
   'DATABASE_READ_ONLY',
   'BACKUP_IN_PROGRESS',
+  'MEMORY_FULL',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

@@ -85,6 +85,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   STORAGE_LOST: Code.Unavailable,
   DATABASE_READ_ONLY: Code.Unavailable,
   BACKUP_IN_PROGRESS: Code.ResourceExhausted,
+  MEMORY_FULL: Code.ResourceExhausted,
 };
 
 /** How long a caller should wait before a retry. */
@@ -96,6 +97,7 @@ const RETRY_AFTER_MS: Readonly<Partial<Record<Reason, number>>> = {
   STORAGE_LOST: 1_000,
   DATABASE_READ_ONLY: 5_000,
   BACKUP_IN_PROGRESS: 5_000,
+  MEMORY_FULL: 1_000,
 };
 
 /** A read of a missing state is NOT_FOUND; a write that refers to one is FAILED_PRECONDITION. */
@@ -133,7 +135,7 @@ export function toReadError(error: unknown): AnabranchError | undefined {
     case 'ERR_MESSAGE_TIMEOUT':
       return new AnabranchError('MESSAGE_TIMEOUT', (error as Error).message);
     case 'ERR_HEAP_FULL':
-      return new AnabranchError('STORAGE_FULL', (error as Error).message);
+      return new AnabranchError('MEMORY_FULL', (error as Error).message);
     case 'ERR_UNREAD':
       return new AnabranchError('SLOW_READER', (error as Error).message);
     default:

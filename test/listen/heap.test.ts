@@ -16,6 +16,6 @@ it('A11, MS4: a full heap refuses messages of more than 4 KiB, and a heap with r
 
 it('A11, MS4: such a message is refused with RESOURCE_EXHAUSTED and RetryInfo', () => {
   const error = toConnectError(new HeapFullError(), 'read', pino({ level: 'silent' }));
-  expect([error.code, reasonOf(error)]).toEqual([Code.ResourceExhausted, 'STORAGE_FULL']);
+  expect([error.code, reasonOf(error)]).toEqual([Code.ResourceExhausted, 'MEMORY_FULL']);
   expect(error.findDetails(RetryInfoSchema)).toHaveLength(1);
 });

@@ -104,6 +104,7 @@ const PROVEN_ELSEWHERE: Readonly<Record<string, string>> = {
   SERVER_DRAINING: 'test/waiting/drain.test.ts',
   SQLITE_ONLY: 'test/wire/backup.test.ts',
   BACKUP_IN_PROGRESS: 'test/wire/backup.test.ts',
+  MEMORY_FULL: 'test/listen/heap.test.ts',
   IMPORT_CONFLICT: 'test/store/import.test.ts',
   IMPORT_SUPERSEDED: 'test/store/import.test.ts',
   SLOW_READER: 'test/stream/read.test.ts',

@@ -42,6 +42,7 @@ _TRANSIENT_REASONS = frozenset(
     {
         "STORAGE_FULL",
         "BACKUP_IN_PROGRESS",
+        "MEMORY_FULL",
         "DATABASE_UNAVAILABLE",
         "DATABASE_READ_ONLY",
         "STORAGE_LOST",

@@ -134,9 +134,7 @@ class StateCorrupt(AnabranchError):
 
 
 class StorageFull(AnabranchError):
-    """RESOURCE_EXHAUSTED. The disk is full, or the memory of the server has no room for the message. Nothing was
-    written; reads still work. Comes with RetryInfo.
-    """
+    """RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo."""
 
 
 class DatabaseUnavailable(AnabranchError):
@@ -369,6 +367,12 @@ class BackupInProgress(AnabranchError):
     """
 
 
+class MemoryFull(AnabranchError):
+    """RESOURCE_EXHAUSTED. The memory of the server is nearly full, so it accepts no message of more than 4 KiB.
+    Nothing of the message was stored. Comes with RetryInfo.
+    """
+
+
 BY_REASON: dict[str, type[AnabranchError]] = {
     "INVALID_REQUEST": InvalidRequest,
     "INVALID_PAGE_TOKEN": InvalidPageToken,
@@ -437,4 +441,5 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "STORAGE_LOST": StorageLost,
     "DATABASE_READ_ONLY": DatabaseReadOnly,
     "BACKUP_IN_PROGRESS": BackupInProgress,
+    "MEMORY_FULL": MemoryFull,
 }

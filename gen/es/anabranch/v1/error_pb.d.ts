@@ -202,8 +202,7 @@ export enum ErrorReason {
   STATE_CORRUPT = 23,
 
   /**
-   * RESOURCE_EXHAUSTED. The disk is full, or the memory of the server has no room for the message. Nothing was written;
-   * reads still work. Comes with RetryInfo.
+   * RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo.
    *
    * @generated from enum value: ERROR_REASON_STORAGE_FULL = 24;
    */
@@ -534,6 +533,14 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_BACKUP_IN_PROGRESS = 76;
    */
   BACKUP_IN_PROGRESS = 76,
+
+  /**
+   * RESOURCE_EXHAUSTED. The memory of the server is nearly full, so it accepts no message of more than 4 KiB. Nothing
+   * of the message was stored. Comes with RetryInfo.
+   *
+   * @generated from enum value: ERROR_REASON_MEMORY_FULL = 77;
+   */
+  MEMORY_FULL = 77,
 }
 
 /**

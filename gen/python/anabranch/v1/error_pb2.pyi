@@ -98,9 +98,7 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     ERROR_REASON_STATE_CORRUPT: _ErrorReason.ValueType  # 23
     """DATA_LOSS. A stored state does not have its digest any more: the storage is damaged. Metadata: `digest`."""
     ERROR_REASON_STORAGE_FULL: _ErrorReason.ValueType  # 24
-    """RESOURCE_EXHAUSTED. The disk is full, or the memory of the server has no room for the message. Nothing was written;
-    reads still work. Comes with RetryInfo.
-    """
+    """RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo."""
     ERROR_REASON_DATABASE_UNAVAILABLE: _ErrorReason.ValueType  # 25
     """UNAVAILABLE. The database does not respond. A write that was not acknowledged may have been stored: send it again.
     Comes with RetryInfo.
@@ -236,6 +234,10 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """RESOURCE_EXHAUSTED. The server makes one copy of its database at a time, and another caller reads it. Comes with
     RetryInfo.
     """
+    ERROR_REASON_MEMORY_FULL: _ErrorReason.ValueType  # 77
+    """RESOURCE_EXHAUSTED. The memory of the server is nearly full, so it accepts no message of more than 4 KiB. Nothing
+    of the message was stored. Comes with RetryInfo.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed list of reasons why a call can fail.
@@ -321,9 +323,7 @@ ERROR_REASON_DIGEST_MISMATCH: ErrorReason.ValueType  # 22
 ERROR_REASON_STATE_CORRUPT: ErrorReason.ValueType  # 23
 """DATA_LOSS. A stored state does not have its digest any more: the storage is damaged. Metadata: `digest`."""
 ERROR_REASON_STORAGE_FULL: ErrorReason.ValueType  # 24
-"""RESOURCE_EXHAUSTED. The disk is full, or the memory of the server has no room for the message. Nothing was written;
-reads still work. Comes with RetryInfo.
-"""
+"""RESOURCE_EXHAUSTED. The disk is full. Nothing was written; reads still work. Comes with RetryInfo."""
 ERROR_REASON_DATABASE_UNAVAILABLE: ErrorReason.ValueType  # 25
 """UNAVAILABLE. The database does not respond. A write that was not acknowledged may have been stored: send it again.
 Comes with RetryInfo.
@@ -458,5 +458,9 @@ Comes with RetryInfo.
 ERROR_REASON_BACKUP_IN_PROGRESS: ErrorReason.ValueType  # 76
 """RESOURCE_EXHAUSTED. The server makes one copy of its database at a time, and another caller reads it. Comes with
 RetryInfo.
+"""
+ERROR_REASON_MEMORY_FULL: ErrorReason.ValueType  # 77
+"""RESOURCE_EXHAUSTED. The memory of the server is nearly full, so it accepts no message of more than 4 KiB. Nothing
+of the message was stored. Comes with RetryInfo.
 """
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason
