@@ -144,7 +144,7 @@ const running = (plan: Plan | undefined, stages: readonly StageOf[], parts: Part
   ...parts,
 });
 
-/** The example of M2: 80 rollouts of at most 20 turns, each of which ends at 8. */
+/** An example of M2: 80 rollouts of at most 20 turns, each of which ends at 8. */
 const EIGHTY = { groupsPerStage: 10, groupSize: 8, maxTurns: 20 };
 const HALFWAY = [...rollouts(40, 8, true), ...rollouts(8, 4, false)];
 
