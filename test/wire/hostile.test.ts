@@ -410,7 +410,7 @@ describe('T11: bytes that are not HTTP', () => {
       `POST ${CREATE} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n`,
     ],
   ])('%s closes its own connection only', async (_what, bytes) => {
-    await speak(server.port, Buffer.from(bytes, 'latin1'), 300);
+    await speak(server.port, Buffer.from(bytes, 'latin1'), 300, 300);
   });
 
   it('a preface that arrives byte by byte is recognised as HTTP/2', async () => {

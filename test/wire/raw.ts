@@ -133,7 +133,12 @@ export async function http2Session(
  * Returns everything that a server sends on a raw connection after these bytes, until it closes the connection or is
  * silent for the given time.
  */
-export async function speak(port: number, bytes: string | Uint8Array, silentMs = 1_000): Promise<string> {
+export async function speak(
+  port: number,
+  bytes: string | Uint8Array,
+  silentMs = 1_000,
+  firstMs = 30_000,
+): Promise<string> {
   const socket = net.connect({ host: '127.0.0.1', port });
   let said = '';
   socket.on('error', () => undefined);
@@ -142,7 +147,7 @@ export async function speak(port: number, bytes: string | Uint8Array, silentMs =
       socket.destroy();
       resolve();
     };
-    let silence = setTimeout(enough, silentMs);
+    let silence = setTimeout(enough, firstMs);
     socket.on('data', (piece: Buffer) => {
       said += piece.toString('latin1');
       clearTimeout(silence);
