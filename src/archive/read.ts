@@ -39,11 +39,22 @@ const STATE = /^states\/([0-9a-f]{64})$/;
 export async function* readArchive(chunks: AsyncIterable<Uint8Array>): AsyncGenerator<ArchivePart, void, undefined> {
   const zstd = createZstdDecompress({ params: PARAMS, chunkSize: CHUNK_BYTES });
   let failure: unknown;
-  const received = pipeline(Readable.from(chunks, { objectMode: true }), zstd).catch((error: unknown) => {
+  let receivedBytes = 0;
+  async function* counted() {
+    for await (const chunk of chunks) {
+      receivedBytes += chunk.length;
+      yield chunk;
+    }
+  }
+  const received = pipeline(Readable.from(counted(), { objectMode: true }), zstd).catch((error: unknown) => {
     failure = error;
   });
   try {
     yield* readTar(new ByteQueue(zstd as AsyncIterable<Buffer>));
+    await received;
+    // zlib ignores what follows the last frame.
+    const left = receivedBytes - zstd.bytesWritten;
+    if (left > 0) throw archiveInvalid('its end', `${left} bytes that are no zstd follow`);
   } catch (error) {
     if (error instanceof AnabranchError) throw error;
     await received;

@@ -104,6 +104,14 @@ describe('the bytes of an archive', () => {
     }
   });
 
+  it('V6: bytes after the end are refused', async () => {
+    const bytes = await written(PARTS.slice(4));
+    const more = [Buffer.from('more'), Buffer.alloc(1), bytes, zstdCompressSync(Buffer.from('more'))];
+    for (const follows of more) {
+      expect(await refusal(Buffer.concat([bytes, follows]))).toMatch(/bytes that are no zstd follow|more follows/);
+    }
+  });
+
   it('V6: a flipped byte is refused', async () => {
     const bytes = await written(PARTS);
     for (let at = 10; at < bytes.length; at += Math.ceil(bytes.length / 20)) {
