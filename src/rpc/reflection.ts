@@ -72,6 +72,8 @@ class Schema {
   readonly #services: readonly DescService[];
   readonly #files = new Map<string, DescFile>();
   readonly #types: Registry;
+  /** Each file is encoded once: encoding takes milliseconds. */
+  readonly #encoded = new Map<DescFile, Uint8Array>();
 
   constructor(services: readonly DescService[]) {
     this.#services = services;
@@ -141,8 +143,14 @@ class Schema {
     };
     collect(file);
     const files = [...importedFirst].reverse();
-    const fileDescriptorProto = files.map(({ proto }) => toBinary(FileDescriptorProtoSchema, proto));
+    const fileDescriptorProto = files.map((each) => this.#encode(each));
     return { case: 'fileDescriptorResponse', value: create(FileDescriptorResponseSchema, { fileDescriptorProto }) };
+  }
+
+  #encode(file: DescFile): Uint8Array {
+    const bytes = this.#encoded.get(file) ?? toBinary(FileDescriptorProtoSchema, file.proto);
+    this.#encoded.set(file, bytes);
+    return bytes;
   }
 
   #extensionsOf(typeName: string): Answer {
