@@ -35,12 +35,6 @@ async function runOutside(database: TestDatabase, statements: string): Promise<v
 }
 
 describe.each(ENGINES)('opening a store, on %s', (engine) => {
-  it('creates the committed schema, and nothing else', async () => {
-    await using database = await createDatabase(engine);
-    await (await openOn(database)).close();
-    await expect(await describeSchema(database)).toMatchFileSnapshot(`./schema.${engine}.txt`);
-  });
-
   it('a second time changes nothing and keeps all data', async () => {
     await using database = await createMigratedDatabase(engine);
     const first = await openOn(database);

@@ -3,7 +3,7 @@ import pg from 'pg';
 import type { TestDatabase } from '../support/database.ts';
 import { sqlitePath } from './sql.ts';
 
-/** The schema as text, after all migrations: a reviewer sees each change of the schema as a diff. */
+/** The schema as text, after all migrations. */
 export async function describeSchema(database: TestDatabase): Promise<string> {
   const text = database.engine === 'sqlite' ? sqliteSchema(sqlitePath(database)) : await postgresSchema(database.url);
   return `${text}\n`;
