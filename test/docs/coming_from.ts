@@ -31,8 +31,8 @@ export const ROWS_SHOWN_BY: Readonly<Record<string, readonly string[]>> = {
   'F-35': ['FM7', 'W10'],
   'F-39': ['S1'],
   'F-50': ['B5', 'O2'],
-  'F-51': ['test/examples/seed_tables.test.ts'],
-  'C-01': ['test/examples/seed_tables.test.ts'],
+  'F-51': ['test/wire/rpcs.test.ts'],
+  'C-01': ['test/wire/rpcs.test.ts'],
   'C-03': ['test/wire/rpcs.test.ts'],
   'C-05': ['test/store/open.test.ts'],
   'C-15': ['W12'],
@@ -49,7 +49,7 @@ export const ROWS_SHOWN_BY: Readonly<Record<string, readonly string[]>> = {
   'S-06': ['M4', 'O2'],
   'S-08': ['O1'],
   'S-11': ['O2', 'RD1'],
-  'S-12': ['test/examples/seed_tables.test.ts'],
+  'S-12': ['test/wire/rpcs.test.ts'],
   'S-16': ['test/store/open.test.ts'],
   'S-17': ['FM3', 'W9'],
   'S-18': ['B1', 'RD4', 'S4'],
@@ -95,14 +95,6 @@ export function fieldsOf(system: string): Field[] {
     for (const column of ticked(columns)) fields.push({ table, column, home });
   }
   return fields;
-}
-
-/** The columns whose values an imported record keeps, by table. */
-export function keptFields(system: string): Record<string, string[]> {
-  const kept = fieldsOf(system).filter(({ home }) => /[;:] kept$/u.test(home));
-  return Object.fromEntries(
-    [...Map.groupBy(kept, ({ table }) => table)].map(([table, fields]) => [table, fields.map(({ column }) => column)]),
-  );
 }
 
 /**

@@ -1,16 +1,16 @@
 import { timestampFromMs } from '@bufbuild/protobuf/wkt';
+import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { OnSuccess, type Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { IfExists, type Step, type Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepOrder } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { type AnabranchClient, openWriter, reasonOf } from '../../src/client/index.ts';
+import { type AnabranchClient, openWriter, readSteps, reasonOf } from '../../src/client/index.ts';
 import { callsOf } from '../docs/coming_from.ts';
 import { ENGINES } from '../support/database.ts';
-import { FleClient } from './seeds/fle_client.ts';
-import { type Recording, startRecording } from './seeds/recording.ts';
+import { type Recording, startRecording } from './recording.ts';
 
 /** The code examples in FLE's document, and the calls of the code behind it, made here. */
 describe.each(ENGINES)('FLE, on %s:', (engine) => {
@@ -22,7 +22,7 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
   });
   afterAll(() => recording?.stop());
 
-  it('F-05 to F-09, F-12, F-14: saves checkpoints, finds them by number and the latest one, and continues from any', async () => {
+  it('F-05 to F-09, F-12, F-14, F-16 to F-18: saves checkpoints, finds them by number and the latest one, and continues from any', async () => {
     const db = new FleClient(client);
     const trajectoryId = await db.createTrajectory('iron_plate_throughput', { model: 'claude', seed: 7 });
     const factory = new Factory();
@@ -269,4 +269,119 @@ class Factory {
     this.#plates += made;
     return [`${this.#plates} plates`, made, false, false, { action }];
   }
+}
+
+interface Checkpoint {
+  readonly stepNumber: number;
+  readonly agentCode: string;
+  readonly environmentFeedback: string;
+  readonly gameState: string;
+}
+
+/** The database client that FLE's document shows, implemented with Anabranch. */
+class FleClient {
+  readonly #client: AnabranchClient;
+
+  constructor(client: AnabranchClient) {
+    this.#client = client;
+  }
+
+  async createTrajectory(taskId: string, metadata: object): Promise<string> {
+    const metadataJson = JSON.stringify(metadata);
+    const { trajectory } = await this.#client.trajectories.createTrajectory({ taskId, metadataJson, root: {} });
+    return trajectory?.id ?? '';
+  }
+
+  async saveCheckpoint(trajectoryId: string, checkpoint: Checkpoint): Promise<void> {
+    const { gameState, ...step } = checkpoint;
+    await this.#append(trajectoryId, step, [{ name: 'env', data: new TextEncoder().encode(gameState) }]);
+  }
+
+  async saveStep(trajectoryId: string, step: Omit<Checkpoint, 'gameState'>): Promise<void> {
+    await this.#append(trajectoryId, step, []);
+  }
+
+  async getTrajectory(trajectoryId: string): Promise<Trajectory> {
+    const { trajectory } = await this.#client.trajectories.getTrajectory({ trajectoryId });
+    if (trajectory === undefined) throw new Error('an answer without a trajectory');
+    return trajectory;
+  }
+
+  getAllTrajectories(): Promise<Trajectory[]> {
+    return this.#list('');
+  }
+
+  getTaskTrajectories(taskId: string): Promise<Trajectory[]> {
+    return this.#list(taskId);
+  }
+
+  /** In order, and without the root, which FLE did not have. */
+  async getTrajectorySteps(trajectoryId: string): Promise<Step[]> {
+    const steps: Step[] = [];
+    for await (const { step } of readSteps(this.#client, { trajectoryId, startStepNumber: 1n })) steps.push(step);
+    return steps;
+  }
+
+  async getCheckpoint(trajectoryId: string, stepNumber: number): Promise<Checkpoint> {
+    const { step } = await this.#client.trajectories.getCheckpoint({ trajectoryId, stepNumber: BigInt(stepNumber) });
+    return checkpointOf(step);
+  }
+
+  async getLatestCheckpoint(trajectoryId: string): Promise<Checkpoint> {
+    const { step } = await this.#client.trajectories.getCheckpoint({ trajectoryId });
+    return checkpointOf(step);
+  }
+
+  async countSteps(trajectoryId: string): Promise<number> {
+    return Number((await this.getTrajectory(trajectoryId)).nextStepNumber) - 1;
+  }
+
+  async trajectoryExists(trajectoryId: string): Promise<boolean> {
+    try {
+      await this.getTrajectory(trajectoryId);
+      return true;
+    } catch (error) {
+      if (ConnectError.from(error).code === Code.NotFound) return false;
+      throw error;
+    }
+  }
+
+  async deleteTrajectory(trajectoryId: string): Promise<void> {
+    await this.#client.trajectories.deleteTrajectory({ trajectoryId });
+  }
+
+  async #append(
+    trajectoryId: string,
+    { stepNumber, agentCode, environmentFeedback }: Omit<Checkpoint, 'gameState'>,
+    states: { name: string; data: Uint8Array<ArrayBuffer> }[],
+  ): Promise<void> {
+    await this.#client.trajectories.appendStep({
+      trajectoryId,
+      step: {
+        stepNumber: BigInt(stepNumber),
+        actions: [{ type: 'code', content: { text: agentCode } }],
+        observations: [{ type: 'response', content: { text: environmentFeedback } }],
+        states,
+      },
+    });
+  }
+
+  async #list(taskId: string): Promise<Trajectory[]> {
+    const all: Trajectory[] = [];
+    for (let pageToken: string | undefined = ''; pageToken !== undefined; ) {
+      const page = await this.#client.trajectories.listTrajectories({ taskId, pageToken, pageSize: 2 });
+      all.push(...page.trajectories);
+      pageToken = page.nextPageToken === '' ? undefined : page.nextPageToken;
+    }
+    return all;
+  }
+}
+
+function checkpointOf(step: Step | undefined): Checkpoint {
+  return {
+    stepNumber: Number(step?.stepNumber),
+    agentCode: step?.actions[0]?.content?.text ?? '',
+    environmentFeedback: step?.observations[0]?.content?.text ?? '',
+    gameState: new TextDecoder().decode(step?.states[0]?.data),
+  };
 }

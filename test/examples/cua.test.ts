@@ -1,15 +1,29 @@
-import { timestampDate } from '@bufbuild/protobuf/wkt';
+import { timestampDate, timestampNow } from '@bufbuild/protobuf/wkt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import type { Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
+import type { Claim, ClaimRolloutsRequest } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { StageOrder } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { type AnabranchClient, downloadState, readSteps, reasonOf, watchRun } from '../../src/client/index.ts';
+import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import {
+  type AnabranchClient,
+  downloadState,
+  openMetricLogger,
+  openWriter,
+  readSteps,
+  reasonOf,
+  type TrajectoryWriter,
+  watchRun,
+} from '../../src/client/index.ts';
 import { callsOf } from '../docs/coming_from.ts';
 import { ENGINES } from '../support/database.ts';
-import { RolloutRecorder } from './seeds/cua_recorder.ts';
-import { RUN_NAME, recordResults, rolloutOf, SCREENSHOT, stageOf, startTraining, train } from './seeds/cua_training.ts';
-import { type Recording, startRecording } from './seeds/recording.ts';
-import { fromStatus } from './seeds/rows.ts';
+import { type Recording, startRecording } from './recording.ts';
+
+const RUN_NAME = 'cua_rl-2026-03-01-12-00';
+const HYPERPARAMETERS = { model_name: 'Qwen3-VL-30B', learning_rate: 1e-5, lora_rank: 32, save_every: 2 };
+/** Large enough to be stored as a state. */
+const SCREENSHOT = new Uint8Array(20_000).fill(7);
 
 /**
  * The query examples in CUA's document, and the calls of its recording code, made here by a training of four steps that
@@ -53,7 +67,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     expect((await client.rollouts.getTask({ taskId: 'airbnb_search' })).task).toEqual(found);
   });
 
-  it('C-07, C-12, C-41 to C-45: records a training with its baseline, steps, evals and curves', async () => {
+  it('C-07, C-12, C-14, C-30, C-39, C-41 to C-45: records a training with its baseline, steps, evals and curves', async () => {
     const { run, resumeStage } = await startTraining(client);
     expect(resumeStage).toBeUndefined();
     const box = { runId: run.id, environmentId: crypto.randomUUID() };
@@ -114,7 +128,7 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     expect(rollouts.map(({ id }) => id)).toEqual([found?.statistics?.bestRolloutId]);
   });
 
-  it('C-13, C-36, C-44, C-53 to C-55: a turn is one step, with its actions and screenshots, found by its number', async () => {
+  it('C-13, C-34, C-36, C-37, C-44, C-53 to C-55: a turn is one step, with its actions and screenshots, found by its number', async () => {
     const { id: rolloutId, trajectoryId } = await rolloutOf(client, 1, 0);
     const record = await client.rollouts.getRollout({ rolloutId });
     expect(record.validations).toMatchObject([{ name: 'state', success: true, actualResult: 'results' }]);
@@ -250,20 +264,17 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     expect(read).toEqual([['train/loss', [1, 0.5, 1 / 3, 0.25]]]);
   });
 
-  it('C-16, C-17, C-19: answers the queries in the document of CUA', async () => {
+  it('C-16, C-17, C-19, C-40: answers the queries in the document of CUA', async () => {
     const { run: training } = await client.runs.getRun({ runName: RUN_NAME });
     const runId = training?.id ?? '';
-    expect(fromStatus(training?.status ?? 0)).toBe('running');
+    expect(training?.status).toBe(Status.RUNNING);
     const { progress } = await client.runs.getRun({ runId, progress: true });
     expect(progress?.percent).toBe(100);
 
     const { stages } = await client.runs.listStages({ runId, kinds: [StageKind.TRAIN_STEP] });
-    expect(stages.map(({ number, status }) => [number, fromStatus(status)])).toEqual([
-      [0n, 'completed'],
-      [1n, 'completed'],
-      [2n, 'completed'],
-      [3n, 'completed'],
-    ]);
+    expect(stages.map(({ number, status }) => [number, status])).toEqual(
+      [0n, 1n, 2n, 3n].map((number) => [number, Status.COMPLETED]),
+    );
     // "Query all rollouts for a step"
     const { rollouts } = await client.rollouts.listRollouts({ stageId: stages[1]?.id ?? '' });
     expect(
@@ -274,16 +285,11 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     ]);
 
     const { changes } = await client.runs.listStatusChanges({ runId });
-    const history = changes.map(({ oldStatus, newStatus, message }) => [
-      fromStatus(oldStatus),
-      fromStatus(newStatus),
-      message,
-    ]);
-    expect(history).toEqual([
-      ['failed', 'running', 'restarted'],
-      ['running', 'failed', 'CUDA out of memory'],
-      ['pending', 'running', ''],
-      ['', 'pending', ''],
+    expect(changes.map(({ oldStatus, newStatus, message }) => [oldStatus, newStatus, message])).toEqual([
+      [Status.FAILED, Status.RUNNING, 'restarted'],
+      [Status.RUNNING, Status.FAILED, 'CUDA out of memory'],
+      [Status.PENDING, Status.RUNNING, ''],
+      [Status.UNSPECIFIED, Status.PENDING, ''],
     ]);
     for (const { changeTime } of changes) expect(timestampDate(changeTime!).getTime()).toBeGreaterThan(0);
   });
@@ -350,3 +356,202 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     expect(callsOf('CUA').filter((call) => !recording.called.has(call))).toEqual([]);
   });
 });
+
+/** The start of its loop in every process: finds the run of that name, or creates it. */
+async function startTraining(client: AnabranchClient): Promise<{ run: Run; resumeStage: Stage | undefined }> {
+  const { run, created, resumeStage } = await client.runs.createRun({
+    name: RUN_NAME,
+    ifExists: IfExists.RETURN_EXISTING,
+    configJson: JSON.stringify(HYPERPARAMETERS),
+    labels: { model: HYPERPARAMETERS.model_name },
+    plan: {
+      stagePlans: [
+        { kind: StageKind.TRAIN_STEP, stages: 4, groupsPerStage: 1, groupSize: 2, maxTurns: 20, substeps: 2 },
+      ],
+      concurrency: 2,
+    },
+  });
+  if (run === undefined) throw new Error('an answer without a run');
+  if (created) await client.runs.startRun({ runId: run.id, phase: 'initialization' });
+  return { run, resumeStage };
+}
+
+async function stageOf(client: AnabranchClient, run: Run, kind: StageKind, number: number): Promise<Stage> {
+  const { stage } = await client.runs.getOrCreateStage({ runId: run.id, kind, number: BigInt(number) });
+  if (stage === undefined) throw new Error('an answer without a stage');
+  return stage;
+}
+
+/** Two rollouts of one task, created together and claimed by their workers: one succeeds, one loses its environment. */
+async function collect(client: AnabranchClient, run: Run, stageId: string): Promise<void> {
+  const { environments } = await client.rollouts.listEnvironments({ runId: run.id });
+  await client.rollouts.createRollouts({
+    stageId,
+    rollouts: [0n, 1n].map((number) => ({
+      groupNumber: 0n,
+      number,
+      taskId: 'airbnb_search',
+      labels: { model: HYPERPARAMETERS.model_name },
+    })),
+  });
+  await client.runs.closeQueue({ stageId });
+  for (const number of [0, 1]) {
+    const recorder = await RolloutRecorder.start(client, { stageId }, `worker ${number}`);
+    if (recorder === undefined) throw new Error('a rollout that nobody else claims was not claimed');
+    await recorder.updateStatus('env_creation');
+    await recorder.update({ temperature: 0.7, parse_errors: 0 }, environments.map(({ id }) => id).slice(0, 1));
+    await recorder.updateStatus('agent_init');
+    await recorder.updateStatus('task_execution');
+    const turn = { said: 'I tap.', tool: 'tap', args: { x: 540 }, tokens: [7, 8, 9], screenshot: SCREENSHOT };
+    await recorder.recordTurn({ ...turn, reward: 0.5 });
+    if (number === 1) {
+      await recorder.fail('the box did not answer');
+      continue;
+    }
+    await recorder.recordTurn({ ...turn, reward: 0.5, done: true });
+    await recorder.recordValidation(true, 'results');
+    await recorder.complete(true);
+  }
+}
+
+async function rolloutOf(client: AnabranchClient, step: number, number: number): Promise<Rollout> {
+  const { run } = await client.runs.getRun({ runName: RUN_NAME });
+  const { id } = await stageOf(client, run!, StageKind.TRAIN_STEP, step);
+  const { rollouts } = await client.rollouts.listRollouts({ stageId: id });
+  const found = rollouts.find((each) => each.number === BigInt(number));
+  if (found === undefined) throw new Error(`step ${step} has no rollout ${number}`);
+  return found;
+}
+
+/** One step: rollouts, two substeps of training, its metrics, and a model checkpoint at every second step. */
+async function train(client: AnabranchClient, run: Run, number: number): Promise<void> {
+  const { id: stageId, status } = await stageOf(client, run, StageKind.TRAIN_STEP, number);
+  if (status === Status.FAILED) await client.runs.reopenStage({ stageId, phase: 'rollout_execution' });
+  else await client.runs.startStage({ stageId, phase: 'rollout_execution' });
+  const begin = timestampNow();
+  await collect(client, run, stageId);
+  await client.runs.updateStage({
+    stageId,
+    updateMask: { paths: ['phase', 'timings'] },
+    phase: 'training',
+    timings: { rollout: { startTime: begin, endTime: timestampNow() } },
+  });
+  for (const substep of [1n, 2n])
+    await client.runs.updateStage({
+      stageId,
+      updateMask: { paths: ['completed_substeps'] },
+      completedSubsteps: substep,
+    });
+  await using curves = openMetricLogger(client, { runId: run.id });
+  curves.log('train/loss', number, 1 / (number + 1));
+  await client.runs.updateStage({
+    stageId,
+    updateMask: { paths: ['metrics', 'model_checkpoint_uri'] },
+    metrics: { loss: 1 / (number + 1), reward_mean: number },
+    modelCheckpointUri: number % 2 === 1 ? `tinker://weights/${number}` : '',
+  });
+  await client.runs.completeStage({ stageId });
+}
+
+async function recordResults(client: AnabranchClient, { id }: Stage, metrics: Record<string, number>): Promise<void> {
+  await client.runs.updateStage({ stageId: id, updateMask: { paths: ['metrics'] }, metrics });
+  await client.runs.completeStage({ stageId: id });
+}
+
+interface Turn {
+  readonly said: string;
+  readonly tool: string;
+  readonly args: object;
+  readonly tokens: readonly number[];
+  readonly reward?: number;
+  readonly done?: boolean;
+  readonly screenshot: Uint8Array<ArrayBuffer>;
+}
+
+/** The recorder of one rollout, as CUA has it. */
+class RolloutRecorder {
+  readonly #client: AnabranchClient;
+  readonly #claim: Claim;
+  readonly #writer: TrajectoryWriter;
+
+  private constructor(client: AnabranchClient, claim: Claim, writer: TrajectoryWriter) {
+    this.#client = client;
+    this.#claim = claim;
+    this.#writer = writer;
+  }
+
+  /** The next matching rollout, with the attempt that every later call names; undefined if nothing is left. */
+  static async start(
+    client: AnabranchClient,
+    what: Partial<Pick<ClaimRolloutsRequest, 'stageId' | 'labels' | 'requestId'>>,
+    workerId: string,
+  ): Promise<RolloutRecorder | undefined> {
+    const { claims } = await client.rollouts.claimRollouts({ ...what, workerId });
+    const [claim] = claims;
+    if (claim?.trajectory === undefined) return undefined;
+    const { id: trajectoryId, uid } = claim.trajectory;
+    const writer = await openWriter(client, { trajectoryId, uid });
+    await writer.append({ observations: [{ type: 'task', content: { text: claim.task?.description ?? '' } }] });
+    return new RolloutRecorder(client, claim, writer);
+  }
+
+  get token(): { readonly rolloutId: string; readonly attempt: number } {
+    return { rolloutId: this.#claim.rollout?.id ?? '', attempt: this.#claim.rollout?.attempt ?? 0 };
+  }
+
+  get trajectoryId(): string {
+    return this.#writer.trajectoryId;
+  }
+
+  /** `env_creation` and `agent_init` are phases; the task itself starts by a verb. */
+  async updateStatus(phase: 'env_creation' | 'agent_init' | 'task_execution'): Promise<void> {
+    if (phase === 'task_execution') await this.#client.rollouts.startRollout({ ...this.token, phase });
+    else await this.#client.rollouts.updateRollout({ ...this.token, updateMask: { paths: ['phase'] }, phase });
+  }
+
+  async update(metrics: { [name: string]: number }, environmentIds: string[]): Promise<void> {
+    const updateMask = { paths: ['metrics', 'timings', 'environment_ids'] };
+    const timings = { env_creation: { endTime: timestampNow() } };
+    await this.#client.rollouts.updateRollout({ ...this.token, updateMask, metrics, timings, environmentIds });
+  }
+
+  async recordTurn({ said, tool, args, tokens, reward, done = false, screenshot }: Turn): Promise<void> {
+    await this.#writer.append({
+      actions: [
+        { type: 'text', content: { text: said }, tokenIds: [...tokens] },
+        { type: 'tool_call', name: tool, callId: 'call-1', content: { json: JSON.stringify(args) } },
+      ],
+      observations: [
+        { type: 'screenshot_after', callId: 'call-1', content: { data: screenshot, mediaType: 'image/png' } },
+      ],
+      reward,
+      terminated: done,
+    });
+  }
+
+  async recordValidation(success: boolean, actualResult: string): Promise<void> {
+    const [name = ''] = Object.keys(this.#claim.task?.validators ?? {});
+    await this.#client.rollouts.recordValidation({ ...this.token, validation: { name, success, actualResult } });
+  }
+
+  /** The end of the trajectory is named, so that no turn in transit is cut off. */
+  async complete(success: boolean): Promise<void> {
+    await this.#writer.flush();
+    await this.#client.rollouts.completeRollout({
+      ...this.token,
+      result: { taskCompleted: true, agentReportedSuccess: true, success },
+      expectedNextStepNumber: this.#writer.nextStepNumber,
+    });
+    await this.#writer.close();
+  }
+
+  async fail(message: string): Promise<void> {
+    await this.#writer.close();
+    await this.#client.rollouts.failRollout({ ...this.token, message });
+  }
+
+  /** The process has crashed; it does not release its lease. */
+  async leave(): Promise<void> {
+    await this.#writer.close();
+  }
+}

@@ -1,6 +1,6 @@
-import { type AnabranchClient, connectClient } from '../../../src/client/index.ts';
-import type { Engine } from '../../support/database.ts';
-import { startTestServer } from '../../support/test-server.ts';
+import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import type { Engine } from '../support/database.ts';
+import { startTestServer } from '../support/test-server.ts';
 
 /** A server of its own, and a client that records the path of every RPC it calls. */
 export interface Recording {

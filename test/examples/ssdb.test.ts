@@ -5,7 +5,7 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, openWriter, readSteps, reasonOf } from '../../src/client/index.ts';
 import { callsOf } from '../docs/coming_from.ts';
 import { ENGINES } from '../support/database.ts';
-import { type Recording, startRecording } from './seeds/recording.ts';
+import { type Recording, startRecording } from './recording.ts';
 
 /** The branching example in simulator-state-db's document, the calls of its managers, and its endpoints, made here. */
 describe.each(ENGINES)('SSDB, on %s:', (engine) => {
