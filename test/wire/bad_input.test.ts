@@ -119,37 +119,13 @@ const withMediaType = (mediaType: string): readonly BadCall<Scene>[] => {
 };
 
 const CASES: readonly BadCall<Scene>[] = [
-  ...BAD_MEDIA_TYPES.flatMap(withMediaType),
-  {
-    what: 'unknown id',
-    call: ({ trajectories }) => trajectories.getTrajectory({ trajectoryId: NOBODY }),
-    code: Code.NotFound,
-    reason: 'TRAJECTORY_NOT_FOUND',
-    metadata: { trajectory_id: NOBODY },
-  },
-  {
-    what: 'unknown id on a stream',
-    call: (scene) => stream({ ...scene, id: NOBODY }, []),
-    code: Code.NotFound,
-    reason: 'TRAJECTORY_NOT_FOUND',
-  },
-  {
-    what: 'malformed UUID',
-    call: ({ trajectories }) => trajectories.getTrajectory({ trajectoryId: 'my-run' }),
-    ...INVALID,
-    field: 'trajectory_id',
-  },
+  // Each media type in one place, and one in all places.
+  ...BAD_MEDIA_TYPES.flatMap((mediaType) => withMediaType(mediaType).slice(0, mediaType === 'a\n' ? undefined : 1)),
   {
     what: 'RETURN_EXISTING without an id',
     call: ({ trajectories }) => trajectories.createTrajectory({ ifExists: IfExists.RETURN_EXISTING }),
     ...INVALID,
     field: 'trajectory_id',
-  },
-  {
-    what: 'malformed UUID on a stream',
-    call: (scene) => stream({ ...scene, id: 'my-run' }, []),
-    ...INVALID,
-    field: 'open.trajectory_id',
   },
   { what: 'empty frame', call: (scene) => stream(scene, [{}]), ...INVALID, field: 'steps' },
   { what: 'no frame at all', call: (scene) => stream(scene, [], false), ...INVALID, field: 'open' },
@@ -171,24 +147,6 @@ const CASES: readonly BadCall<Scene>[] = [
     call: (scene) => stream(scene, [{ open: { trajectoryId: scene.id, writerId: 'w' } }]),
     ...INVALID,
     field: 'open',
-  },
-  {
-    what: 'open without a writer',
-    call: ({ trajectories, id }) => AppendCall.open(trajectories, { trajectoryId: id }),
-    ...INVALID,
-    field: 'open.writer_id',
-  },
-  {
-    what: 'open of an id that is none',
-    call: ({ trajectories }) => AppendCall.open(trajectories, { trajectoryId: 'no-uuid', writerId: 'w' }),
-    ...INVALID,
-    field: 'open.trajectory_id',
-  },
-  {
-    what: 'open by a writer with U+0000 in its name',
-    call: ({ trajectories, id }) => AppendCall.open(trajectories, { trajectoryId: id, writerId: 'w\0' }),
-    ...INVALID,
-    field: 'open.writer_id',
   },
   ...(
     [
@@ -241,7 +199,6 @@ const CASES: readonly BadCall<Scene>[] = [
     reason: 'STEP_GAP',
     metadata: { step_number: '3', next_step_number: '2' },
   },
-  { what: 'negative number', call: steps({ stepNumber: -1n }), ...INVALID, field: 'steps[0].step_number' },
   {
     what: 'conflicting content',
     call: steps({ stepNumber: 0n, reward: 1 }),
@@ -281,23 +238,10 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'seal.status',
   },
   {
-    what: 'branch point beyond the end',
-    call: ({ trajectories, id }) => trajectories.branchTrajectory({ trajectoryId: id, stepNumber: 1n }),
-    code: Code.OutOfRange,
-    reason: 'BRANCH_POINT_BEYOND_END',
-    metadata: { step_number: '1', next_step_number: '1' },
-  },
-  {
     what: 'no branch point',
     call: ({ trajectories, id }) => trajectories.branchTrajectory({ trajectoryId: id }),
     ...INVALID,
     field: 'step_number',
-  },
-  {
-    what: 'negative range',
-    call: ({ trajectories, id }) => collect(trajectories.readSteps({ trajectoryId: id, startStepNumber: -1n })),
-    ...INVALID,
-    field: 'start_step_number',
   },
   {
     what: 'range that ends before it starts',
@@ -305,13 +249,6 @@ const CASES: readonly BadCall<Scene>[] = [
       collect(trajectories.readSteps({ trajectoryId: id, startStepNumber: 1n, endStepNumber: 0n })),
     ...INVALID,
     field: 'end_step_number',
-  },
-  {
-    what: 'range beyond the end',
-    call: ({ trajectories, id }) => collect(trajectories.readSteps({ trajectoryId: id, startStepNumber: 2n })),
-    code: Code.OutOfRange,
-    reason: 'RANGE_BEYOND_END',
-    metadata: { next_step_number: '1' },
   },
   {
     what: 'page token of another query',
@@ -324,12 +261,6 @@ const CASES: readonly BadCall<Scene>[] = [
     code: Code.InvalidArgument,
     reason: 'INVALID_PAGE_TOKEN',
     field: 'page_token',
-  },
-  {
-    what: 'invalid page token',
-    call: ({ trajectories, id }) => trajectories.getTree({ trajectoryId: id, pageToken: 'nonsense' }),
-    code: Code.InvalidArgument,
-    reason: 'INVALID_PAGE_TOKEN',
   },
   {
     what: 'message above 1 MiB on a stream',
@@ -376,12 +307,6 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'chunk',
   },
   {
-    what: 'put state with a chunk over its limit',
-    call: ({ states }) => states.putState(toStream([{ chunk: new Uint8Array(LIMITS.chunkBytes + 1) }])),
-    ...INVALID,
-    field: 'chunk',
-  },
-  {
     what: 'put state with a digest in a later frame',
     call: ({ states }) => states.putState(toStream([{ chunk: new Uint8Array(1) }, { digest: ZERO_DIGEST }])),
     ...INVALID,
@@ -395,22 +320,10 @@ const CASES: readonly BadCall<Scene>[] = [
     metadata: { digest: ZERO_DIGEST },
   },
   {
-    what: 'unknown state in a read',
-    call: ({ states }) => collect(states.getState({ digest: ZERO_DIGEST })),
-    code: Code.NotFound,
-    reason: 'STATE_NOT_FOUND',
-  },
-  {
     what: 'two states of one name, once by default',
     call: steps({ stepNumber: 1n, states: [{ data: new Uint8Array(1) }, { name: 'env', data: new Uint8Array(1) }] }),
     ...INVALID,
     field: 'steps[0].states',
-  },
-  {
-    what: 'invalid JSON text',
-    call: steps({ stepNumber: 1n, infoJson: '{"a": 1,}' }),
-    ...INVALID,
-    field: 'steps[0].info_json',
   },
   {
     what: 'NaN as written by json.dumps of Python',
@@ -418,18 +331,6 @@ const CASES: readonly BadCall<Scene>[] = [
     ...INVALID,
     field: 'steps[0].info_json',
     text: 'the value at /episode/r/1 is NaN, which JSON does not allow. Send null or the string "NaN" instead',
-  },
-  {
-    what: 'invalid JSON: NaN',
-    call: steps({ stepNumber: 1n, observations: [{ content: { json: 'NaN' } }] }),
-    ...INVALID,
-    field: 'steps[0].observations[0].content.json',
-  },
-  {
-    what: 'U+0000',
-    call: steps(text('a\0b')),
-    ...INVALID,
-    field: 'steps[0].observations[0].content.text',
   },
   {
     what: 'content of two kinds',

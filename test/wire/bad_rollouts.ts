@@ -1,18 +1,15 @@
 import { randomUUID } from 'node:crypto';
 import { Code } from '@connectrpc/connect';
-import { expect } from 'vitest';
 import { OnSuccess } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type BadCall, INVALID } from './bad_call.ts';
 import type { RolloutScene } from './rpcs/rollout_scene.ts';
 import { NOBODY } from './rpcs/scene.ts';
-import { collect } from './story.ts';
 
 type Bad = BadCall<RolloutScene>;
 
 const NOT_FOUND = { code: Code.NotFound } as const;
 const LEASE_LOST = { code: Code.FailedPrecondition, reason: 'LEASE_LOST' } as const;
-const ILLEGAL = { code: Code.FailedPrecondition, reason: 'ILLEGAL_TRANSITION' } as const;
 
 /** The `rollouts` of a call that has one valid entry before the invalid one: nothing of it may be stored. */
 function after(bad: object) {
@@ -29,44 +26,6 @@ export const MAKING: readonly Bad[] = [
     ...NOT_FOUND,
     reason: 'STAGE_NOT_FOUND',
     field: 'stage_id',
-  },
-  {
-    what: 'group in a stage that is a group',
-    call: ({ rollouts, endedGroupId }) => rollouts.upsertGroup({ stageId: endedGroupId, number: 0n }),
-    ...NOT_FOUND,
-    reason: 'STAGE_NOT_FOUND',
-    field: 'stage_id',
-  },
-  {
-    what: 'task that is not in the catalogue',
-    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ taskId: 'nobody' }) }),
-    ...NOT_FOUND,
-    reason: 'TASK_NOT_FOUND',
-    field: 'rollouts[1].task_id',
-    metadata: { task: 'nobody' },
-  },
-  {
-    what: 'start point on an unknown trajectory',
-    call: ({ rollouts, stageId }) =>
-      rollouts.createRollouts({
-        stageId,
-        rollouts: after({ startFrom: { trajectoryId: NOBODY, stepNumber: 0n } }),
-      }),
-    ...NOT_FOUND,
-    reason: 'TRAJECTORY_NOT_FOUND',
-    field: 'rollouts[1].start_from.trajectory_id',
-    metadata: { trajectory_id: NOBODY },
-  },
-  {
-    what: 'start point beyond the end',
-    call: ({ rollouts, stageId, mainId }) =>
-      rollouts.createRollouts({
-        stageId,
-        rollouts: after({ startFrom: { trajectoryId: mainId, stepNumber: 4n } }),
-      }),
-    code: Code.OutOfRange,
-    reason: 'BRANCH_POINT_BEYOND_END',
-    field: 'rollouts[1].start_from.step_number',
   },
   {
     what: 'start point beyond the end, together with a valid one at the same step',
@@ -90,47 +49,6 @@ export const MAKING: readonly Bad[] = [
     ...INVALID,
     field: 'rollouts[1].start_from.step_number',
   },
-  {
-    what: 'negative priority',
-    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ priority: -1 }) }),
-    ...INVALID,
-    field: 'rollouts[1].priority',
-  },
-  {
-    what: 'priority beyond a million',
-    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ priority: 1_000_001 }) }),
-    ...INVALID,
-    field: 'rollouts[1].priority',
-  },
-  {
-    what: 'more attempts than the limit',
-    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ maxAttempts: 101 }) }),
-    ...INVALID,
-    field: 'rollouts[1].max_attempts',
-  },
-  ...(
-    [
-      ['timeout of attempts below one second', { attemptTimeout: { nanos: 999_000_000 } }, 'attempt_timeout'],
-      ['timeout of attempts of 0', { attemptTimeout: {} }, 'attempt_timeout'],
-      ['timeout of attempts above 30 days', { attemptTimeout: { seconds: 2_592_001n } }, 'attempt_timeout'],
-      [
-        'timeout of attempts that exceeds the limit when rounded up',
-        { attemptTimeout: { seconds: 2_592_000n, nanos: 1 } },
-        'attempt_timeout',
-      ],
-      ['negative delay before the next attempt', { retryDelay: { seconds: -1n } }, 'retry_delay'],
-      [
-        'delay before the next attempt of more than an hour',
-        { retryDelay: { seconds: 3600n, nanos: 1 } },
-        'retry_delay',
-      ],
-    ] as const
-  ).map(([what, fields, field]) => ({
-    what,
-    call: ({ rollouts, stageId }: RolloutScene) => rollouts.createRollouts({ stageId, rollouts: after(fields) }),
-    ...INVALID,
-    field: `rollouts[1].${field}`,
-  })),
   {
     what: 'rollout without a number and without a request id',
     call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ number: undefined }) }),
@@ -180,24 +98,6 @@ export const MAKING: readonly Bad[] = [
     field: 'rollouts[2].on_success',
   },
   {
-    what: 'input that is not JSON',
-    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: after({ inputJson: '{a:1}' }) }),
-    ...INVALID,
-    field: 'rollouts[1].input_json',
-  },
-  {
-    what: 'no rollouts',
-    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId }),
-    ...INVALID,
-    field: 'rollouts',
-  },
-  {
-    what: 'one rollout too many',
-    call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: manyRollouts(1001) }),
-    ...INVALID,
-    field: 'rollouts',
-  },
-  {
     what: 'one rollout too many that is claimed',
     call: ({ rollouts, stageId }) => {
       const claim = { workerId: 'w' };
@@ -214,27 +114,11 @@ export const MAKING: readonly Bad[] = [
     field: 'request_id',
   },
   {
-    what: 'claim without a worker',
-    call: ({ rollouts, stageId }) =>
-      rollouts.createRollouts({ stageId, rollouts: after({}), claim: {}, requestId: randomUUID() }),
-    ...INVALID,
-    field: 'claim.worker_id',
-  },
-  {
     what: 'a quarter of a million rollouts in one call',
     call: ({ rollouts, stageId }) => rollouts.createRollouts({ stageId, rollouts: manyRollouts(250_000) }),
     code: Code.ResourceExhausted,
     reason: 'MESSAGE_TOO_LARGE',
     text: 'larger than 1048576 bytes: send fewer steps, points or rollouts',
-  },
-  {
-    what: 'id of another rollout',
-    call: ({ rollouts, stageId, doneId }) =>
-      rollouts.createRollouts({ stageId, rollouts: after({ rolloutId: doneId }) }),
-    code: Code.AlreadyExists,
-    reason: 'ROLLOUT_EXISTS',
-    field: 'rollouts[1].rollout_id',
-    metadata: { rollout: expect.stringMatching(/^[0-9a-f-]{36}$/) },
   },
 ];
 
@@ -248,12 +132,6 @@ export const CATALOGUE: readonly Bad[] = [
     call: ({ rollouts }) => rollouts.upsertTasks({ tasks: [{ id: 'twice' }, { id: 'twice', name: 'again' }] }),
     ...INVALID,
     field: 'tasks[1].id',
-  },
-  {
-    what: 'task without an id',
-    call: ({ rollouts }) => rollouts.upsertTasks({ tasks: [{ name: 'nameless' }] }),
-    ...INVALID,
-    field: 'tasks[0].id',
   },
   {
     what: 'validator that is created and removed in a call',
@@ -298,81 +176,6 @@ export const CATALOGUE: readonly Bad[] = [
 ];
 
 export const LEASES: readonly Bad[] = [
-  ...[
-    { lease: { seconds: 0n, nanos: 999_999_999 }, what: 'lease of less than a second' },
-    { lease: { seconds: 86_400n, nanos: 1 }, what: 'lease of more than a day' },
-    { lease: { seconds: -5n }, what: 'negative lease' },
-  ].flatMap(({ lease: leaseDuration, what }): Bad[] => [
-    {
-      what,
-      call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', leaseDuration }),
-      ...INVALID,
-      field: 'lease_duration',
-    },
-    {
-      what: `creation with a ${what}`,
-      call: ({ rollouts, stageId }) =>
-        rollouts.createRollouts({
-          stageId,
-          rollouts: after({}),
-          claim: { workerId: 'w', leaseDuration },
-          requestId: randomUUID(),
-        }),
-      ...INVALID,
-      field: 'claim.lease_duration',
-    },
-    {
-      what: `heartbeat for a ${what}`,
-      call: ({ rollouts, heldId }) =>
-        rollouts.heartbeatRollouts({ leases: [{ rolloutId: heldId, attempt: 1 }], leaseDuration }),
-      ...INVALID,
-      field: 'lease_duration',
-    },
-  ]),
-  {
-    what: 'claim of something that is not an id',
-    call: ({ rollouts, heldId }) => rollouts.claimRollouts({ workerId: 'w', rolloutIds: [heldId, 'x'] }),
-    ...INVALID,
-    field: 'rollout_ids[1]',
-  },
-  {
-    what: 'claim of 101 rollouts by id',
-    call: ({ rollouts }) =>
-      rollouts.claimRollouts({ workerId: 'w', rolloutIds: Array.from({ length: 101 }, () => randomUUID()) }),
-    ...INVALID,
-    field: 'rollout_ids',
-  },
-  {
-    what: 'wait of more than 30 s',
-    call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', wait: { seconds: 31n } }),
-    ...INVALID,
-    field: 'wait',
-  },
-  {
-    what: 'negative minimum priority',
-    call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', minPriority: -1 }),
-    ...INVALID,
-    field: 'min_priority',
-  },
-  {
-    what: 'claim of more than a hundred',
-    call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId, workerId: 'w', maxRollouts: 101 }),
-    ...INVALID,
-    field: 'max_rollouts',
-  },
-  {
-    what: 'claim without a worker',
-    call: ({ rollouts, stageId }) => rollouts.claimRollouts({ stageId }),
-    ...INVALID,
-    field: 'worker_id',
-  },
-  {
-    what: 'claim of a stage with the id of a run',
-    call: ({ rollouts, runId }) => rollouts.claimRollouts({ stageId: runId, workerId: 'w' }),
-    ...NOT_FOUND,
-    reason: 'STAGE_NOT_FOUND',
-    field: 'stage_id',
-  },
   {
     what: 'attempt that does not exist yet',
     call: ({ rollouts, heldId }) => rollouts.startRollout({ rolloutId: heldId, attempt: 2 }),
@@ -395,12 +198,6 @@ export const LEASES: readonly Bad[] = [
     reason: 'STAGE_NOT_FOUND',
     field: 'stage_id',
     text: 'has no stage',
-  },
-  {
-    what: 'missing attempt',
-    call: ({ rollouts, heldId }) => rollouts.completeRollout({ rolloutId: heldId }),
-    ...INVALID,
-    field: 'attempt',
   },
   {
     what: 'change by an attempt that does not hold the rollout',
@@ -445,39 +242,12 @@ export const ENDS: readonly Bad[] = [
     field: 'validations[1].name',
     text: 'must be unique, but "free" occurs twice',
   },
-  ...['', 'n'.repeat(129), 'ü'.repeat(65), 'nul \u0000'].map((name) => ({
-    what: `verdict under the name ${JSON.stringify(name.slice(0, 9))}, ${name.length} characters`,
-    call: ({ rollouts, runningId }: RolloutScene) =>
-      rollouts.recordValidation({ rolloutId: runningId, validation: { name, success: true } }),
-    ...INVALID,
-    field: 'validation.name',
-  })),
-  {
-    what: 'metrics of a failure with an invalid name',
-    call: ({ rollouts, runningId }) => rollouts.failRollout({ rolloutId: runningId, attempt: 1, metrics: { '': 1 } }),
-    ...INVALID,
-    field: 'metrics[""]',
-  },
   {
     what: 'verdict without success',
     call: ({ rollouts, runningId }) =>
       rollouts.recordValidation({ rolloutId: runningId, validation: { name: 'state' } }),
     ...INVALID,
     field: 'validation.success',
-  },
-  {
-    what: 'override without a reason',
-    call: ({ rollouts, doneId }) => rollouts.overrideValidation({ rolloutId: doneId, success: true }),
-    ...INVALID,
-    field: 'reason',
-  },
-  {
-    what: 'unexpected end of the trajectory',
-    call: ({ rollouts, runningId }) =>
-      rollouts.completeRollout({ rolloutId: runningId, attempt: 1, expectedNextStepNumber: 7n }),
-    code: Code.FailedPrecondition,
-    reason: 'UNEXPECTED_POSITION',
-    metadata: { next_step_number: '0' },
   },
   {
     what: 'too many errors',
@@ -489,23 +259,6 @@ export const ENDS: readonly Bad[] = [
       }),
     ...INVALID,
     field: 'result.errors',
-  },
-  {
-    what: 'summary that is not JSON',
-    call: ({ rollouts, runningId }) =>
-      rollouts.completeRollout({ rolloutId: runningId, attempt: 1, result: { summaryJson: '{' } }),
-    ...INVALID,
-    field: 'result.summary_json',
-  },
-  {
-    what: 'release of an ended rollout',
-    call: ({ rollouts, doneId }) => rollouts.releaseRollout({ rolloutId: doneId, attempt: 1 }),
-    ...ILLEGAL,
-  },
-  {
-    what: 'retry of a rollout that has not ended',
-    call: ({ rollouts, heldId }) => rollouts.retryRollout({ rolloutId: heldId, attempt: 1 }),
-    ...ILLEGAL,
   },
   {
     what: 'environment that does not exist',
@@ -524,23 +277,6 @@ export const ENDS: readonly Bad[] = [
     call: ({ rollouts, heldId }) => rollouts.updateRollout({ rolloutId: heldId, updateMask: { paths: ['status'] } }),
     ...INVALID,
     field: 'update_mask',
-  },
-  {
-    what: 'one metric too many',
-    call: ({ rollouts, heldId }) =>
-      rollouts.updateRollout({
-        rolloutId: heldId,
-        updateMask: { paths: ['metrics'] },
-        metrics: Object.fromEntries(Array.from({ length: 257 }, (_, i) => [`m${i}`, i])),
-      }),
-    ...INVALID,
-    field: 'metrics',
-  },
-  {
-    what: 'environment without an id',
-    call: ({ rollouts, runId }) => rollouts.upsertEnvironment({ runId, type: 'android' }),
-    ...INVALID,
-    field: 'environment_id',
   },
 ];
 
@@ -583,12 +319,6 @@ export const READS: readonly Bad[] = [
     reason: 'INVALID_PAGE_TOKEN',
   },
   {
-    what: 'reading rollouts without a stage',
-    call: ({ rollouts, runId }) => collect(rollouts.readRollouts({ stageId: runId })),
-    ...NOT_FOUND,
-    reason: 'STAGE_NOT_FOUND',
-  },
-  {
     what: 'dimension with a key and a label',
     call: ({ runs }) => runs.summarize({ dimensions: [{ key: SummaryKey.TASK, label: 'model' }] }),
     ...INVALID,
@@ -605,12 +335,6 @@ export const READS: readonly Bad[] = [
     call: ({ runs }) => runs.summarize({ dimensions: [{ label: 'model' }, { label: 'model' }] }),
     ...INVALID,
     field: 'dimensions[1]',
-  },
-  {
-    what: 'pass@k with k = 0',
-    call: ({ runs }) => runs.summarize({ passAt: [0] }),
-    ...INVALID,
-    field: 'pass_at[0]',
   },
   {
     what: 'history of two resources',

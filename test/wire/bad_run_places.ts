@@ -6,12 +6,10 @@ import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type BadCall, INVALID } from './bad_call.ts';
 import type { RunScene } from './rpcs/run_scene.ts';
-import { NOBODY } from './rpcs/scene.ts';
 
 type Bad = BadCall<RunScene>;
 
 const ILLEGAL = { code: Code.FailedPrecondition, reason: 'ILLEGAL_TRANSITION' } as const;
-const CONFLICT = { code: Code.AlreadyExists, reason: 'RESULT_CONFLICT' } as const;
 const TAKEN = { code: Code.AlreadyExists, reason: 'RUN_EXISTS' } as const;
 
 export const MOVES: readonly Bad[] = [
@@ -20,34 +18,6 @@ export const MOVES: readonly Bad[] = [
     call: ({ runs, bareId }) => runs.pauseRun({ runId: bareId }),
     ...ILLEGAL,
     metadata: { status: 'PENDING', verb: 'pause' },
-  },
-  {
-    what: 'start of a run that has ended',
-    call: ({ runs, branchId }) => runs.startRun({ runId: branchId }),
-    ...ILLEGAL,
-    metadata: { status: 'COMPLETED', verb: 'start' },
-  },
-  {
-    what: 'reopening of a run that has not ended',
-    call: ({ runs, bareId }) => runs.reopenRun({ runId: bareId }),
-    ...ILLEGAL,
-  },
-  {
-    what: 'failure of a run that is complete',
-    call: ({ runs, branchId }) => runs.failRun({ runId: branchId }),
-    ...ILLEGAL,
-  },
-  {
-    what: 'completion of a stage that has not started',
-    call: ({ runs, baselineId }) => runs.completeStage({ stageId: baselineId }),
-    ...ILLEGAL,
-    metadata: { status: 'PENDING', verb: 'complete' },
-  },
-  {
-    what: 'completion with another result',
-    call: ({ runs, branchId }) => runs.completeRun({ runId: branchId, message: 'done', resultJson: '{"best":6}' }),
-    ...CONFLICT,
-    metadata: { status: 'COMPLETED', verb: 'complete' },
   },
   {
     what: 'run created with a terminal status',
@@ -65,31 +35,6 @@ export const MOVES: readonly Bad[] = [
 ];
 
 export const NAMES: readonly Bad[] = [
-  {
-    what: 'name of another experiment',
-    call: ({ runs, experimentName }) => runs.createExperiment({ name: experimentName }),
-    code: Code.AlreadyExists,
-    reason: 'EXPERIMENT_EXISTS',
-    field: 'name',
-  },
-  {
-    what: 'experiment without a name',
-    call: ({ runs }) => runs.createExperiment({}),
-    ...INVALID,
-    field: 'name',
-  },
-  {
-    what: 'name of another run of the experiment',
-    call: ({ runs, experimentId }) => runs.createRun({ experimentId, name: 'main' }),
-    ...TAKEN,
-    field: 'name',
-  },
-  {
-    what: 'name of another run, for a branch',
-    call: ({ runs, runId }) => runs.branchRun({ runId, stepNumber: 0n, name: 'bare' }),
-    ...TAKEN,
-    field: 'name',
-  },
   {
     what: 'name of another run, and of a state, too',
     call: ({ runs, experimentId }) =>
@@ -158,14 +103,6 @@ export const NAMES: readonly Bad[] = [
 
 export const PARENTS: readonly Bad[] = [
   {
-    what: 'branch of a run that does not exist',
-    call: ({ runs }) => runs.branchRun({ runId: NOBODY, stepNumber: 0n }),
-    code: Code.NotFound,
-    reason: 'RUN_NOT_FOUND',
-    field: 'run_id',
-    metadata: { run: NOBODY },
-  },
-  {
     what: 'run that would be its own parent',
     call: ({ runs, runId }) => runs.branchRun({ runId, stepNumber: 0n, branchId: runId }),
     ...TAKEN,
@@ -177,21 +114,6 @@ export const PARENTS: readonly Bad[] = [
     code: Code.AlreadyExists,
     reason: 'TRAJECTORY_EXISTS',
     field: 'branch_trajectory_id',
-  },
-  {
-    what: 'branch point beyond the end of the run',
-    call: ({ runs, branchId }) => runs.branchRun({ runId: branchId, stepNumber: 3n }),
-    code: Code.OutOfRange,
-    reason: 'BRANCH_POINT_BEYOND_END',
-    field: 'step_number',
-    metadata: { step_number: '3', next_step_number: '3' },
-  },
-  {
-    what: 'branch of a run without a trajectory',
-    call: ({ runs, bareId }) => runs.branchRun({ runId: bareId, stepNumber: 0n }),
-    code: Code.FailedPrecondition,
-    reason: 'NO_MAIN_TRAJECTORY',
-    field: 'run_id',
   },
   { what: 'no branch point', call: ({ runs, runId }) => runs.branchRun({ runId }), ...INVALID, field: 'step_number' },
   {
@@ -222,12 +144,5 @@ export const PARENTS: readonly Bad[] = [
     call: ({ runs, runId }) => runs.deleteRun({ runId, onBranches: OnBranches.KEEP_SHARED }),
     ...INVALID,
     field: 'on_branches',
-  },
-  {
-    what: 'deletion of a run from which others branch off',
-    call: ({ runs, runId }) => runs.deleteRun({ runId }),
-    code: Code.FailedPrecondition,
-    reason: 'HAS_BRANCHES',
-    metadata: { branch_ids: expect.stringMatching(/^[0-9a-f-]{36}$/) },
   },
 ];

@@ -5,6 +5,7 @@ import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js'
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ENGINES } from '../support/database.ts';
@@ -99,5 +100,41 @@ describe.each(ENGINES)('bad input for runs and experiments, on %s', (engine) => 
     expect((await runs.getRun({ runId })).run?.metrics).toEqual(metrics('a').metrics);
     const { stage } = await runs.getStage({ stageId });
     expect([Object.keys(stage!.metrics).length, Object.keys(stage!.timings).length]).toEqual([200, 40]);
+  });
+
+  it('M2: the maximal number of substeps, in many stages, is summed without overflow', async () => {
+    const { runs } = scene;
+    const name = 'with substeps';
+    const runId = (await runs.createRun({ name })).run!.id;
+    const completedSubsteps = 10n ** 12n;
+    for (let number = 1n; number <= 3n; number += 1n) {
+      const initialStatus = Status.RUNNING;
+      const { stage } = await runs.getOrCreateStage({ runId, kind: StageKind.EVAL, number, initialStatus });
+      const stageId = stage!.id;
+      await runs.updateStage({ stageId, updateMask: { paths: ['completed_substeps'] }, completedSubsteps });
+      if (number > 1n) await runs.completeStage({ stageId });
+    }
+    const { progress } = await runs.getRun({ runId, progress: true });
+    expect(progress?.substepsDone).toBe(3n * completedSubsteps);
+    const { runs: listed } = await runs.listRuns({ name });
+    expect(listed[0]?.progress).toEqual(progress);
+  });
+
+  it('M2: a plan whose product exceeds the range of a field still has a progress', async () => {
+    const { runs } = scene;
+    const runId = (await runs.createRun({})).run!.id;
+    const vast = {
+      kind: StageKind.EVAL,
+      stages: 1e7,
+      groupsPerStage: 1e6,
+      groupSize: 1e6,
+      maxTurns: 1e7,
+      substeps: 1e7,
+    };
+    await runs.updateRun({ runId, updateMask: { paths: ['plan'] }, plan: { stagePlans: [vast] } });
+    await runs.startRun({ runId });
+    const { progress } = await runs.getRun({ runId, progress: true });
+    expect(progress).toMatchObject({ percent: 0, turnsExpected: 2n ** 63n - 1n });
+    expect(progress?.estimatedRemaining?.seconds).toBe(315_576_000_000n);
   });
 });

@@ -53,6 +53,7 @@ import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { sharedValidator } from '../support/shared_validator.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { ADMIN_RPCS } from './rpcs/admin.ts';
+import { broken } from './rpcs/bounds.ts';
 import { RETENTION_RPCS } from './rpcs/retention.ts';
 import { makeRolloutScene, type RolloutScene } from './rpcs/rollout_scene.ts';
 import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
@@ -528,11 +529,25 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   // These requests are refused before the store. SQLite would store U+0000, and take every number.
   if (engine === 'sqlite') {
     it.each(METHODS)('W11: $name refuses U+0000 in every text field, and names the field', async (method) => {
-      await expectRefused(method, ScalarType.STRING, 'a\0b');
+      await expectRefused(method, (frames) => variants(method.input, frames, ScalarType.STRING, 'a\0b'));
     });
 
     it.each(METHODS)('$name refuses the smallest number in every number field, and names the field', async (method) => {
-      await expectRefused(method, ScalarType.INT64, -MAX_INT64 - 1n, (path) => ANY_NUMBER.test(path));
+      const least = -MAX_INT64 - 1n;
+      const changed = (frames: readonly Message[]) => variants(method.input, frames, ScalarType.INT64, least);
+      await expectRefused(method, changed, (path) => ANY_NUMBER.test(path));
+    });
+
+    it.each(METHODS)(
+      '$name refuses text that is not JSON in every field of JSON, and names the field',
+      async (method) => {
+        const changed = (frames: readonly Message[]) => variants(method.input, frames, ScalarType.STRING, '{');
+        await expectRefused(method, changed, (path) => !/(_|\.)json$/.test(path));
+      },
+    );
+
+    it.each(METHODS)('FM6: $name refuses the first value beyond each rule of a field, and names it', async (method) => {
+      await expectRefused(method, (frames) => broken(method.input, frames));
     });
   }
 
@@ -647,19 +662,18 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   }
 
   /**
-   * Expects that each field of this type is refused and named if it has this value. The service validates a request
-   * before it does anything else: the first field is sent, and so are those that pass the validator and are checked
-   * later. The others are validated here.
+   * Expects that each changed request is refused, and that the error names the field that was changed. The service
+   * validates a request before it does anything else: the first one is sent, and so are those that pass the validator
+   * and are checked later. The others are validated here.
    */
   async function expectRefused(
     method: DescMethod,
-    type: ScalarType,
-    value: unknown,
+    changed: (frames: readonly Message[]) => Iterable<{ path: string; frames: Message[] }>,
     isFree: (path: string) => boolean = () => false,
   ): Promise<void> {
     let isSent = false;
     for (const request of await framesOf(method, untouchedOf(method))) {
-      for (const { path, frames } of variants(method.input, request, type, value)) {
+      for (const { path, frames } of changed(request)) {
         if (isFree(path)) continue;
         const error = isSent ? invalidRequest(method, frames) : undefined;
         isSent = true;
