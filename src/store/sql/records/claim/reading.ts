@@ -6,7 +6,7 @@ import { inOneRoundTrip } from '../../kit/together.ts';
 import type { NamespaceTransaction } from '../../kit/transaction.ts';
 import { readTrajectory, selectTrajectories } from '../../log/trajectory/rows.ts';
 import { readRollout, selectRollouts } from '../rollout/rows.ts';
-import { readPlan } from '../run/values.ts';
+import { readPlan } from '../run/rows.ts';
 import type { ClaimedAttempt } from './keys.ts';
 import { plannedTurns } from './stage_contexts.ts';
 import { readTasks, taskOf } from './tasks.ts';

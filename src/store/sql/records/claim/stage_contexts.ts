@@ -4,7 +4,7 @@ import type { Db, QueuedRow, StageName } from '../../kit/engine.ts';
 import { padded } from '../../kit/statement_shapes.ts';
 import type { Transaction } from '../../kit/transaction.ts';
 import { readPauses } from '../run/pauses.ts';
-import { readPlan } from '../run/values.ts';
+import { readPlan } from '../run/rows.ts';
 import { IS_OPEN } from './queue.ts';
 import type { LockedStartPoint } from './start_points.ts';
 

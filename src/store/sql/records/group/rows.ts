@@ -110,17 +110,6 @@ const NO_SIBLINGS: Siblings = Object.freeze({
   revisions: 0n,
 });
 
-/** Columns of `selectSiblings` in their order, with integers as the driver returns them. */
-type Sibling = readonly [
-  group: number | bigint,
-  status: Status,
-  success: boolean | number | bigint | null,
-  reward: number | string | null,
-  attempt: number | bigint,
-  id: string,
-  revision: number | bigint,
-];
-
 /** Selects a row for each rollout, by number. Statistics are computed in TypeScript, so that both engines agree. */
 function selectSiblings(db: Db, groups: readonly bigint[]) {
   return db
@@ -131,27 +120,26 @@ function selectSiblings(db: Db, groups: readonly bigint[]) {
     .orderBy('r.number');
 }
 
+type Sibling = Awaited<ReturnType<ReturnType<typeof selectSiblings>['execute']>>[number];
+
 async function countSiblings(engine: Engine, db: Db, groups: readonly bigint[]): Promise<Map<bigint, Siblings>> {
   if (groups.length === 0) return new Map();
   const query = engine.kept.of('siblings of groups', [padded(groups)], (among) => selectSiblings(engine.db, among));
-  // Arrays cost less than objects. A transaction returns only objects, whose values have the order of the columns.
-  const siblings =
-    db === engine.db
-      ? await engine.rows<Sibling>(query)
-      : (await db.executeQuery(query)).rows.map((row) => Object.values(row) as unknown as Sibling);
-  const byGroup = Map.groupBy(siblings, ([group]) => Number(group));
-  return new Map([...byGroup].map(([group, rows]) => [BigInt(group), statisticsOf(rows)]));
+  const { rows } = await db.executeQuery(query);
+  const byGroup = Map.groupBy(rows, ({ group_key }) => group_key);
+  return new Map([...byGroup].map(([group, siblings]) => [group, statisticsOf(siblings)]));
 }
 
 function statisticsOf(siblings: readonly Sibling[]): Siblings {
   const by = { PENDING: 0, INITIALIZING: 0, RUNNING: 0, PAUSED: 0, COMPLETED: 0, FAILED: 0, CANCELLED: 0 };
-  let [started, judged, successes, revisions] = [0, 0, 0, 0];
+  let [started, judged, successes, revisions] = [0, 0, 0, 0n];
   const rewards: number[] = [];
   let best: GroupStatistics['best'];
-  for (const [, status, success, stored, attempt, id, revision] of siblings) {
+  for (const { id, success, reward: stored, attempt, revision, ...row } of siblings) {
+    const status = row.status as Status;
     by[status] += 1;
-    revisions += Number(revision);
-    if (Number(attempt) > 0) started += 1;
+    revisions += revision;
+    if (attempt > 0n) started += 1;
     if (!isTerminal(status)) continue;
     if (status === 'FAILED' || (status === 'COMPLETED' && success !== null)) judged += 1;
     if (status === 'COMPLETED' && success !== null && isSet(success)) successes += 1;
@@ -173,5 +161,5 @@ function statisticsOf(siblings: readonly Sibling[]): Siblings {
     rewards: rewardStatistics(rewards),
     best,
   };
-  return { statistics, revisions: BigInt(revisions) };
+  return { statistics, revisions };
 }

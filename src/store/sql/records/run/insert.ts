@@ -12,8 +12,7 @@ import type { CallerTransaction, NamespaceTransaction, ReadScope, Transaction } 
 import { bindLabels, flag } from '../../kit/values.ts';
 import { findById, findByKey } from '../../log/trajectory/rows.ts';
 import type { LockedExperiment } from '../experiment/experiments.ts';
-import { findRun } from './rows.ts';
-import { bindPlan } from './values.ts';
+import { bindPlan, findRun } from './rows.ts';
 import { heartbeatAt } from './writing.ts';
 
 /** Fields of a new run that do not come from the request. */

@@ -17,9 +17,8 @@ import { findByKey } from '../../log/trajectory/rows.ts';
 import { sealHeads } from '../../log/trajectory/sealing.ts';
 import { applyVerb, type Movable } from '../verbs.ts';
 import { bindPauses, readPauses } from './pauses.ts';
-import { findRun } from './rows.ts';
+import { findRun, readPlan } from './rows.ts';
 import { tallyRuns } from './tallies.ts';
-import { readPlan } from './values.ts';
 import { heartbeatAt, type LockedRun, lockRun, writeRun } from './writing.ts';
 
 /**

@@ -1,62 +1,54 @@
 import { type CompiledQuery, type ExpressionBuilder, sql } from 'kysely';
-import type { Run } from '../../../../domain/run.ts';
+import { parseInstant } from '../../../../domain/instant.ts';
+import type { Status } from '../../../../domain/lifecycle.ts';
+import type { Plan, Run } from '../../../../domain/run.ts';
 import type { RunReference } from '../../../contract/run.ts';
 import type { View } from '../../../contract/view.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
+import { RUNS } from '../../kit/tables/runs.ts';
+import { columnsIn } from '../../kit/tables/selection.ts';
 import type { RunsTable, Tables } from '../../kit/tables.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
-import { RunReader, type RunValues } from './values.ts';
+import { isSet, readLabels, readList, readMetrics, readOptionalTime, readReal } from '../../kit/values.ts';
 
-/** Selects runs (`r`), including hidden ones, with columns of their main trajectory, parent, tree and experiment. */
-export function selectRuns(engine: Engine, db: Db, view: View) {
+/**
+ * Selects visible runs (`r`) of a namespace, with columns of their main trajectory (`m`), parent, tree and experiment.
+ */
+export function selectRuns(engine: Engine, db: Db, namespace: string, view: View) {
   return (
-    selectBareRuns(engine, db)
-      // Subqueries run only for returned rows, whatever the plan, and read the same snapshot.
-      .select((eb) => [
-        idOf(eb, 'r.parent').as('parent_id'),
-        idOf(eb, 'r.tree').as('tree_id'),
-        eb.selectFrom('experiments').select('id').whereRef('key', '=', 'r.experiment').as('experiment_id'),
-        eb.selectFrom('experiments').select('name').whereRef('key', '=', 'r.experiment').as('experiment_name'),
-      ])
-      // The JSON columns can be large, so the BASIC view does not read them.
-      .$if(view === 'FULL', (all) =>
-        all
-          .select(['r.config_json', 'r.config_overrides_json', 'r.metadata_json', 'r.result_json'])
-          .select('r.removed_config_paths'),
+    db
+      .selectFrom('runs as r')
+      .leftJoin('trajectories as m', (join) =>
+        join.onRef('m.tree', '=', 'r.main_tree').onRef('m.key', '=', 'r.main_trajectory').on('m.hidden', '=', 0),
       )
+      .select(columnsIn(RUNS, 'r', view, UNREAD))
+      .select(['m.id as main_id', 'm.next_step_number as main_end', 'm.reward_sum as main_reward'])
+      // Subqueries run only for returned rows, whatever the plan.
+      .select((eb) => [
+        eb.selectFrom('runs as p').select('p.id').whereRef('p.key', '=', 'r.parent').as('parent_id'),
+        eb.selectFrom('runs as t').select('t.id').whereRef('t.key', '=', 'r.tree').as('tree_id'),
+        eb.selectFrom('experiments as x').select('x.id').whereRef('x.key', '=', 'r.experiment').as('experiment_id'),
+        eb.selectFrom('experiments as x').select('x.name').whereRef('x.key', '=', 'r.experiment').as('experiment_name'),
+        isStale(engine, eb).as('stale'),
+      ])
+      .select((view === 'FULL' ? sql<string>`r.removed_config_paths` : sql<string>`'[]'`).as('removed_config_paths'))
+      .where('r.namespace', '=', namespace)
+      .where(sql<boolean>`not r.hidden`)
   );
 }
 
-/** BASIC view without the columns of other runs and experiments. */
-export function selectBareRuns(engine: Engine, db: Db) {
-  return db
-    .selectFrom('runs as r')
-    .leftJoin('trajectories as m', (join) =>
-      join.onRef('m.tree', '=', 'r.main_tree').onRef('m.key', '=', 'r.main_trajectory').on('m.hidden', '=', 0),
-    )
-    .select(['r.key', 'r.id', 'r.experiment', 'r.tree', 'r.number'])
-    .select([unlessEmpty('name', ''), unlessEmpty('description', ''), unlessEmpty('labels', '{}')])
-    .select([unlessEmpty('plan', ''), 'r.parent', 'r.branch_point', 'r.status', unlessEmpty('status_message', '')])
-    .select([unlessEmpty('phase', ''), unlessEmpty('metrics', '{}'), unlessEmpty('heartbeat_timeout_ms', 0)])
-    .select(['r.fail_when_stale', 'r.heartbeat_time', 'r.start_time', 'r.end_time', 'r.create_time'])
-    .select(sql<string | null>`nullif(r.update_time, r.create_time)`.as('changed_time'))
-    .select(['r.revision', 'm.id as main_id', 'm.next_step_number as main_next_step_number'])
-    .select('m.reward_sum as main_reward_sum')
-    .select((eb) => isStale(engine, eb).as('stale'));
-}
-
-/** Subquery for the id of the run that a run (`r`) refers to. */
-function idOf(eb: ExpressionBuilder<Tables & { r: RunsTable }, 'r'>, key: 'r.parent' | 'r.tree') {
-  return eb.selectFrom('runs as other').select('other.id').whereRef('other.key', '=', key);
-}
-
-/** Returns null for an empty value. Drivers convert every other value, and most runs leave most columns empty. */
-function unlessEmpty<Column extends keyof RunsTable & string, Empty extends string | number>(
-  column: Column,
-  empty: Empty,
-) {
-  return sql<Empty | null>`nullif(${sql.ref(`r.${column}`)}, ${sql.lit(empty)})`.as(column);
-}
+/** Columns that `readRun` does not need, and a large one that is not JSON of a client. */
+const UNREAD = [
+  'namespace',
+  'removed_config_paths',
+  'main_tree',
+  'main_trajectory',
+  'pauses',
+  'stale_time',
+  'status_changes',
+  'mark',
+  'hidden',
+] as const;
 
 /** Condition that a run (`r`) is stale now, by the clock of the database. */
 export function isStale(engine: Engine, eb: ExpressionBuilder<Tables & { r: RunsTable }, 'r'>) {
@@ -67,20 +59,7 @@ export function isStale(engine: Engine, eb: ExpressionBuilder<Tables & { r: Runs
   ]);
 }
 
-/** Selects visible runs of a namespace. */
-export function selectVisibleRuns(engine: Engine, db: Db, namespace: string, view: View) {
-  return selectRuns(engine, db, view).where('r.namespace', '=', namespace).where(sql<boolean>`not r.hidden`);
-}
-
-export type RunQuery = ReturnType<typeof selectRuns>;
-type RunRow = Awaited<ReturnType<RunQuery['execute']>>[number];
-
-/** Returns the runs of a query, in its order. Reads arrays, which cost less than objects. */
-export async function readRuns(engine: Engine, query: RunQuery | CompiledQuery<unknown>): Promise<Run[]> {
-  const rows = await engine.rows<RunValues>('compile' in query ? query.compile() : query);
-  const reader = new RunReader();
-  return rows.map((row) => reader.read(row));
-}
+type RunRow = Awaited<ReturnType<ReturnType<typeof selectRuns>['execute']>>[number];
 
 /** Returns a run by id, key, or name in an experiment, by default in FULL view; undefined if there is none. */
 export async function findRun(
@@ -89,8 +68,7 @@ export async function findRun(
   view: View = 'FULL',
 ): Promise<Run | undefined> {
   const { rows } = await db.executeQuery(oneRun(engine, namespace, reference, view));
-  const row = rows[0];
-  return row === undefined ? undefined : readRun(row);
+  return rows[0] && readRun(rows[0]);
 }
 
 function oneRun(
@@ -100,7 +78,7 @@ function oneRun(
   view: View,
 ): CompiledQuery<RunRow> {
   const { kept, db } = engine;
-  const all = (of: string) => selectVisibleRuns(engine, db, of, view);
+  const all = (of: string) => selectRuns(engine, db, of, view);
   if ('key' in reference) {
     return kept.of(`run by key ${view}`, [namespace, reference.key], (of, key) => all(of).where('r.key', '=', key));
   }
@@ -117,7 +95,49 @@ function oneRun(
   );
 }
 
-function readRun(row: RunRow): Run {
-  // Drivers return the values of an object in the order of the columns.
-  return new RunReader().read(Object.values(row) as unknown as RunValues);
+export function readRun(row: RunRow): Run {
+  const { parent, branch_point: branchPoint, main_id: mainId, main_end: mainEnd, main_reward: mainReward } = row;
+  return {
+    key: row.key,
+    tree: { key: row.tree, id: row.tree_id ?? '' },
+    id: row.id,
+    number: row.number,
+    experiment: { key: row.experiment, id: row.experiment_id ?? '', name: row.experiment_name ?? '' },
+    name: row.name,
+    description: row.description,
+    configJson: row.config_json,
+    configOverridesJson: row.config_overrides_json,
+    removedConfigPaths: readList(row.removed_config_paths),
+    labels: readLabels(row.labels),
+    metadataJson: row.metadata_json,
+    plan: readPlan(row.plan),
+    parent: parent === null || branchPoint === null ? undefined : { key: parent, id: row.parent_id ?? '', branchPoint },
+    mainTrajectory:
+      mainId === null || mainEnd === null || mainReward === null
+        ? undefined
+        : { id: mainId, nextStepNumber: mainEnd, rewardSum: readReal(mainReward) },
+    status: row.status as Status,
+    statusMessage: row.status_message,
+    phase: row.phase,
+    metrics: readMetrics(row.metrics),
+    resultJson: row.result_json,
+    heartbeatTimeoutMs: Number(row.heartbeat_timeout_ms),
+    failWhenStale: isSet(row.fail_when_stale),
+    heartbeatTime: readOptionalTime(row.heartbeat_time),
+    stale: isSet(row.stale),
+    startTime: readOptionalTime(row.start_time),
+    endTime: readOptionalTime(row.end_time),
+    createTime: parseInstant(row.create_time),
+    updateTime: parseInstant(row.update_time),
+    revision: row.revision,
+  };
+}
+
+/** Encodes a plan as JSON text; no plan is an empty text. */
+export function bindPlan(plan: Plan | undefined): string {
+  return plan === undefined ? '' : JSON.stringify(plan);
+}
+
+export function readPlan(text: string): Plan | undefined {
+  return text === '' ? undefined : (JSON.parse(text) as Plan);
 }

@@ -22,8 +22,7 @@ import { makeRoot } from '../../log/trajectory/create.ts';
 import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '../experiment/experiments.ts';
 import { experimentKey } from '../experiment/rows.ts';
 import { CREATED_RUNS, defaultName, findNamed, insertRun, readCreated, refuseTakenId, runExists } from './insert.ts';
-import { findRun, isStale, readRuns, selectVisibleRuns } from './rows.ts';
-import { bindPlan } from './values.ts';
+import { bindPlan, findRun, isStale, readRun, selectRuns } from './rows.ts';
 import { heartbeatAt, type LockedRun, lockRun, writeRun } from './writing.ts';
 
 export async function createRun(
@@ -123,7 +122,7 @@ export async function listRuns(scope: ReadScope, filter: RunFilter, page: Page<b
   const { engine } = scope;
   if (filter.statuses?.length === 0) return [];
   if (Object.keys(filter).length === 0 && page.sort === undefined) return listAllRuns(scope, page, view);
-  let query = selectVisibleRuns(engine, scope.db, scope.namespace, view);
+  let query = selectRuns(engine, scope.db, scope.namespace, view);
   if (filter.experiment !== undefined) {
     query = query.where('r.experiment', '=', await experimentKey(scope, filter.experiment));
   }
@@ -145,19 +144,23 @@ export async function listRuns(scope: ReadScope, filter: RunFilter, page: Page<b
   }
   const { terms, follows } = listOrder(engine, COLUMNS, page);
   if (follows !== undefined) query = query.where(follows);
-  return readRuns(engine, query.orderBy(terms).limit(page.limit));
+  return (await query.orderBy(terms).limit(page.limit).execute()).map(readRun);
 }
 
 /** The list without filters, which user interfaces poll, so its queries are cached. */
-function listAllRuns({ engine, db, namespace }: ReadScope, { after, limit }: Page<bigint>, view: View): Promise<Run[]> {
-  const all = (of: string) => selectVisibleRuns(engine, db, of, view).orderBy('r.key', 'desc');
+async function listAllRuns(
+  { engine, db, namespace }: ReadScope,
+  { after, limit }: Page<bigint>,
+  view: View,
+): Promise<Run[]> {
+  const all = (of: string) => selectRuns(engine, db, of, view).orderBy('r.key', 'desc');
   const query =
     after === undefined
       ? engine.kept.page(`runs ${view}`, limit, [namespace], (most, of) => all(of).limit(most))
       : engine.kept.page(`runs after ${view}`, limit, [namespace, after], (most, of, before) =>
           all(of).where('r.key', '<', before).limit(most),
         );
-  return readRuns(engine, query);
+  return (await db.executeQuery(query)).rows.map(readRun);
 }
 
 export async function listRunTrees(
@@ -166,10 +169,30 @@ export async function listRunTrees(
   { after = 0n, limit }: Page<bigint>,
 ): Promise<Run[]> {
   const experiment = await experimentKey(scope, { id: experimentId });
-  const query = selectVisibleRuns(scope.engine, scope.db, scope.namespace, 'BASIC')
+  const query = selectRuns(scope.engine, scope.db, scope.namespace, 'BASIC')
     .where('r.experiment', '=', experiment)
     .where('r.key', '>', after);
-  return readRuns(scope.engine, query.orderBy('r.key').limit(limit));
+  return (await query.orderBy('r.key').limit(limit).execute()).map(readRun);
+}
+
+/** Lists the runs of the tree that a run belongs to, in order of key. Returns undefined if there is no such run. */
+export async function listRunTree(
+  scope: ReadScope,
+  runId: string,
+  { after = 0n, limit }: Page<bigint>,
+): Promise<Run[] | undefined> {
+  const { engine, db, namespace } = scope;
+  const query = engine.kept.page('run tree', limit, [namespace, runId, after], (most, of, id, behind) =>
+    selectRuns(engine, db, of, 'BASIC')
+      .where('r.tree', '=', visibleById({ ...scope, namespace: of }, 'runs', id).select('tree'))
+      .where('r.key', '>', behind)
+      .orderBy('r.key')
+      .limit(most),
+  );
+  const { rows } = await db.executeQuery(query);
+  // A deleted run must not look like the end of its tree.
+  if (rows.length === 0 && (await runKey(scope, runId)) === undefined) return undefined;
+  return rows.map(readRun);
 }
 
 async function runKey(scope: ReadScope, id: string): Promise<bigint | undefined> {

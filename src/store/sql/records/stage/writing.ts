@@ -7,8 +7,8 @@ import { keepRunOf } from '../../kit/run_keys.ts';
 import type { StagesTable } from '../../kit/tables.ts';
 import type { NamespaceTransaction, Transaction } from '../../kit/transaction.ts';
 import { readReal } from '../../kit/values.ts';
+import { readPlan } from '../run/rows.ts';
 import { tallyRuns } from '../run/tallies.ts';
-import { readPlan } from '../run/values.ts';
 import { findStage } from './rows.ts';
 
 export type LockedStage = Selectable<StagesTable>;

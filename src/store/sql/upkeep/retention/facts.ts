@@ -1,3 +1,4 @@
+import type { SqlBool } from 'kysely';
 import { AnabranchError } from '../../../../domain/errors.ts';
 import { PRUNABLE_STEP_BYTES, withAttached } from '../../../../domain/pruning.ts';
 import type { StepFacts } from '../../../../domain/retention.ts';
@@ -95,7 +96,7 @@ interface AttachedRow {
   readonly digest: Uint8Array;
   readonly size: bigint;
   readonly pruned_time: string | null;
-  readonly is_small: unknown;
+  readonly is_small: SqlBool;
 }
 
 function factsOfAttached(rows: readonly AttachedRow[]): Attached {
@@ -106,7 +107,7 @@ function factsOfAttached(rows: readonly AttachedRow[]): Attached {
     mediaType: '',
     digest: readDigest(digest),
     size: Number(size),
-    storedHere: isSet(is_small as unknown as boolean | bigint) ? Number(size) : undefined,
+    storedHere: isSet(is_small) ? Number(size) : undefined,
   }));
   return Map.groupBy(facts, ({ stepNumber }) => stepNumber);
 }
