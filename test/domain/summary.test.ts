@@ -4,7 +4,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { rewardStatistics } from '../../src/domain/rollout.ts';
 import { type SummaryCounts, summaryOf, type TaskGroups } from '../../src/domain/summary.ts';
-import { momentsOf } from '../../src/store/sql/records/summary/moments.ts';
+import { momentsOf } from '../../src/store/sql/records/summary/rewards.ts';
 
 interface Fixtures {
   readonly rates: { successes: number; trials: number; value: number; low: number; high: number }[];

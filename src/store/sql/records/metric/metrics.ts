@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import { runNotFound, stageNotFound } from '../../../../domain/errors.ts';
+import { stageNotFound } from '../../../../domain/errors.ts';
 import type {
   MetricPoints,
   MetricRange,
@@ -15,6 +15,7 @@ import { keepRun } from '../../kit/run_keys.ts';
 import { CHUNK, chunksOf, inPowersOfTwo, padded } from '../../kit/statement_shapes.ts';
 import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../../kit/transaction.ts';
 import { bindReal, readReal } from '../../kit/values.ts';
+import { runKeys } from '../run/rows.ts';
 
 export async function logMetrics(
   engine: Engine,
@@ -134,24 +135,6 @@ export async function listSeries(
 function behind(engine: Engine, place: number, after: Series): RawBuilder<unknown> {
   const stage = sql`(select a.stage from ${engine.table('metric_series')} as a where a.key = ${after.key})`;
   return sql`(g.place, m.stage, m.name) > (cast(${place} as bigint), ${stage}, ${after.name})`;
-}
-
-/** Returns the row keys of runs, in the order requested. Errors: RUN_NOT_FOUND. */
-async function runKeys({ db, namespace }: ReadScope, runs: readonly string[]): Promise<bigint[]> {
-  if (runs.length === 0) return [];
-  const rows = await db
-    .selectFrom('runs')
-    .select(['id', 'key'])
-    .where('namespace', '=', namespace)
-    .where('id', 'in', padded(runs))
-    .where('hidden', '=', 0)
-    .execute();
-  const keys = new Map(rows.map(({ id, key }) => [id, key]));
-  return runs.map((id) => {
-    const key = keys.get(id);
-    if (key === undefined) throw runNotFound(id);
-    return key;
-  });
 }
 
 /** Series that one statement counts, and points of each of them. */

@@ -1,10 +1,12 @@
 import { type CompiledQuery, type ExpressionBuilder, sql } from 'kysely';
+import { runNotFound } from '../../../../domain/errors.ts';
 import { parseInstant } from '../../../../domain/instant.ts';
 import type { Status } from '../../../../domain/lifecycle.ts';
 import type { Plan, Run } from '../../../../domain/run.ts';
 import type { RunReference } from '../../../contract/run.ts';
 import type { View } from '../../../contract/view.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
+import { padded } from '../../kit/statement_shapes.ts';
 import { RUNS } from '../../kit/tables/runs.ts';
 import { columnsIn } from '../../kit/tables/selection.ts';
 import type { RunsTable, Tables } from '../../kit/tables.ts';
@@ -131,6 +133,24 @@ export function readRun(row: RunRow): Run {
     updateTime: parseInstant(row.update_time),
     revision: row.revision,
   };
+}
+
+/** Returns the row keys of runs, in the order requested. Errors: RUN_NOT_FOUND. */
+export async function runKeys({ db, namespace }: ReadScope, runs: readonly string[]): Promise<bigint[]> {
+  if (runs.length === 0) return [];
+  const rows = await db
+    .selectFrom('runs')
+    .select(['id', 'key'])
+    .where('namespace', '=', namespace)
+    .where('id', 'in', padded(runs))
+    .where('hidden', '=', 0)
+    .execute();
+  const keys = new Map(rows.map(({ id, key }) => [id, key]));
+  return runs.map((id) => {
+    const key = keys.get(id);
+    if (key === undefined) throw runNotFound(id);
+    return key;
+  });
 }
 
 /** Encodes a plan as JSON text; no plan is an empty text. */

@@ -1,10 +1,12 @@
 import { type RawBuilder, sql } from 'kysely';
+import type { SummaryRow } from '../../../../domain/summary.ts';
 import { type Aggregates, IMMENSE_SUM } from '../../kit/aggregates.ts';
 import { readReal } from '../../kit/values.ts';
-import { momentsOf, type Rewards } from './moments.ts';
-import { combinationOf, type ValueColumns } from './values.ts';
+import { combinationOf, type ValueColumns } from './combinations.ts';
 
-export interface RewardColumns {
+type Rewards = SummaryRow['rewards'];
+
+export interface RewardColumns extends ValueColumns {
   readonly rewards: bigint;
   /** Number of rewards that are too large for the other columns. */
   readonly immense: bigint;
@@ -27,7 +29,7 @@ export function rewardColumns(
     min(${x}) as reward_min, max(${x}) as reward_max, ${squares(x)} as reward_squares, ${median(x)} as reward_median`;
 }
 
-export function readRewards(row: RewardColumns): Rewards {
+function readRewards(row: RewardColumns): Rewards {
   return {
     count: row.rewards,
     sum: readReal(row.reward_sum ?? 0),
@@ -43,12 +45,37 @@ export interface RewardRow extends ValueColumns {
   readonly reward: number | string;
 }
 
-/** Returns the rewards of each combination, computed from all rewards one by one. */
-export function rewardsByCombination(rows: readonly RewardRow[], count: number): Map<string, Rewards> {
-  const byCombination = Map.groupBy(rows, (row) => combinationOf(row, count));
-  return new Map(
-    [...byCombination].map(([key, found]) => [key, momentsOf(found.map(({ reward }) => readReal(reward)))]),
-  );
+/** Computes the statistics that engines compute in SQL. Accepts any numbers but NaN, and any magnitude. */
+export function momentsOf(rewards: readonly number[]): Rewards {
+  const sorted = Float64Array.from(rewards).sort();
+  const count = sorted.length;
+  if (count === 0) return { count: 0n, sum: 0, min: 0, max: 0, squares: 0, median: 0 };
+  const sum = sorted.reduce((total, reward) => total + reward, 0);
+  const squares = sorted.reduce((total, reward) => total + (reward - sum / count) ** 2, 0);
+  const [below, above] = [sorted[(count - 1) >> 1] ?? 0, sorted[count >> 1] ?? 0];
+  return {
+    count: BigInt(count),
+    sum,
+    min: sorted[0] ?? 0,
+    max: sorted[count - 1] ?? 0,
+    squares,
+    // Halved before the addition, which could overflow.
+    median: below === above ? below : below / 2 + above / 2,
+  };
+}
+
+/**
+ * Returns the rewards of each of the combinations. If some are too large for the columns, `readAll` returns the rewards
+ * of all combinations one by one.
+ */
+export async function rewardsOf(
+  rows: readonly RewardColumns[],
+  count: number,
+  readAll: () => Promise<readonly RewardRow[]>,
+): Promise<readonly Rewards[]> {
+  if (rows.every(({ immense }) => immense === 0n)) return rows.map(readRewards);
+  const all = Map.groupBy(await readAll(), (row) => combinationOf(row, count));
+  return rows.map((row) => momentsOf((all.get(combinationOf(row, count)) ?? []).map(({ reward }) => readReal(reward))));
 }
 
 /** Returns a sum of numbers within the limit. A number beyond it makes the sum infinite. */

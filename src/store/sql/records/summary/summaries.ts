@@ -1,23 +1,21 @@
 import { type RawBuilder, sql } from 'kysely';
-import { runNotFound } from '../../../../domain/errors.ts';
-import type { SummaryKey, SummaryRow } from '../../../../domain/summary.ts';
+import type { SummaryKey, SummaryRow, TaskGroups } from '../../../../domain/summary.ts';
 import type { SummaryFilter } from '../../../contract/summary.ts';
 import { IMMENSE, IMMENSE_SUM } from '../../kit/aggregates.ts';
 import type { Engine } from '../../kit/engine.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
-import { bindTimeBound, readReal } from '../../kit/values.ts';
-import { experimentKey } from '../experiment/rows.ts';
-import { countGroups, readTasks } from './groups.ts';
-import { momentsOf, type Rewards } from './moments.ts';
+import { readReal } from '../../kit/values.ts';
 import {
-  boundedSum,
-  type RewardColumns,
-  type RewardRow,
-  readRewards,
-  rewardColumns,
-  rewardsByCombination,
-} from './rewards.ts';
-import { columnsOf, combinationOf, groupedBy, places, type ValueColumns, valuesOf } from './values.ts';
+  columnsOf,
+  combinationOf,
+  conditionsOf,
+  dimensionsOf,
+  groupedBy,
+  places,
+  type ValueColumns,
+  valuesOf,
+} from './combinations.ts';
+import { boundedSum, type RewardColumns, type RewardRow, rewardColumns, rewardsOf } from './rewards.ts';
 
 /** Counts rollouts by combination in one statement, and by combination, task and group outcome in another (M3). */
 export async function summarize(
@@ -26,21 +24,39 @@ export async function summarize(
   by: readonly SummaryKey[],
 ): Promise<SummaryRow[]> {
   const { engine } = scope;
-  const from = rolloutsOf(engine, by, await conditionsOf(scope, filter));
-  const values = by.map((key) => engine.aggregates.bytewise(dimension(engine, key)));
+  const from = rolloutsOf(engine, by, await rolloutConditions(scope, filter));
+  const values = dimensionsOf(engine, by, 'o', {
+    TASK: sql`coalesce(k.id, '')`,
+    STAGE_KIND: sql`s.kind`,
+    MODEL_URI: sql`o.model_uri`,
+    NUMBER: sql`cast(o.number as text)`,
+  });
   const [combinations, groups] = await Promise.all([
     countCombinations(engine, from, values),
     countGroups(engine, from, values),
   ]);
   const groupsOf = Map.groupBy(groups, (row) => combinationOf(row, by.length));
-  const beyond = combinations.some(({ immense }) => immense > 0n);
-  const rewardsOf = beyond ? await readImmense(engine, from, values) : undefined;
-  return combinations.map((row) => {
-    const combination = combinationOf(row, by.length);
-    const tasks = readTasks(groupsOf.get(combination) ?? []);
-    const rewards = rewardsOf === undefined ? readRewards(row) : (rewardsOf.get(combination) ?? momentsOf([]));
-    return { ...readCombination(row, by.length), rewards, tasks };
+  const rewards = await rewardsOf(combinations, by.length, () => readAllRewards(engine, from, values));
+  return combinations.map((row, i) => {
+    const tasks = readTasks(groupsOf.get(combinationOf(row, by.length)) ?? []);
+    return { ...readCombination(row, by.length), rewards: rewards[i]!, tasks };
   });
+}
+
+/** Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
+async function rolloutConditions(scope: ReadScope, filter: SummaryFilter): Promise<RawBuilder<unknown>[]> {
+  const { engine, namespace } = scope;
+  const { stageKinds, taskIds } = filter;
+  const conditions = await conditionsOf(scope, filter, 'o', 'o.run');
+  if (stageKinds.length > 0) {
+    conditions.push(sql`exists (select 1 from ${engine.table('stages')} as p
+      where p.key = o.stage and p.kind in (${sql.join(stageKinds)}))`);
+  }
+  if (taskIds.length > 0) {
+    conditions.push(sql`o.task in (select n.key from ${engine.table('tasks')} as n
+      where n.namespace = ${namespace} and n.id in (${sql.join(taskIds)}))`);
+  }
+  return conditions;
 }
 
 /**
@@ -58,66 +74,6 @@ function rolloutsOf(
     where ${sql.join(conditions, sql` and `)}`;
 }
 
-/** Errors: RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND. */
-async function conditionsOf(
-  scope: ReadScope,
-  { runs, experimentId, stageKinds, taskIds, runLabels, labels, createTimeFrom, createTimeTo }: SummaryFilter,
-): Promise<RawBuilder<unknown>[]> {
-  const { engine, namespace } = scope;
-  const conditions = [sql`o.namespace = ${namespace}`, sql`u.namespace = ${namespace}`, sql`not u.hidden`];
-  if (runs.length > 0) conditions.push(engine.among(sql.ref('o.run'), await runKeys(scope, runs)));
-  if (experimentId !== undefined)
-    conditions.push(sql`u.experiment = ${await experimentKey(scope, { id: experimentId })}`);
-  if (stageKinds.length > 0) {
-    conditions.push(sql`exists (select 1 from ${engine.table('stages')} as p
-      where p.key = o.stage and p.kind in (${sql.join(stageKinds)}))`);
-  }
-  if (taskIds.length > 0) {
-    conditions.push(sql`o.task in (select n.key from ${engine.table('tasks')} as n
-      where n.namespace = ${namespace} and n.id in (${sql.join(taskIds)}))`);
-  }
-  for (const [key, value] of runLabels)
-    conditions.push(sql`${engine.hasPair(sql.ref<string>('u.labels'), key, value)}`);
-  for (const [key, value] of labels) conditions.push(sql`${engine.hasPair(sql.ref<string>('o.labels'), key, value)}`);
-  if (createTimeFrom !== undefined) conditions.push(sql`o.create_time >= ${bindTimeBound(createTimeFrom)}`);
-  if (createTimeTo !== undefined) conditions.push(sql`o.create_time < ${bindTimeBound(createTimeTo)}`);
-  return conditions;
-}
-
-export async function runKeys({ db, namespace }: ReadScope, ids: readonly string[]): Promise<bigint[]> {
-  const rows = await db
-    .selectFrom('runs')
-    .select(['id', 'key'])
-    .where('namespace', '=', namespace)
-    .where('id', 'in', ids)
-    .where('hidden', '=', 0)
-    .execute();
-  const missing = ids.find((id) => rows.every((row) => row.id !== id));
-  if (missing !== undefined) throw runNotFound(missing);
-  return rows.map(({ key }) => key);
-}
-
-function dimension({ aggregates, table }: Engine, key: SummaryKey): RawBuilder<unknown> {
-  switch (key) {
-    case 'TASK':
-      return sql`coalesce(k.id, '')`;
-    case 'RUN':
-      return sql`cast(u.id as text)`;
-    case 'EXPERIMENT':
-      return sql`(select cast(x.id as text) from ${table('experiments')} as x where x.key = u.experiment)`;
-    case 'STAGE_KIND':
-      return sql`s.kind`;
-    case 'MODEL_URI':
-      return sql`o.model_uri`;
-    case 'NUMBER':
-      return sql`cast(o.number as text)`;
-    default: {
-      const own = aggregates.textAt(sql.ref('o.labels'), key.label);
-      return sql`coalesce(${own}, ${aggregates.textAt(sql.ref('u.labels'), key.label)}, '')`;
-    }
-  }
-}
-
 const TERMINAL = sql`status in ('COMPLETED', 'FAILED', 'CANCELLED')`;
 
 /** Rollouts that count in a success rate (M3). */
@@ -129,7 +85,7 @@ const JUDGED = sql`(status = 'FAILED' or (status = 'COMPLETED' and success is no
  */
 const ALL = 2n ** 63n - 1n;
 
-interface CombinationRow extends ValueColumns, RewardColumns {
+interface CombinationRow extends RewardColumns {
   readonly rollouts: bigint;
   readonly pending: bigint;
   readonly live: bigint;
@@ -200,12 +156,90 @@ function readCombination(row: CombinationRow, count: number): Omit<SummaryRow, '
 }
 
 /** Returns all rewards of every combination. */
-async function readImmense(
+async function readAllRewards(
   engine: Engine,
   from: RawBuilder<unknown>,
   values: readonly RawBuilder<unknown>[],
-): Promise<Map<string, Rewards>> {
+): Promise<RewardRow[]> {
   const { rows } = await sql<RewardRow>`
     select ${columnsOf(values)} o.reward ${from} and o.${TERMINAL} and o.reward <> 'NaN'`.execute(engine.db);
-  return rewardsByCombination(rows, values.length);
+  return rows;
+}
+
+/** Rollouts of one combination and task whose groups have the same outcome. */
+interface GroupsRow extends ValueColumns {
+  readonly task: bigint;
+  readonly groups: bigint;
+  readonly trials: bigint;
+  readonly successes: bigint;
+  /** For a CONTINUE group: 1 if it counts, else 0. Null for a CANCEL_PENDING group, which has the columns below. */
+  readonly counts: bigint | number | null;
+  readonly siblings: bigint | null;
+  readonly first_success: bigint | null;
+  readonly first_unknown: bigint | null;
+}
+
+/**
+ * Counts the rollouts of tasks by combination and group outcome. All rollouts of a group determine its outcome,
+ * whatever the conditions.
+ */
+async function countGroups(
+  engine: Engine,
+  from: RawBuilder<unknown>,
+  values: readonly RawBuilder<unknown>[],
+): Promise<GroupsRow[]> {
+  const { plannedGroupSize } = engine.aggregates;
+  const known = sql`(r.status = 'FAILED' or (r.status = 'COMPLETED' and r.success is not null))`;
+  const columns = ['task', 'counts', 'siblings', 'first_success', 'first_unknown'].map((name) => sql.ref(name));
+  const { rows } = await sql<GroupsRow>`
+    with q as (select ${columnsOf(values)} o.task, o.group_key, o.status, o.success ${from} and o.task is not null),
+    n as (
+      select g.key, g.on_success, ${plannedGroupSize(sql.ref('u.plan'), sql.ref('s.kind'))} as size
+      from ${engine.table('groups')} as g join ${engine.table('runs')} as u on u.key = g.run
+        join ${engine.table('stages')} as s on s.key = g.stage
+      where g.key in (select group_key from q)
+    ),
+    whole as (
+      select n.key, case when count(*) >= n.size and count(*) = count(case when ${known} then 1 end) then 1 else 0 end as counts
+      from n join ${engine.table('rollouts')} as r on r.group_key = n.key
+      where n.on_success = 'CONTINUE' group by n.key, n.size
+    ),
+    queued as (
+      select n.key, row_number() over (partition by n.key order by r.priority desc, r.key) as place,
+        case when ${known} then 1 else 0 end as known, case when r.status = 'COMPLETED' and r.success then 1 else 0 end as succeeded
+      from n join ${engine.table('rollouts')} as r on r.group_key = n.key where n.on_success = 'CANCEL_PENDING'
+    ),
+    came as (
+      select key, counts, null as siblings, null as first_success, null as first_unknown from whole
+      union all
+      select key, null, count(*), min(case when succeeded = 1 then place end), min(case when known = 0 then place end)
+      from queued group by key
+    )
+    select ${sql.join([...places(values), ...columns])}, count(distinct group_key) as groups, count(*) as trials,
+      count(case when status = 'COMPLETED' and success then 1 end) as successes
+    from q join came on came.key = q.group_key ${groupedBy([...places(values), ...columns])}`.execute(engine.db);
+  return rows;
+}
+
+type Changing<T> = { -readonly [K in keyof T]: T[K] };
+
+/** Returns one entry for each task of the rows of a combination. */
+function readTasks(rows: readonly GroupsRow[]): TaskGroups[] {
+  return [...Map.groupBy(rows, ({ task }) => task).values()].map(readTask);
+}
+
+function readTask(rows: readonly GroupsRow[]): TaskGroups {
+  const task: Changing<TaskGroups> = { groups: 0n, trials: 0n, successes: 0n, unfinished: 0n, stopping: [] };
+  for (const { counts, groups, trials, successes, siblings, first_success, first_unknown } of rows) {
+    if (counts === null) {
+      const places = { firstSuccess: first_success ?? undefined, firstUnknown: first_unknown ?? undefined };
+      task.stopping = [...task.stopping, { groups, siblings: siblings ?? 0n, ...places }];
+    } else if (Number(counts) === 0) task.unfinished += groups;
+    else {
+      task.groups += groups;
+      task.trials += trials;
+      task.successes += successes;
+    }
+  }
+  return task;
 }
