@@ -11,7 +11,6 @@ export interface DatabaseCounts {
 
 /** How much a run has stored. */
 export interface RunSize {
-  readonly namespace: string;
   readonly runId: string;
   readonly name: string;
   readonly trajectories: bigint;

@@ -18,7 +18,7 @@ export async function countRows(engine: Engine): Promise<DatabaseCounts> {
 
 export async function findLargestRuns(engine: Engine, namespace: string): Promise<readonly RunSize[]> {
   const { rows } = await sql<RunSize>`
-    select r.namespace, cast(r.id as text) as ${sql.ref('runId')}, r.name, s.trajectories, s.steps
+    select cast(r.id as text) as ${sql.ref('runId')}, r.name, s.trajectories, s.steps
     from (select t.run, count(*) as trajectories, ${OWN_STEPS} as steps
       from ${engine.table('trajectories')} as t where t.namespace = ${namespace} and t.run is not null group by t.run) as s
     inner join ${engine.table('runs')} as r on r.key = s.run
