@@ -4,7 +4,7 @@ import type { Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import type { RolloutParts } from './rollouts_table.ts';
-import { FIRST_ANSWER } from './server_access.ts';
+import { FIRST_ANSWER, readUntil } from './server_access.ts';
 
 const PAGE_SIZE = 1000n;
 /** Number of groups of a stage that are listed if their rollouts are not. */
@@ -28,16 +28,16 @@ export async function readRunRollouts(
   runId: string,
   limit: bigint,
 ): Promise<{ parts: RolloutParts[]; more: boolean }> {
-  const rollouts: Rollout[] = [];
-  let pageToken = '';
-  do {
-    const left = limit - BigInt(rollouts.length);
-    const pageSize = Number(left < PAGE_SIZE ? left : PAGE_SIZE);
-    const page = await client.rollouts.listRollouts({ runId, pageSize, pageToken }, FIRST_ANSWER);
-    rollouts.push(...page.rollouts);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== '' && BigInt(rollouts.length) < limit);
-  return { parts: await readStages(client, rollouts), more: pageToken !== '' };
+  const { items, more } = await readUntil(
+    (pageToken, before: readonly Rollout[]) => {
+      const left = limit - BigInt(before.length);
+      const pageSize = Number(left < PAGE_SIZE ? left : PAGE_SIZE);
+      return client.rollouts.listRollouts({ runId, pageSize, pageToken }, FIRST_ANSWER);
+    },
+    ({ rollouts }) => rollouts,
+    ({ length }) => BigInt(length) >= limit,
+  );
+  return { parts: await readStages(client, items), more };
 }
 
 /** Reads the stages of the listed rollouts with their groups: all groups, or those of the listed rollouts. */
@@ -60,12 +60,11 @@ async function readGroups(
   stageId: string,
   lastNumber: bigint,
 ): Promise<{ groups: Group[]; allGroups: boolean }> {
-  const groups: Group[] = [];
-  let pageToken = '';
-  do {
-    const page = await client.rollouts.listGroups({ stageId, pageSize: Number(PAGE_SIZE), pageToken }, FIRST_ANSWER);
-    groups.push(...page.groups);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== '' && (groups.at(-1)?.number ?? 0n) < lastNumber);
-  return { groups, allGroups: pageToken === '' };
+  const pageSize = Number(PAGE_SIZE);
+  const { items, more } = await readUntil(
+    (pageToken) => client.rollouts.listGroups({ stageId, pageSize, pageToken }, FIRST_ANSWER),
+    ({ groups }) => groups,
+    (groups) => (groups.at(-1)?.number ?? 0n) >= lastNumber,
+  );
+  return { groups: items, allGroups: !more };
 }

@@ -181,12 +181,21 @@ export async function readAll<Page extends { readonly nextPageToken: string }, I
   fetchPage: (pageToken: string) => Promise<Page>,
   itemsOf: (page: Page) => readonly Item[],
 ): Promise<Item[]> {
+  return (await readUntil(fetchPage, itemsOf, () => false)).items;
+}
+
+/** Reads pages of a list until it has enough items. Returns whether there are more. */
+export async function readUntil<Page extends { readonly nextPageToken: string }, Item>(
+  fetchPage: (pageToken: string, before: readonly Item[]) => Promise<Page>,
+  itemsOf: (page: Page) => readonly Item[],
+  isEnough: (items: readonly Item[]) => boolean,
+): Promise<{ readonly items: Item[]; readonly more: boolean }> {
   const items: Item[] = [];
   let pageToken = '';
   do {
-    const page = await fetchPage(pageToken);
+    const page = await fetchPage(pageToken, items);
     items.push(...itemsOf(page));
     pageToken = page.nextPageToken;
-  } while (pageToken !== '');
-  return items;
+  } while (pageToken !== '' && !isEnough(items));
+  return { items, more: pageToken !== '' };
 }
