@@ -5,15 +5,8 @@ import type { AnabranchClient } from '../client/index.ts';
 import { type CliContext, CliError } from './context.ts';
 import { valueJson } from './json_text.ts';
 import { createFile, fileOf } from './new_file.ts';
-import { NO_PROGRESS, progressBar } from './progress_bar.ts';
-import {
-  addServerOptions,
-  commandPrefix,
-  DEFAULT_ADDRESS,
-  type ServerFlags,
-  withServerOnExisting,
-  write,
-} from './server_access.ts';
+import { openProgress } from './progress_bar.ts';
+import { addServerOptions, commandPrefix, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 
 interface BackupFlags extends ServerFlags {
   readonly json?: true;
@@ -34,7 +27,7 @@ export function backupCommand(cli: CliContext): Command {
     .description(DESCRIPTION)
     .argument('<FILE>', 'the file to create; an existing one is not replaced')
     .option('--json', 'print the result as JSON');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((file: string, flags: BackupFlags) => backUp(cli, file, flags));
 }
@@ -51,27 +44,22 @@ async function backUp(cli: CliContext, file: string, flags: BackupFlags): Promis
 }
 
 async function download(
-  { stdout, signal }: CliContext,
+  cli: CliContext,
   client: AnabranchClient,
   part: string,
   flags: BackupFlags,
 ): Promise<{ readonly bytes: number; readonly digest: string }> {
-  const progress = stdout.isTTY && !flags.json ? progressBar(stdout, 'bytes') : NO_PROGRESS;
-  const file = await open(part, 'wx', 0o600);
+  await using file = await open(part, 'wx', 0o600);
+  using progress = openProgress(cli, flags, 'bytes');
   const hasher = createHash('sha256');
   let [bytes, digest] = [0, ''];
-  try {
-    for await (const piece of client.admin.backupDatabase({}, { signal })) {
-      for (let at = 0; at < piece.chunk.length; ) at += (await file.write(piece.chunk, at)).bytesWritten;
-      hasher.update(piece.chunk);
-      bytes += piece.chunk.length;
-      digest = piece.digest;
-      // Copied by the server, then received here.
-      progress.show(Number(piece.copiedBytes) + bytes, 2 * Number(piece.totalBytes));
-    }
-  } finally {
-    progress.stop();
-    await file.close();
+  for await (const piece of client.admin.backupDatabase({}, { signal: cli.signal })) {
+    for (let at = 0; at < piece.chunk.length; ) at += (await file.write(piece.chunk, at)).bytesWritten;
+    hasher.update(piece.chunk);
+    bytes += piece.chunk.length;
+    digest = piece.digest;
+    // Copied by the server, then received here.
+    progress?.show(Number(piece.copiedBytes) + bytes, 2 * Number(piece.totalBytes));
   }
   if (digest === '' || hasher.digest('hex') !== digest) {
     throw new CliError('The copy did not arrive as the server sent it. Run the command again.');

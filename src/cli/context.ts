@@ -36,11 +36,10 @@ export type Output = NodeJS.WritableStream & {
  */
 export class CliError extends Error {
   override readonly name = 'CliError';
-  /** 1: the command failed. 2: the command line is invalid. */
-  readonly exitCode: 1 | 2;
+  readonly exitCode: 1 | 2 = 1;
+}
 
-  constructor(message: string, options: { readonly exitCode?: 1 | 2; readonly cause?: unknown } = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause });
-    this.exitCode = options.exitCode ?? 1;
-  }
+/** The command line is invalid. */
+export class UsageError extends CliError {
+  override readonly exitCode = 2;
 }

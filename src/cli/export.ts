@@ -4,15 +4,8 @@ import type { AnabranchClient } from '../client/index.ts';
 import type { CliContext } from './context.ts';
 import { valueJson } from './json_text.ts';
 import { createFile, fileOf } from './new_file.ts';
-import { NO_PROGRESS, progressBar } from './progress_bar.ts';
-import {
-  addServerOptions,
-  commandPrefix,
-  DEFAULT_ADDRESS,
-  type ServerFlags,
-  withServerOnExisting,
-  write,
-} from './server_access.ts';
+import { openProgress } from './progress_bar.ts';
+import { addServerOptions, commandPrefix, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 
 interface ExportFlags extends ServerFlags {
   readonly run?: string;
@@ -37,7 +30,7 @@ export function exportCommand(cli: CliContext): Command {
     .addOption(new Option('--run <ID>', 'export this run with its trajectories and rollouts').conflicts('trajectory'))
     .option('--trajectory <ID>', 'export this trajectory with its ancestors')
     .option('--json', 'print the result as JSON');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((file: string, flags: ExportFlags) => exportTo(cli, file, flags));
 }
@@ -53,26 +46,22 @@ async function exportTo(cli: CliContext, file: string, flags: ExportFlags): Prom
 }
 
 async function download(
-  { stdout, signal }: CliContext,
+  cli: CliContext,
   client: AnabranchClient,
   part: string,
-  { run: runId = '', trajectory: trajectoryId = '', json }: ExportFlags,
+  flags: ExportFlags,
 ): Promise<{ readonly steps: bigint; readonly bytes: number }> {
-  const isShown = stdout.isTTY && !json;
-  const total = isShown ? await countSteps(client, { runId, trajectoryId }, signal) : 0;
-  const file = await open(part, 'wx', 0o600);
-  const progress = isShown ? progressBar(stdout, 'steps') : NO_PROGRESS;
+  const { run: runId = '', trajectory: trajectoryId = '' } = flags;
+  const { signal } = cli;
+  await using file = await open(part, 'wx', 0o600);
+  using progress = openProgress(cli, flags, 'steps');
+  const total = progress === undefined ? 0 : await countSteps(client, { runId, trajectoryId }, signal);
   let [steps, bytes] = [0n, 0];
-  try {
-    for await (const piece of client.admin.exportArchive({ runId, trajectoryId }, { signal })) {
-      for (let at = 0; at < piece.chunk.length; ) at += (await file.write(piece.chunk, at)).bytesWritten;
-      bytes += piece.chunk.length;
-      steps = piece.steps;
-      progress.show(Number(steps), Math.max(total, Number(steps)));
-    }
-  } finally {
-    progress.stop();
-    await file.close();
+  for await (const piece of client.admin.exportArchive({ runId, trajectoryId }, { signal })) {
+    for (let at = 0; at < piece.chunk.length; ) at += (await file.write(piece.chunk, at)).bytesWritten;
+    bytes += piece.chunk.length;
+    steps = piece.steps;
+    progress?.show(Number(steps), Math.max(total, Number(steps)));
   }
   return { steps, bytes };
 }

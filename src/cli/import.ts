@@ -1,11 +1,11 @@
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { Command } from 'commander';
 import { type ImportArchiveResponse, ImportArchiveResponseSchema } from '../../gen/es/anabranch/v1/admin_service_pb.js';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, UsageError } from './context.ts';
 import { messageJson } from './json_text.ts';
 import { fileOf } from './new_file.ts';
-import { NO_PROGRESS, progressBar } from './progress_bar.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServer, write } from './server_access.ts';
+import { openProgress } from './progress_bar.ts';
+import { addServerOptions, type ServerFlags, withServer, write } from './server_access.ts';
 
 interface ImportFlags extends ServerFlags {
   readonly json?: true;
@@ -29,36 +29,35 @@ export function importCommand(cli: CliContext): Command {
     .description(DESCRIPTION)
     .argument('<FILE>', 'a file that `anabranch export` has written')
     .option('--json', 'print the result as JSON');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((file: string, flags: ImportFlags) => importFrom(cli, file, flags));
 }
 
 async function importFrom(cli: CliContext, file: string, flags: ImportFlags): Promise<void> {
-  const source = await open(fileOf(cli, file), 'r').catch((cause: Error) => {
-    throw new CliError(`${file} cannot be read: ${cause.message}.`, { exitCode: 2, cause });
+  await using source = await open(fileOf(cli, file), 'r').catch((cause: Error) => {
+    throw new UsageError(`${file} cannot be read: ${cause.message}.`, { cause });
   });
-  try {
-    const { size } = await source.stat();
-    const progress = cli.stdout.isTTY && !flags.json ? progressBar(cli.stdout, 'bytes') : NO_PROGRESS;
-    async function* chunks(): AsyncGenerator<{ chunk: Uint8Array }> {
-      for (let at = 0; at < size; ) {
-        const { bytesRead, buffer } = await source.read(Buffer.alloc(CHUNK_BYTES), 0, CHUNK_BYTES, at);
-        if (bytesRead === 0) return;
-        at += bytesRead;
-        yield { chunk: buffer.subarray(0, bytesRead) };
-        progress.show(at, size);
-      }
-    }
-    await withServer(cli, flags, async ({ client }) => {
-      const imported = await client.admin
-        .importArchive(chunks(), { signal: cli.signal })
-        .finally(() => progress.stop());
-      const text = flags.json ? messageJson(ImportArchiveResponseSchema, imported) : linesOf(imported).join('\n');
-      await write(cli.stdout, `${text}\n`);
-    });
-  } finally {
-    await source.close();
+  await withServer(cli, flags, async ({ client }) => {
+    const imported = await client.admin.importArchive(chunksOf(cli, source, flags), { signal: cli.signal });
+    const text = flags.json ? messageJson(ImportArchiveResponseSchema, imported) : linesOf(imported).join('\n');
+    await write(cli.stdout, `${text}\n`);
+  });
+}
+
+async function* chunksOf(
+  cli: CliContext,
+  source: FileHandle,
+  flags: ImportFlags,
+): AsyncGenerator<{ chunk: Uint8Array }> {
+  const { size } = await source.stat();
+  using progress = openProgress(cli, flags, 'bytes');
+  for (let at = 0; at < size; ) {
+    const { bytesRead, buffer } = await source.read(Buffer.alloc(CHUNK_BYTES), 0, CHUNK_BYTES, at);
+    if (bytesRead === 0) return;
+    at += bytesRead;
+    yield { chunk: buffer.subarray(0, bytesRead) };
+    progress?.show(at, size);
   }
 }
 

@@ -1,10 +1,10 @@
 import { Command } from 'commander';
 import type { Config } from '../config/config.ts';
 import { PASSWORD_IN_FLAG } from '../config/database.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, CliError, UsageError } from './context.ts';
 import { valueJson } from './json_text.ts';
 import { createLogger } from './logging.ts';
-import { NO_PROGRESS, progressBar } from './progress_bar.ts';
+import { openProgress } from './progress_bar.ts';
 import { configOfExisting, configOfNamed, write } from './server_access.ts';
 
 interface MigrateDataFlags {
@@ -40,29 +40,12 @@ async function migrateData(cli: CliContext, flags: MigrateDataFlags): Promise<vo
   const from = configOfExisting(cli, flags.from, '--from');
   const to = configOfNamed(cli, flags.to, '--to');
   if (JSON.stringify(from.database) === JSON.stringify(to.database)) {
-    throw new CliError('--from and --to name the same database.', { exitCode: 2 });
+    throw new UsageError('--from and --to name the same database.');
   }
   for (const warning of [...warningsOf(from, '--from'), ...warningsOf(to, '--to')]) {
     await write(cli.stderr, `anabranch: ${warning}\n`);
   }
-  const { copyDatabase } = await import('../server.ts');
-  const progress = cli.stdout.isTTY && !flags.json ? progressBar(cli.stdout, 'steps') : NO_PROGRESS;
-  type Progress = Awaited<ReturnType<ReturnType<typeof copyDatabase>['next']>>['value'];
-  let last: Progress | undefined;
-  try {
-    for await (const at of copyDatabase(from, to, { logger: createLogger(cli, to), namespaces: flags.namespace })) {
-      cli.signal.throwIfAborted();
-      last = at;
-      progress.show(Number(at.doneSteps), Number(at.totalSteps));
-    }
-  } catch (error) {
-    const { reason, message } = error as { readonly reason?: unknown; readonly message: string };
-    throw typeof reason === 'string' ? new CliError(`${reason}: ${message}`, { cause: error }) : error;
-  } finally {
-    progress.stop();
-  }
-  if (last?.verified === undefined) throw new Error('the copy has no end');
-  const { namespaces, copied, verified } = last;
+  const { namespaces, copied, verified } = await copy(cli, from, to, flags);
   const counts = {
     namespaces: namespaces.length,
     trajectories: copied.trajectories + copied.presentTrajectories,
@@ -85,6 +68,23 @@ async function migrateData(cli: CliContext, flags: MigrateDataFlags): Promise<vo
       'The copy differs from the database: it was written meanwhile, or the copy had other data before.',
     );
   }
+}
+
+/** Returns what was copied, and how it compares. */
+async function copy(cli: CliContext, from: Config, to: Config, flags: MigrateDataFlags) {
+  const { copyDatabase } = await import('../server.ts');
+  using progress = openProgress(cli, flags, 'steps');
+  try {
+    for await (const at of copyDatabase(from, to, { logger: createLogger(cli, to), namespaces: flags.namespace })) {
+      cli.signal.throwIfAborted();
+      progress?.show(Number(at.doneSteps), Number(at.totalSteps));
+      if (at.verified !== undefined) return { ...at, verified: at.verified };
+    }
+  } catch (error) {
+    const { reason, message } = error as { readonly reason?: unknown; readonly message: string };
+    throw typeof reason === 'string' ? new CliError(`${reason}: ${message}`, { cause: error }) : error;
+  }
+  throw new Error('the copy has no end');
 }
 
 /** This command does not read DATABASE_URL. Without a password in the URL, the driver of Postgres reads PGPASSWORD. */

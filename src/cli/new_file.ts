@@ -1,16 +1,13 @@
 import { link, open, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { mayHoldPassword } from '../config/scrub_url.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, CliError, UsageError } from './context.ts';
 
 /** Returns the path of a file that the command line names. Refuses a database URL, which may hold a password. */
 export function fileOf({ cwd }: CliContext, text: string): string {
   if (!mayHoldPassword(text)) return resolve(cwd, text);
-  throw new CliError(
+  throw new UsageError(
     'FILE looks like a database URL (not shown: it may hold a password): expected the path of a file.',
-    {
-      exitCode: 2,
-    },
   );
 }
 

@@ -2,14 +2,13 @@ import { readFile, writeFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { gunzipSync } from 'node:zlib';
 import { Command } from 'commander';
-import { type AnabranchClient, reasonOf, resolveStep } from '../client/index.ts';
+import { type AnabranchClient, resolveStep, type StepReference } from '../client/index.ts';
 import { findPageFile } from '../page.ts';
 import { type CliContext, CliError } from './context.ts';
 import { createFile } from './new_file.ts';
 import { Recording } from './page_file/recording.ts';
-import { addExperimentOption, findRun, isId } from './run_reference.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
-import { parseStepReference } from './step_reference.ts';
+import { addExperimentOption, findRun, ofTrajectory } from './run_reference.ts';
+import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 import { readTree } from './tree.ts';
 
 interface PageFlags extends ServerFlags {
@@ -42,7 +41,7 @@ export function pageCommand(cli: CliContext): Command {
     .option('--with-states', 'include states, and contents that are stored as states, of at most 256 KiB each')
     .option('--alone', 'only this trajectory and its ancestors, instead of its tree');
   addExperimentOption(command);
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((argument: string, flags: PageFlags) => writePage(cli, argument, flags));
 }
@@ -55,7 +54,7 @@ async function writePage(cli: CliContext, argument: string, flags: PageFlags): P
       const limit = Math.floor(((MOST_BYTES - template.length - 1024) * 3) / 4);
       const recording = new Recording(client, { signal: cli.signal, withStates: flags.withStates === true, limit });
       const first =
-        (await recordTree(client, recording, argument, flags)) ??
+        (await ofTrajectory(client, argument, (reference) => recordTree(client, recording, reference, flags))) ??
         (await recordRun(cli, client, recording, { argument, experiment: flags.experiment }));
       const recorded = (await recording.end()).toString('base64');
       const data = `<script type="text/plain" id="recorded" data-first="${first}">${recorded}</script>`;
@@ -78,32 +77,24 @@ async function readTemplate(): Promise<string> {
   return gunzipSync(await readFile(file)).toString();
 }
 
-/** Returns what the page shows first. Undefined if the argument names no trajectory: it may name a run. */
+/** Returns what the page shows first. */
 async function recordTree(
   client: AnabranchClient,
   recording: Recording,
-  argument: string,
+  reference: StepReference,
   { alone }: PageFlags,
-): Promise<string | undefined> {
-  const [id = ''] = argument.split('@', 1);
-  if (!isId(id)) return undefined;
-  const reference = parseStepReference(argument);
+): Promise<string> {
   const { trajectoryId } = reference;
-  try {
-    const nodes = await readTree(client, trajectoryId);
-    const byId = new Map(nodes.map((node) => [node.trajectory?.id ?? '', node]));
-    const treeId = byId.get(trajectoryId)?.trajectory?.treeId ?? '';
-    const lineage = [];
-    for (let node = byId.get(trajectoryId); node !== undefined; node = byId.get(node.trajectory?.parentId ?? '')) {
-      lineage.unshift(node);
-    }
-    const step = await resolveStep(client, reference);
-    await recording.addTrajectories(alone ? lineage : nodes);
-    return `/trees/${treeId}?at=${trajectoryId}${step === undefined ? '' : `&amp;step=${step}`}`;
-  } catch (error) {
-    if (reasonOf(error) === 'TRAJECTORY_NOT_FOUND' && argument === id) return undefined;
-    throw error;
+  const nodes = await readTree(client, trajectoryId);
+  const byId = new Map(nodes.map((node) => [node.trajectory?.id ?? '', node]));
+  const treeId = byId.get(trajectoryId)?.trajectory?.treeId ?? '';
+  const lineage = [];
+  for (let node = byId.get(trajectoryId); node !== undefined; node = byId.get(node.trajectory?.parentId ?? '')) {
+    lineage.unshift(node);
   }
+  const step = await resolveStep(client, reference);
+  await recording.addTrajectories(alone ? lineage : nodes);
+  return `/trees/${treeId}?at=${trajectoryId}${step === undefined ? '' : `&amp;step=${step}`}`;
 }
 
 async function recordRun(

@@ -6,14 +6,14 @@ import { readValues } from '../../page/src/tree/read_values.ts';
 import { rootOf } from '../../page/src/tree/rows.ts';
 import { spread } from '../../page/src/tree/series.ts';
 import { labelOf, SUM } from '../../page/src/tree/value.ts';
-import { type AnabranchClient, reasonOf } from '../client/index.ts';
+import type { AnabranchClient } from '../client/index.ts';
 import { type CliContext, CliError } from './context.ts';
 import { createFile } from './new_file.ts';
 import { type Part, type Theme, treePicture } from './picture/tree_picture.ts';
 import { parsePlotted, VALUE_DOC } from './plotted_value.ts';
-import { addExperimentOption, findRun, isId } from './run_reference.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
-import { parseStepReference, parseWhole } from './step_reference.ts';
+import { addExperimentOption, findRun, ofTrajectory } from './run_reference.ts';
+import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
+import { parseWhole } from './step_reference.ts';
 import { readTree } from './tree.ts';
 
 interface PictureFlags extends ServerFlags {
@@ -44,7 +44,7 @@ export function pictureCommand(cli: CliContext): Command {
     .addOption(new Option('--theme <THEME>', 'colours').choices(['light', 'dark']).default('light'))
     .option('--rows <N>', 'draw lanes of at most this many trajectories', '60');
   addExperimentOption(command);
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((argument: string, flags: PictureFlags) => draw(cli, argument, flags));
 }
@@ -68,14 +68,8 @@ async function draw(cli: CliContext, argument: string, flags: PictureFlags): Pro
 
 /** Returns the tree of a trajectory, or the tree of a run's main trajectory. */
 async function readNodes(cli: CliContext, client: AnabranchClient, argument: string, experiment: string | undefined) {
-  const [first = ''] = argument.split('@', 1);
-  if (isId(first)) {
-    try {
-      return await readTree(client, parseStepReference(argument).trajectoryId);
-    } catch (error) {
-      if (reasonOf(error) !== 'TRAJECTORY_NOT_FOUND' || first !== argument) throw error;
-    }
-  }
+  const nodes = await ofTrajectory(client, argument, ({ trajectoryId }) => readTree(client, trajectoryId));
+  if (nodes !== undefined) return nodes;
   const run = await findRun(cli, client, { argument, experiment });
   if (run.mainTrajectoryId === '') throw new CliError(`The run ${run.name} has no main trajectory.`);
   return readTree(client, run.mainTrajectoryId);

@@ -1,16 +1,19 @@
 import { MultiBar } from 'cli-progress';
-import type { Output } from './context.ts';
+import type { CliContext, Output } from './context.ts';
 
-/** Shows how much of something is done. */
-export interface Progress {
+/** Shows how much of something is done. Its disposal ends the bar. */
+export interface Progress extends Disposable {
   readonly show: (done: number, total: number) => void;
-  readonly stop: () => void;
 }
 
-export const NO_PROGRESS: Progress = { show() {}, stop() {} };
-
-export function progressBar(output: Output, name = 'rows'): Progress {
-  const bars = openBars(output);
+/** Opens a bar on a terminal. Returns undefined elsewhere, and for commands that print JSON. */
+export function openProgress(
+  { stdout }: Pick<CliContext, 'stdout'>,
+  { json }: { readonly json?: true },
+  name = 'rows',
+): Progress | undefined {
+  if (stdout.isTTY !== true || json) return undefined;
+  const bars = openBars(stdout);
   let bar: ReturnType<typeof bars.create> | undefined;
   return {
     show(done, total) {
@@ -18,7 +21,7 @@ export function progressBar(output: Output, name = 'rows'): Progress {
       bar.setTotal(total);
       bar.update(done, { note: `of ${total}` });
     },
-    stop() {
+    [Symbol.dispose]() {
       bars.update();
       bars.stop();
     },

@@ -2,7 +2,7 @@ import { createInterface } from 'node:readline/promises';
 import { Command } from 'commander';
 import { describeDatabase } from '../config/config.ts';
 import { configOfDatabase } from './config_options.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, CliError, UsageError } from './context.ts';
 import { write } from './server_access.ts';
 
 interface ResetFlags {
@@ -41,9 +41,9 @@ async function reset(cli: CliContext, flags: ResetFlags): Promise<void> {
 
 async function isConfirmed({ stdin, stdout, signal }: CliContext, named: string): Promise<boolean> {
   if (stdin?.isTTY !== true) {
-    throw new CliError('reset deletes everything, so it asks for confirmation, and stdin is no terminal: pass --yes.', {
-      exitCode: 2,
-    });
+    throw new UsageError(
+      'reset deletes everything, so it asks for confirmation, and stdin is no terminal: pass --yes.',
+    );
   }
   const question = createInterface({ input: stdin, output: stdout });
   try {

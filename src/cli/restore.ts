@@ -5,11 +5,11 @@ import { Command } from 'commander';
 import type { Config } from '../config/config.ts';
 import { StartError } from '../start_error.ts';
 import { configOfDatabase } from './config_options.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, CliError, UsageError } from './context.ts';
 import { valueJson } from './json_text.ts';
 import { createLogger } from './logging.ts';
 import { createFile, fileOf } from './new_file.ts';
-import { NO_PROGRESS, progressBar } from './progress_bar.ts';
+import { openProgress } from './progress_bar.ts';
 import { write } from './server_access.ts';
 
 interface RestoreFlags {
@@ -38,7 +38,7 @@ export function restoreCommand(cli: CliContext): Command {
 
 async function restore(cli: CliContext, file: string, flags: RestoreFlags): Promise<void> {
   const source = fileOf(cli, file);
-  if (!(await exists(source))) throw new CliError(`${file} does not exist.`, { exitCode: 2 });
+  if (!(await exists(source))) throw new UsageError(`${file} does not exist.`);
   const config = configOf(cli, flags.database);
   const { path } = config.database;
   // SQLite would apply these files to the restored database.
@@ -69,32 +69,26 @@ const REST = ['-wal', '-shm', '.lock', '.holder'];
 function configOf(cli: CliContext, database: string): Config & { readonly database: { readonly path: string } } {
   const config = configOfDatabase(cli, database);
   if (config.database.engine === 'sqlite') return { ...config, database: config.database };
-  throw new CliError('--database is a Postgres: restore its dumps with pg_restore or psql (docs/operations.md).', {
-    exitCode: 2,
-  });
+  throw new UsageError('--database is a Postgres: restore its dumps with pg_restore or psql (docs/operations.md).');
 }
 
 async function verify(
   cli: CliContext,
   part: string,
-  { json }: RestoreFlags,
+  flags: RestoreFlags,
 ): Promise<{ readonly steps: string; readonly states: string }> {
   const config = configOf(cli, `sqlite:${part}`);
   const { verifyStore } = await import('../server.ts');
-  const progress = cli.stdout.isTTY && !json ? progressBar(cli.stdout) : NO_PROGRESS;
+  using progress = openProgress(cli, flags);
   let [steps, states] = ['0', '0'];
-  try {
-    for await (const { faults, ...at } of verifyStore(config, { logger: createLogger(cli, config) })) {
-      cli.signal.throwIfAborted();
-      const [fault] = faults;
-      if (fault !== undefined) {
-        throw new CliError(`The backup is damaged, and was not restored: ${fault.message}. Use another backup.`);
-      }
-      progress.show(Number(at.doneSteps + at.doneStates), Number(at.totalSteps + at.totalStates));
-      [steps, states] = [`${at.doneSteps}`, `${at.doneStates}`];
+  for await (const { faults, ...at } of verifyStore(config, { logger: createLogger(cli, config) })) {
+    cli.signal.throwIfAborted();
+    const [fault] = faults;
+    if (fault !== undefined) {
+      throw new CliError(`The backup is damaged, and was not restored: ${fault.message}. Use another backup.`);
     }
-  } finally {
-    progress.stop();
+    progress?.show(Number(at.doneSteps + at.doneStates), Number(at.totalSteps + at.totalStates));
+    [steps, states] = [`${at.doneSteps}`, `${at.doneStates}`];
   }
   return { steps, states };
 }
@@ -103,7 +97,7 @@ async function verify(
 function refused({ cause, message }: StartError, file: string): CliError {
   const fault = cause instanceof Error ? cause.cause : undefined;
   const why = fault instanceof Error ? `${fault.message}.` : message;
-  return new CliError(`${file} was not restored: ${why} Use another backup.`, { exitCode: 2, cause });
+  return new UsageError(`${file} was not restored: ${why} Use another backup.`, { cause });
 }
 
 async function exists(path: string): Promise<boolean> {

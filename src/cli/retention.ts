@@ -9,11 +9,11 @@ import {
   RetentionPin,
 } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { paintFor, printable } from './columns.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, UsageError } from './context.ts';
 import { messageJson } from './json_text.ts';
 import { deleteCommand, listCommand, setCommand } from './retention_policies.ts';
 import { addPolicyOptions, type PolicyFlags, policyOf, totalsText } from './retention_policy.ts';
-import { addServerOptions, DEFAULT_ADDRESS, withServerOnExisting, write } from './server_access.ts';
+import { addServerOptions, withServerOnExisting, write } from './server_access.ts';
 
 interface RetentionFlags extends PolicyFlags {
   readonly asOf?: Timestamp;
@@ -43,7 +43,7 @@ export function retentionCommand(cli: CliContext): Command {
     const command = addPolicyOptions(new Command(name).description(description));
     command.option('--json', 'print messages as JSON, one on a line');
     if (name === 'apply') command.option('--as-of <TIME>', 'time that a plan has printed (default: now)', time);
-    addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+    addServerOptions(command)
       .addHelpText('after', EXAMPLES)
       .action((flags: RetentionFlags) => retain(cli, name, flags));
     retention.addCommand(command);
@@ -56,7 +56,7 @@ function time(text: string): Timestamp {
   try {
     return fromJson(TimestampSchema, text);
   } catch {
-    throw new CliError(`Expected a time such as 2026-11-23T12:00:00.123456Z, not "${text}".`, { exitCode: 2 });
+    throw new UsageError(`Expected a time such as 2026-11-23T12:00:00.123456Z, not "${text}".`);
   }
 }
 

@@ -20,7 +20,6 @@ import {
 } from './retention_policy.ts';
 import {
   addServerOptions,
-  DEFAULT_ADDRESS,
   FIRST_ANSWER,
   readAll,
   type ServerFlags,
@@ -28,7 +27,6 @@ import {
   write,
 } from './server_access.ts';
 
-const ADDRESS = `address of the server (default: ${DEFAULT_ADDRESS})`;
 const EXAMPLES = `
 Examples:
   anabranch retention set screenshots --interval 1d --media image/png --older-than 30d
@@ -48,7 +46,7 @@ export function setCommand(cli: CliContext): Command {
     .description('Store a policy that servers apply regularly, or change the one of this name.')
     .argument('<NAME>', 'name of the policy')
     .requiredOption('--interval <TIME>', 'time between two executions: 15m, 12h, 1d', age);
-  return addServerOptions(addPolicyOptions(command), ADDRESS)
+  return addServerOptions(addPolicyOptions(command))
     .addHelpText('after', EXAMPLES)
     .action((name: string, flags: SetFlags) =>
       withServerOnExisting(cli, flags, async ({ client }) => {
@@ -67,7 +65,7 @@ export function listCommand(cli: CliContext): Command {
   const command = new Command('list')
     .description('List the stored policies with their last executions.')
     .option('--json', 'print policies as JSON, one on a line');
-  return addServerOptions(command, ADDRESS).action((flags: ListFlags) =>
+  return addServerOptions(command).action((flags: ListFlags) =>
     withServerOnExisting(cli, flags, async ({ client }) => {
       const policies = await readAll(
         (pageToken) => client.retention.listRetentionPolicies({ pageToken, pageSize: 1000 }, FIRST_ANSWER),
@@ -87,7 +85,7 @@ export function deleteCommand(cli: CliContext): Command {
   const command = new Command('delete')
     .description('Delete a stored policy. What it has removed stays removed.')
     .argument('<NAME>', 'name of the policy');
-  return addServerOptions(command, ADDRESS).action((name: string, flags: ServerFlags) =>
+  return addServerOptions(command).action((name: string, flags: ServerFlags) =>
     withServerOnExisting(cli, flags, async ({ client }) => {
       await client.retention.deleteRetentionPolicy({ name }, FIRST_ANSWER);
     }),

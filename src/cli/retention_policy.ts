@@ -6,7 +6,7 @@ import type { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { bytesText } from './bytes_text.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, UsageError } from './context.ts';
 import { parseLabel, parseStatuses } from './filters.ts';
 import { addExperimentOption, findExperiment, findRun } from './run_reference.ts';
 import { quoted, type ServerFlags } from './server_access.ts';
@@ -72,12 +72,12 @@ export function addPolicyOptions(command: Command): Command {
 
 function requireKind({ state, media, trajectories }: PolicyFlags): void {
   if (state === undefined && media === undefined && trajectories === undefined)
-    throw new CliError('Expected --state NAME or --media TYPE, or --trajectories.', { exitCode: 2 });
+    throw new UsageError('Expected --state NAME or --media TYPE, or --trajectories.');
 }
 
 function wholeNumber(text: string): bigint {
   if (/^\d{1,18}$/.test(text)) return BigInt(text);
-  throw new CliError(`Expected a whole number of at least 0, not "${text}".`, { exitCode: 2 });
+  throw new UsageError(`Expected a whole number of at least 0, not "${text}".`);
 }
 
 const SECONDS: Readonly<Record<string, bigint>> = { s: 1n, m: 60n, h: 3600n, d: 86_400n };
@@ -86,7 +86,7 @@ const SECONDS: Readonly<Record<string, bigint>> = { s: 1n, m: 60n, h: 3600n, d: 
 export function age(text: string): bigint {
   const [, count, unit] = /^(\d{1,9})([smhd])$/.exec(text) ?? [];
   if (count === undefined)
-    throw new CliError(`Expected a length of time such as 90s, 15m, 12h or 30d, not "${text}".`, { exitCode: 2 });
+    throw new UsageError(`Expected a length of time such as 90s, 15m, 12h or 30d, not "${text}".`);
   return BigInt(count) * SECONDS[unit!]!;
 }
 

@@ -13,7 +13,6 @@ import { addExperimentOption, findRun } from './run_reference.ts';
 import { readRunRollouts, readStageGroups } from './run_rollouts.ts';
 import {
   addServerOptions,
-  DEFAULT_ADDRESS,
   FIRST_ANSWER,
   JSON_FORM,
   type ServerFlags,
@@ -51,7 +50,7 @@ export function runCommand(cli: CliContext): Command {
     .option('--rollouts', 'list the rollouts of each group')
     .option('-n, --limit <N>', 'list at most this many rollouts', '1000')
     .option('--json', 'print everything as JSON');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((run: string, flags: RunFlags) => showRun(cli, run, flags));
 }

@@ -2,14 +2,45 @@
 import { type Command, Option } from 'commander';
 import type { Experiment, Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { AnabranchClient } from '../client/index.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type AnabranchClient, reasonOf, type StepReference } from '../client/index.ts';
+import { type CliContext, CliError, UsageError } from './context.ts';
 import { commandPrefix, FIRST_ANSWER } from './server_access.ts';
+import { parseStepReference } from './step_reference.ts';
 
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
 export function isId(text: string): boolean {
   return UUID.test(text);
+}
+
+/**
+ * Reads by an argument that begins with the id of a trajectory. Returns undefined if it does not, or if the id is that
+ * of a run: then the argument names a run.
+ */
+export async function ofTrajectory<T>(
+  client: AnabranchClient,
+  argument: string,
+  read: (reference: StepReference) => Promise<T>,
+): Promise<T | undefined> {
+  const [id = ''] = argument.split('@', 1);
+  if (!isId(id)) return undefined;
+  try {
+    return await read(parseStepReference(argument));
+  } catch (error) {
+    const mayBeRun = reasonOf(error) === 'TRAJECTORY_NOT_FOUND' && argument === id;
+    if (mayBeRun && (await isRun(client, id))) return undefined;
+    throw error;
+  }
+}
+
+async function isRun(client: AnabranchClient, runId: string): Promise<boolean> {
+  try {
+    await client.runs.getRun({ runId, view: View.BASIC }, FIRST_ANSWER);
+    return true;
+  } catch (error) {
+    if (reasonOf(error) === 'RUN_NOT_FOUND') return false;
+    throw error;
+  }
 }
 
 export function addExperimentOption(
@@ -21,8 +52,7 @@ export function addExperimentOption(
 
 /** Finds an experiment by name or id. */
 export async function findExperiment(client: AnabranchClient, argument: string): Promise<Experiment> {
-  if (argument === '')
-    throw new CliError('--experiment is "": expected the name or the id of an experiment.', { exitCode: 2 });
+  if (argument === '') throw new UsageError('--experiment is "": expected the name or the id of an experiment.');
   const named = isId(argument) ? { experimentId: argument } : { name: argument };
   const { experiment } = await client.runs.getExperiment({ ...named, view: View.BASIC }, FIRST_ANSWER);
   if (experiment === undefined) throw new Error('the response of the server has no experiment');
@@ -44,7 +74,7 @@ export async function findRun(
   { argument, experiment }: { readonly argument: string; readonly experiment: string | undefined },
   view = View.FULL,
 ): Promise<Run> {
-  if (argument === '') throw new CliError('RUN is "": expected the id or the name of a run.', { exitCode: 2 });
+  if (argument === '') throw new UsageError('RUN is "": expected the id or the name of a run.');
   const runId = isId(argument) ? argument : await idOf(cli, client, argument, experiment);
   const { run } = await client.runs.getRun({ runId, view }, FIRST_ANSWER);
   if (run === undefined) throw new Error('the response of the server has no run');

@@ -10,7 +10,7 @@ import {
 import type { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, UsageError } from './context.ts';
 import { parseLabel, parseStatuses } from './filters.ts';
 import { messageJson } from './json_text.ts';
 import { experimentFilter } from './run_reference.ts';
@@ -19,7 +19,6 @@ import { runsTable } from './runs_table.ts';
 import {
   addServerOptions,
   commandPrefix,
-  DEFAULT_ADDRESS,
   FIRST_ANSWER,
   type ServerFlags,
   withServerOnExisting,
@@ -70,7 +69,7 @@ export function runsCommand(cli: CliContext): Command {
       ),
     )
     .option('--json', 'print the response as JSON; with --follow, each change, one per line');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((flags: RunsFlags) => listRuns(cli, flags));
 }
@@ -78,7 +77,7 @@ export function runsCommand(cli: CliContext): Command {
 async function listRuns(cli: CliContext, flags: RunsFlags): Promise<void> {
   const limit = parseWhole('--limit', flags.limit, 1n, MOST);
   if (flags.follow && limit > PAGE_SIZE) {
-    throw new CliError(`--follow follows at most ${PAGE_SIZE} runs: --limit is "${flags.limit}".`, { exitCode: 2 });
+    throw new UsageError(`--follow follows at most ${PAGE_SIZE} runs: --limit is "${flags.limit}".`);
   }
   await withServerOnExisting(cli, flags, async ({ client }) => {
     if (flags.follow) {

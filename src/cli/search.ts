@@ -2,17 +2,10 @@ import { Command, Option } from 'commander';
 import { type SearchHit, SearchHitSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, type SearchOptions, searchSteps } from '../client/index.ts';
 import { type Paint, paintFor, printable } from './columns.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, CliError, UsageError } from './context.ts';
 import { messageJson } from './json_text.ts';
 import { findExperiment, findRun } from './run_reference.ts';
-import {
-  addServerOptions,
-  DEFAULT_ADDRESS,
-  FIRST_ANSWER,
-  type ServerFlags,
-  withServerOnExisting,
-  write,
-} from './server_access.ts';
+import { addServerOptions, FIRST_ANSWER, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 import { parseStepReference, parseWhole } from './step_reference.ts';
 
 interface SearchFlags extends ServerFlags {
@@ -65,7 +58,7 @@ export function searchCommand(cli: CliContext): Command {
     .option('--task <ID>', 'only in the trajectories of this task')
     .option('-n, --limit <N>', 'end after this many matches', '1000')
     .option('--json', 'print matches as JSON, one per line');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((text: string, flags: SearchFlags) => search(cli, text, flags));
 }
@@ -73,7 +66,7 @@ export function searchCommand(cli: CliContext): Command {
 async function search(cli: CliContext, text: string, flags: SearchFlags): Promise<void> {
   const bytes = Buffer.byteLength(text);
   if (bytes < 1 || bytes > MOST_TEXT_BYTES) {
-    throw new CliError(`TEXT has ${bytes} bytes: expected 1 to ${MOST_TEXT_BYTES}.`, { exitCode: 2 });
+    throw new UsageError(`TEXT has ${bytes} bytes: expected 1 to ${MOST_TEXT_BYTES}.`);
   }
   const maxHits = Number(parseWhole('--limit', flags.limit, 1n, MOST));
   const named = scopeOf(flags);

@@ -8,9 +8,9 @@ import { type AnabranchClient, connectClient, reasonOf } from '../client/index.t
 import { type Config, loadConfig } from '../config/config.ts';
 import { mayHoldPassword, scrubUrl } from '../config/scrub_url.ts';
 import { paintFor } from './columns.ts';
-import { type CliContext, CliError, type Output } from './context.ts';
+import { type CliContext, CliError, type Output, UsageError } from './context.ts';
 
-export const DEFAULT_ADDRESS = '127.0.0.1:50051';
+const DEFAULT_ADDRESS = '127.0.0.1:50051';
 
 /** Deadline of calls that a person waits for at the terminal. */
 export const FIRST_ANSWER = { timeoutMs: 10_000 };
@@ -23,14 +23,15 @@ export interface ServerFlags {
   readonly database?: string;
 }
 
-export function addServerOptions(command: Command, addressDoc: string): Command {
+export function addServerOptions(
+  command: Command,
+  addressDoc = `address of the server (default: ${DEFAULT_ADDRESS})`,
+): Command {
   return command
     .addOption(new Option('--address <HOST:PORT>', addressDoc).conflicts('database'))
-    .addOption(
-      new Option(
-        '--database <URL>',
-        'start a server within this command, on sqlite:PATH or postgres://… (see `serve --help`)',
-      ),
+    .option(
+      '--database <URL>',
+      'start a server within this command, on sqlite:PATH or postgres://… (see `serve --help`)',
     );
 }
 
@@ -55,7 +56,7 @@ export function configOfExisting(cli: CliContext, named: string, flag = '--datab
   const config = configOfNamed(cli, named, flag);
   const { database } = config;
   if (database.engine === 'postgres' || existsSync(database.path)) return config;
-  throw new CliError(`${flag} is "${named}": the file ${database.path} does not exist.`, { exitCode: 2 });
+  throw new UsageError(`${flag} is "${named}": the file ${database.path} does not exist.`);
 }
 
 /** Returns the configuration for a database that `flag` names, which may not exist. */
@@ -114,7 +115,7 @@ function connect(address: string): AnabranchClient {
     const message = mayHoldPassword(address)
       ? '--address is not the address of a server (not shown: it may hold a password): expected HOST:PORT.'
       : `--address: ${error.message}.`;
-    throw new CliError(message, { exitCode: 2, cause: error });
+    throw new UsageError(message, { cause: error });
   }
 }
 

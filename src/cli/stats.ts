@@ -14,9 +14,9 @@ import { bytesText } from './bytes_text.ts';
 import { fill, paintFor, printable } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { messageJson } from './json_text.ts';
-import { NO_PROGRESS, progressBar } from './progress_bar.ts';
+import { openProgress } from './progress_bar.ts';
 import { addExperimentOption, findRun } from './run_reference.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
+import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 
 interface StatsFlags extends ServerFlags {
   readonly run?: string;
@@ -44,7 +44,7 @@ export function statsCommand(cli: CliContext): Command {
     .addOption(new Option('--trajectory <ID>', 'bytes of a trajectory').conflicts(['run', 'namespace']))
     .addOption(new Option('--namespace', 'bytes of the whole namespace').conflicts(['run', 'trajectory']))
     .option('--json', 'print the response as JSON');
-  return addServerOptions(addExperimentOption(command), `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(addExperimentOption(command))
     .addHelpText('after', EXAMPLES)
     .action((flags: StatsFlags) =>
       withServerOnExisting(cli, flags, async ({ client }) => {
@@ -106,19 +106,16 @@ async function requestOf(
 }
 
 async function measure(
-  { stdout, signal }: CliContext,
+  cli: CliContext,
   client: AnabranchClient,
   request: Awaited<ReturnType<typeof requestOf>>,
   flags: StatsFlags,
 ): Promise<StorageUsage> {
-  const progress = stdout.isTTY && !flags.json ? progressBar(stdout, 'steps') : NO_PROGRESS;
-  try {
-    for await (const { doneSteps, totalSteps, usage } of client.states.getStorageUsage(request, { signal })) {
-      if (usage !== undefined) return usage;
-      progress.show(Number(doneSteps), Number(totalSteps));
-    }
-  } finally {
-    progress.stop();
+  using progress = openProgress(cli, flags, 'steps');
+  const { signal } = cli;
+  for await (const { doneSteps, totalSteps, usage } of client.states.getStorageUsage(request, { signal })) {
+    if (usage !== undefined) return usage;
+    progress?.show(Number(doneSteps), Number(totalSteps));
   }
   throw new Error('the response of the server has no usage');
 }

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { readSteps, resolveStep } from '../client/index.ts';
-import { type CliContext, CliError } from './context.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting } from './server_access.ts';
+import { type CliContext, UsageError } from './context.ts';
+import { addServerOptions, type ServerFlags, withServerOnExisting } from './server_access.ts';
 import { getTrajectory, StepPrinter } from './step_printer.ts';
 import { parseStepReference, parseWhole } from './step_reference.ts';
 
@@ -27,7 +27,7 @@ export function stepsCommand(cli: CliContext): Command {
     .option('--from <STEP>', 'begin at this step (default: 0)')
     .option('--to <STEP>', 'end before this step (default: the current end)')
     .option('--json', 'print steps as JSON, one per line');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((trajectory: string, flags: StepsFlags) => runSteps(cli, trajectory, flags));
 }
@@ -36,7 +36,7 @@ async function runSteps(cli: CliContext, argument: string, flags: StepsFlags): P
   const reference = parseStepReference(argument);
   const { trajectoryId } = reference;
   if (reference.at !== undefined && flags.from !== undefined) {
-    throw new CliError('--from and @ both set the first step: use only one of them.', { exitCode: 2 });
+    throw new UsageError('--from and @ both set the first step: use only one of them.');
   }
   const from = flags.from === undefined ? 0n : parseWhole('--from', flags.from);
   const to = flags.to === undefined ? undefined : parseWhole('--to', flags.to);

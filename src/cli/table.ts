@@ -2,13 +2,13 @@ import { stat } from 'node:fs/promises';
 import { extname, resolve } from 'node:path';
 import { Command, Option } from 'commander';
 import { TABLE_FORMATS, type TableFormat } from '../tables/write.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, CliError, UsageError } from './context.ts';
 import { parseBound, parseLabel, parseStatuses, parseStepLabel } from './filters.ts';
 import { valueJson } from './json_text.ts';
 import { createFile } from './new_file.ts';
-import { progressBar } from './progress_bar.ts';
+import { openProgress } from './progress_bar.ts';
 import { addExperimentOption } from './run_reference.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
+import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 import { ROW_KINDS, type RowKind, writeRows } from './table_rows.ts';
 import { type SelectionFlags, selectionOf } from './table_selection.ts';
 
@@ -66,7 +66,7 @@ export function tableCommand(cli: CliContext): Command {
     .option('--max-reward <N>', 'only with at most this reward', parseBound('--max-reward'))
     .option('--all', 'of the whole database')
     .option('--json', 'print the result as JSON');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((argument: string | undefined, flags: TableFlags) => writeTableFile(cli, argument, flags));
 }
@@ -78,16 +78,14 @@ async function writeTableFile(cli: CliContext, argument: string | undefined, fla
   await withServerOnExisting(cli, flags, async ({ client }) => {
     const selection = await selectionOf(cli, client, argument, flags);
     const path = resolve(cli.cwd, output);
-    const progress = cli.stdout.isTTY && !flags.json ? progressBar(cli.stdout) : undefined;
     const rows = await createFile(path, async (part) => {
+      using progress = openProgress(cli, flags);
       const target = { path: part, format, table: kind };
       try {
         return await writeRows(client, target, { kind, columns, own, selection, progress });
       } catch (error) {
         if (cli.signal.aborted) throw new CliError('Interrupted. No file was written.', { cause: error });
         throw error;
-      } finally {
-        progress?.stop();
       }
     });
     const { size: bytes } = await stat(path);
@@ -102,5 +100,5 @@ function formatOf(file: string): TableFormat {
   const format = ENDINGS[extname(file).toLowerCase()];
   if (format !== undefined) return format;
   const expected = `expected an ending of ${Object.keys(ENDINGS).join(', ')}, or --format`;
-  throw new CliError(`--output is "${file}": ${expected}.`, { exitCode: 2 });
+  throw new UsageError(`--output is "${file}": ${expected}.`);
 }

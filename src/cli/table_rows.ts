@@ -6,7 +6,7 @@ import { type Column, TableError } from '../tables/column.ts';
 import { readRolloutRows, readRunIds, readStepRows, readTrajectoryRows } from '../tables/read.ts';
 import { LARGE_STEP_COLUMNS, ROLLOUT_COLUMNS, STEP_COLUMNS, TRAJECTORY_COLUMNS } from '../tables/sources.ts';
 import { selectColumns, type TableTarget, writeTable } from '../tables/write.ts';
-import { CliError } from './context.ts';
+import { CliError, UsageError } from './context.ts';
 import type { Progress } from './progress_bar.ts';
 import type { Selection } from './table_selection.ts';
 
@@ -49,7 +49,7 @@ function named<Source>(columns: readonly Column<Source>[], { columns: names }: W
     return selectColumns(columns, names);
   } catch (error) {
     if (!(error instanceof TableError)) throw error;
-    throw new CliError(`--columns: ${error.message}.`, { exitCode: 2, cause: error });
+    throw new UsageError(`--columns: ${error.message}.`, { cause: error });
   }
 }
 
@@ -72,7 +72,7 @@ function rolloutOptions({ filters, signal }: Selection) {
   const { minReward, maxReward, name, stepLabel } = filters;
   if (name !== undefined || stepLabel !== undefined) {
     const flag = name === undefined ? '--step-label' : '--name';
-    throw new CliError(`${flag} selects trajectories: leave it out with --rows rollouts.`, { exitCode: 2 });
+    throw new UsageError(`${flag} selects trajectories: leave it out with --rows rollouts.`);
   }
   return {
     ...sharedFilters(filters),
@@ -89,7 +89,7 @@ function sharedFilters({ task: taskId = '', status = [], label = {} }: Selection
 /** Returns the ids of the selected runs. */
 async function* runIdsOf(client: AnabranchClient, { trajectoryId, runId, experimentId, signal }: Selection) {
   if (trajectoryId !== undefined) {
-    throw new CliError('--rows rollouts: a trajectory has none. Name a run or an --experiment.', { exitCode: 2 });
+    throw new UsageError('--rows rollouts: a trajectory has none. Name a run or an --experiment.');
   }
   if (runId === undefined) yield* readRunIds(client, experimentId ?? '', signal);
   else yield runId;

@@ -1,8 +1,8 @@
 import { Command } from 'commander';
 import type { Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, readSteps, resolveStep, type StepReference } from '../client/index.ts';
-import { type CliContext, CliError } from './context.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting } from './server_access.ts';
+import { type CliContext, UsageError } from './context.ts';
+import { addServerOptions, type ServerFlags, withServerOnExisting } from './server_access.ts';
 import { getTrajectory, StepPrinter } from './step_printer.ts';
 import { parseStepReference, parseWhole } from './step_reference.ts';
 
@@ -32,7 +32,7 @@ export function tailCommand(cli: CliContext): Command {
     .option('--from <STEP>', 'begin at this step')
     .option('--no-follow', 'stop at the current end')
     .option('--json', 'print steps as JSON, one per line');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((trajectory: string, flags: TailFlags) => runTail(cli, trajectory, flags));
 }
@@ -65,7 +65,7 @@ function parseBegin({ at }: StepReference, { lines, from }: TailFlags): Start {
   const setOptions = [lines === undefined ? '' : '-n', from === undefined ? '' : '--from', at === undefined ? '' : '@'];
   const names = setOptions.filter((name) => name !== '');
   if (names.length > 1) {
-    throw new CliError(`${names.join(' and ')} both set the first step: use only one of them.`, { exitCode: 2 });
+    throw new UsageError(`${names.join(' and ')} both set the first step: use only one of them.`);
   }
   if (at !== undefined) return 'place';
   if (from !== undefined) return { from: parseWhole('--from', from) };

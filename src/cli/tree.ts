@@ -7,17 +7,17 @@ import {
   type TreeNode,
   TreeNodeSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { type AnabranchClient, reasonOf } from '../client/index.ts';
+import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, paintFor } from './columns.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, UsageError } from './context.ts';
 import { messageJson } from './json_text.ts';
 import { readRunTree } from './run_parts.ts';
-import { addExperimentOption, findRun, isId } from './run_reference.ts';
+import { addExperimentOption, findRun, isId, ofTrajectory } from './run_reference.ts';
 import {
   addServerOptions,
   commandPrefix,
-  DEFAULT_ADDRESS,
   FIRST_ANSWER,
+  readAll,
   type ServerFlags,
   withServerOnExisting,
   write,
@@ -62,7 +62,7 @@ export function treeCommand(cli: CliContext): Command {
     .option('--follow', 'redraw the tree of a trajectory while it changes; without a terminal, print a line per change')
     .option('-n, --limit <N>', 'list at most this many roots', '50')
     .option('--json', 'print the response as JSON; with --follow, each change, one per line');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((argument: string | undefined, flags: TreeFlags) => drawTrees(cli, argument, flags));
 }
@@ -71,12 +71,12 @@ async function drawTrees(cli: CliContext, argument: string | undefined, flags: T
   const limit = Number(parseWhole('--limit', flags.limit, 1n, 1000n));
   const trajectoryId = argument === undefined ? undefined : trajectoryOf(argument);
   if (flags.follow && trajectoryId === undefined) {
-    throw new CliError('--follow follows the tree of a trajectory: expected the id of one.', { exitCode: 2 });
+    throw new UsageError('--follow follows the tree of a trajectory: expected the id of one.');
   }
   await withServerOnExisting(cli, flags, async ({ client, flags: access }) => {
     if (flags.follow && trajectoryId !== undefined) return followTree(cli, client, trajectoryId, flags);
     if (argument === undefined) return listRoots(cli, client, { ...flags, limit }, access);
-    const nodes = trajectoryId === undefined ? undefined : await treeIfThere(client, trajectoryId, argument);
+    const nodes = await ofTrajectory(client, argument, (reference) => readTree(client, reference.trajectoryId));
     const { page, text } =
       nodes === undefined
         ? await runTree(cli, client, argument, flags)
@@ -90,31 +90,6 @@ async function drawTrees(cli: CliContext, argument: string | undefined, flags: T
 function trajectoryOf(argument: string): string | undefined {
   const at = argument.indexOf('@');
   return isId(at < 0 ? argument : argument.slice(0, at)) ? parseStepReference(argument).trajectoryId : undefined;
-}
-
-/** Returns undefined if no trajectory has that id. A run may have it. */
-async function treeIfThere(
-  client: AnabranchClient,
-  trajectoryId: string,
-  argument: string,
-): Promise<TreeNode[] | undefined> {
-  try {
-    return await readTree(client, trajectoryId);
-  } catch (error) {
-    if (reasonOf(error) !== 'TRAJECTORY_NOT_FOUND' || argument !== trajectoryId) throw error;
-    if (await isRun(client, argument)) return undefined;
-    throw error;
-  }
-}
-
-async function isRun(client: AnabranchClient, runId: string): Promise<boolean> {
-  try {
-    await client.runs.getRun({ runId }, FIRST_ANSWER);
-    return true;
-  } catch (error) {
-    if (reasonOf(error) === 'RUN_NOT_FOUND') return false;
-    throw error;
-  }
 }
 
 function trajectoryTreeText(cli: CliContext, nodes: TreeNode[], flags: TreeFlags): string {
@@ -137,15 +112,11 @@ async function runTree(
   return { page: mainTrajectoryId === '' ? `/runs/${id}` : `/trees/${mainTrajectoryId}`, text };
 }
 
-export async function readTree(client: AnabranchClient, trajectoryId: string): Promise<TreeNode[]> {
-  const nodes: TreeNode[] = [];
-  let pageToken = '';
-  do {
-    const page = await client.trajectories.getTree({ trajectoryId, pageSize: 1000, pageToken }, FIRST_ANSWER);
-    nodes.push(...page.nodes);
-    pageToken = page.nextPageToken;
-  } while (pageToken !== '');
-  return nodes;
+export function readTree(client: AnabranchClient, trajectoryId: string): Promise<TreeNode[]> {
+  return readAll(
+    (pageToken) => client.trajectories.getTree({ trajectoryId, pageSize: 1000, pageToken }, FIRST_ANSWER),
+    ({ nodes }) => nodes,
+  );
 }
 
 async function listRoots(

@@ -2,10 +2,10 @@ import { Command } from 'commander';
 import type { AnabranchClient } from '../client/index.ts';
 import { bytesText } from './bytes_text.ts';
 import { configOfDatabase } from './config_options.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, UsageError } from './context.ts';
 import { valueJson } from './json_text.ts';
-import { NO_PROGRESS, progressBar } from './progress_bar.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
+import { openProgress } from './progress_bar.ts';
+import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 
 interface VacuumFlags extends ServerFlags {
   readonly json?: true;
@@ -18,33 +18,22 @@ const DESCRIPTION =
 /** Creates the command that returns free space. */
 export function vacuumCommand(cli: CliContext): Command {
   const command = new Command('vacuum').description(DESCRIPTION).option('--json', 'print the result as JSON');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`).action(
-    async (flags: VacuumFlags) => {
-      const freed = flags.database === undefined ? await vacuumServed(cli, flags) : await rewrite(cli, flags.database);
-      const text = flags.json ? valueJson({ freedBytes: `${freed}` }) : `Returned ${bytesText(freed)}.`;
-      await write(cli.stdout, `${text}\n`);
-    },
-  );
-}
-
-async function vacuumServed(cli: CliContext, flags: VacuumFlags): Promise<bigint> {
-  let freed = 0n;
-  await withServerOnExisting(cli, flags, async ({ client }) => {
-    freed = await vacuum(cli, client, flags);
+  return addServerOptions(command).action(async (flags: VacuumFlags) => {
+    const freed =
+      flags.database === undefined
+        ? await withServerOnExisting(cli, flags, ({ client }) => vacuum(cli, client, flags))
+        : await rewrite(cli, flags.database);
+    const text = flags.json ? valueJson({ freedBytes: `${freed}` }) : `Returned ${bytesText(freed)}.`;
+    await write(cli.stdout, `${text}\n`);
   });
-  return freed;
 }
 
-async function vacuum({ stdout, signal }: CliContext, client: AnabranchClient, flags: VacuumFlags): Promise<bigint> {
-  const progress = stdout.isTTY && !flags.json ? progressBar(stdout, 'bytes') : NO_PROGRESS;
+async function vacuum(cli: CliContext, client: AnabranchClient, flags: VacuumFlags): Promise<bigint> {
+  using progress = openProgress(cli, flags, 'bytes');
   let freed = 0n;
-  try {
-    for await (const { freedBytes, freeBytes } of client.admin.vacuumDatabase({}, { signal })) {
-      freed = freedBytes;
-      if (freedBytes + freeBytes > 0n) progress.show(Number(freedBytes), Number(freedBytes + freeBytes));
-    }
-  } finally {
-    progress.stop();
+  for await (const { freedBytes, freeBytes } of client.admin.vacuumDatabase({}, { signal: cli.signal })) {
+    freed = freedBytes;
+    if (freedBytes + freeBytes > 0n) progress?.show(Number(freedBytes), Number(freedBytes + freeBytes));
   }
   return freed;
 }
@@ -52,7 +41,7 @@ async function vacuum({ stdout, signal }: CliContext, client: AnabranchClient, f
 async function rewrite(cli: CliContext, database: string): Promise<bigint> {
   const config = configOfDatabase(cli, database);
   if (config.database.engine !== 'sqlite') {
-    throw new CliError('--database is a Postgres, which reuses the space of deleted rows by itself.', { exitCode: 2 });
+    throw new UsageError('--database is a Postgres, which reuses the space of deleted rows by itself.');
   }
   const { compactDatabase } = await import('../server.ts');
   const { before, after } = compactDatabase(config.database.path);

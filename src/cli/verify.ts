@@ -5,11 +5,10 @@ import { paintFor, printable } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { valueJson } from './json_text.ts';
 import { createLogger } from './logging.ts';
-import { NO_PROGRESS, progressBar } from './progress_bar.ts';
+import { openProgress } from './progress_bar.ts';
 import {
   addServerOptions,
   configOfExisting,
-  DEFAULT_ADDRESS,
   JSON_FORM,
   type ServerFlags,
   withServerOnExisting,
@@ -33,27 +32,24 @@ Examples:
 /** Creates the command that verifies a database. */
 export function verifyCommand(cli: CliContext): Command {
   const command = new Command('verify').description(DESCRIPTION).option('--json', 'print the result as JSON');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((flags: VerifyFlags) => verify(cli, flags));
 }
 
 async function verify(cli: CliContext, flags: VerifyFlags): Promise<void> {
-  const result = flags.database === undefined ? await verifyServed(cli, flags) : await verifyUnserved(cli, flags);
+  const result =
+    flags.database === undefined
+      ? await withServerOnExisting(cli, flags, ({ client }) =>
+          collect(cli, flags, client.admin.verifyDatabase({}, { signal: cli.signal })),
+        )
+      : await verifyUnserved(cli, flags);
   const { steps, states, found, faults } = result;
   const text = flags.json
     ? valueJson({ steps: `${steps}`, states: `${states}`, found, faults: faults.map(asJson) })
     : [...faultLines(cli, faults), `Read ${steps} steps and ${states} states: ${summary(found)}.`].join('\n');
   await write(cli.stdout, `${text}\n`);
   if (found > 0) throw new CliError('The database is damaged: see "Verification" in docs/operations.md.');
-}
-
-async function verifyServed(cli: CliContext, flags: VerifyFlags): Promise<Result> {
-  let result: Result | undefined;
-  await withServerOnExisting(cli, flags, async ({ client }) => {
-    result = await collect(cli, flags, client.admin.verifyDatabase({}, { signal: cli.signal }));
-  });
-  return result!;
 }
 
 /** Without a server, so that nothing in a damaged database changes. */
@@ -82,24 +78,16 @@ interface VerificationPart {
   readonly faults: readonly Fault[];
 }
 
-async function collect(
-  { stdout, signal }: CliContext,
-  flags: VerifyFlags,
-  parts: AsyncIterable<VerificationPart>,
-): Promise<Result> {
-  const progress = stdout.isTTY && !flags.json ? progressBar(stdout) : NO_PROGRESS;
+async function collect(cli: CliContext, flags: VerifyFlags, parts: AsyncIterable<VerificationPart>): Promise<Result> {
+  using progress = openProgress(cli, flags);
   const faults: Fault[] = [];
   let [steps, states, found] = [0n, 0n, 0];
-  try {
-    for await (const part of parts) {
-      signal.throwIfAborted();
-      [steps, states] = [part.doneSteps, part.doneStates];
-      progress.show(Number(steps + states), Number(part.totalSteps + part.totalStates));
-      found += part.faults.length;
-      faults.push(...part.faults.slice(0, MOST_SHOWN - faults.length));
-    }
-  } finally {
-    progress.stop();
+  for await (const part of parts) {
+    cli.signal.throwIfAborted();
+    [steps, states] = [part.doneSteps, part.doneStates];
+    progress?.show(Number(steps + states), Number(part.totalSteps + part.totalStates));
+    found += part.faults.length;
+    faults.push(...part.faults.slice(0, MOST_SHOWN - faults.length));
   }
   return { steps, states, found, faults };
 }

@@ -1,13 +1,20 @@
+import { create } from '@bufbuild/protobuf';
 import { Command } from 'commander';
+import { WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { watchRun } from '../client/index.ts';
-import { columnsOf, paintFor } from './columns.ts';
+import { type RunPicture, watchRun } from '../client/index.ts';
+import { type Paint, printable } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
+import { type Forms, follow } from './follow.ts';
+import { messageJson } from './json_text.ts';
+import { leftText } from './progress_text.ts';
 import { addExperimentOption, findRun } from './run_reference.ts';
-import { addServerOptions, DEFAULT_ADDRESS, type ServerFlags, withServerOnExisting } from './server_access.ts';
-import { statusName } from './status.ts';
-import { jsonWatch, lineWatch, screenWatch, type WatchDisplay } from './watch_display.ts';
+import { addServerOptions, type ServerFlags, withServerOnExisting } from './server_access.ts';
+import { stageTitle } from './stage_lines.ts';
+import { isTerminal, statusName } from './status.ts';
+import { groupText, groupTitle, rolloutText, rolloutTitle, stageTitleIn } from './watch_rollouts.ts';
+import { progressText, runText, screenLines, stageText } from './watch_text.ts';
 
 interface WatchFlags extends ServerFlags {
   readonly experiment?: string;
@@ -33,7 +40,7 @@ export function watchCommand(cli: CliContext): Command {
     .option('--rollouts', 'also show groups and rollouts')
     .option('--exit-status', 'exit with 1 if the run fails or is cancelled')
     .option('--json', 'print changes as JSON, one per line');
-  return addServerOptions(command, `address of the server (default: ${DEFAULT_ADDRESS})`)
+  return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
     .action((run: string, flags: WatchFlags) => watch(cli, run, flags));
 }
@@ -42,28 +49,43 @@ async function watch(cli: CliContext, argument: string, flags: WatchFlags): Prom
   await withServerOnExisting(cli, flags, async ({ client }) => {
     const { experiment } = flags;
     const { id: runId, name } = await findRun(cli, client, { argument, experiment }, View.BASIC);
-    const display = displayFor(cli, flags);
-    const onCut = (error: unknown) => void display.cut(error);
-    const rollouts = flags.rollouts === true;
-    let status = Status.UNSPECIFIED;
-    try {
-      const options = { runId, rollouts, untilTerminal: true, signal: cli.signal, onCut };
-      for await (const picture of watchRun(client, options)) {
-        status = picture.run.status;
-        await display.show(picture);
-      }
-    } catch (error) {
-      if (cli.signal.aborted) return; // Ctrl-C is the normal end of watching
-      throw error;
-    }
-    if (flags.exitStatus && status !== Status.COMPLETED) throw new CliError(`${name}: ${statusName(status)}.`);
+    const options = { runId, rollouts: flags.rollouts === true, untilTerminal: true, signal: cli.signal };
+    const last = await follow(cli, flags.json === true, (onCut) => watchRun(client, { ...options, onCut }), FORMS);
+    if (cli.signal.aborted || !flags.exitStatus || last?.run.status === Status.COMPLETED) return;
+    throw new CliError(`${name}: ${statusName(last?.run.status ?? Status.UNSPECIFIED)}.`);
   });
 }
 
-function displayFor(cli: CliContext, { json }: WatchFlags): WatchDisplay {
-  const { stdout, stderr, env } = cli;
-  if (json) return jsonWatch(stdout, stderr);
-  const paint = paintFor(stdout, env);
-  if (stdout.isTTY === true && env.TERM !== 'dumb') return screenWatch(stdout, () => columnsOf(cli), paint);
-  return lineWatch(stdout, stderr, paint);
+const FORMS: Forms<RunPicture> = { json, changes, screen: screenLines };
+
+/** What changed, in the form of WatchRun's responses. */
+function json({ run, progress, changed }: RunPicture): string {
+  const message = create(WatchRunResponseSchema, {
+    ...(changed.run ? { run } : {}),
+    stages: [...changed.stages],
+    groups: [...changed.groups],
+    rollouts: [...changed.rollouts],
+    ...(changed.progress ? { progress } : {}),
+    caughtUp: true,
+  });
+  return messageJson(WatchRunResponseSchema, message);
+}
+
+/** A line for the run, the progress, and each stage, rollout and group that changed. */
+function changes({ run, stages, progress, changed }: RunPicture, { bold }: Paint) {
+  const lines: (readonly [id: string, line: string, beside?: string])[] = [];
+  const tell = (id: string, name: string, text: string, beside = '') => {
+    if (text !== '') lines.push([id, `${bold(printable(name))}: ${text}`, beside]);
+  };
+  const titleOf = (stageId: string) => stageTitleIn(stages, stageId);
+  if (changed.run && !isTerminal(run.status)) tell('run', run.name, runText(run));
+  for (const stage of changed.stages) tell(stage.id, stageTitle(stage), stageText(stage));
+  for (const each of changed.rollouts) tell(each.id, rolloutTitle(each, titleOf(each.stageId)), rolloutText(each));
+  for (const each of changed.groups) tell(each.id, groupTitle(each, titleOf(each.stageId)), groupText(each));
+  // The remaining time changes every second, so it alone causes no line.
+  const left = leftText(progress);
+  tell('progress', 'progress', progressText(progress), left === undefined ? '' : `, ${left} left`);
+  // The end of the run is printed last, after everything else in the same picture.
+  if (isTerminal(run.status)) tell('run', run.name, runText(run));
+  return lines;
 }
