@@ -2,6 +2,7 @@
  * Text in a fixed number of columns. Text that users wrote (names, observations) is shown without control characters,
  * so that it can neither break a line nor control the terminal.
  */
+import { type DescMessage, type MessageShape, toJsonString } from '@bufbuild/protobuf';
 import pc from 'picocolors';
 import type { CliContext, Output } from './context.ts';
 
@@ -15,7 +16,7 @@ export function paintFor(output: Output, env: CliContext['env']): Paint {
   return pc.createColors(colours);
 }
 
-export const DEFAULT_COLUMNS = 80;
+const DEFAULT_COLUMNS = 80;
 const LEAST_COLUMNS = 76;
 
 /** Returns the width of lines: that of the terminal, else the variable COLUMNS, else 80. At least 76. */
@@ -26,7 +27,7 @@ export function columnsOf({ stdout, env }: Pick<CliContext, 'stdout' | 'env'>): 
 
 const ELLIPSIS = '…';
 /** Characters that control a terminal, reorder text, or are invisible. */
-export const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]+/gu;
+const UNPRINTABLE = /[\p{Cc}\p{Cf}\p{Co}\p{Cs}\p{Zl}\p{Zp}]+/gu;
 const WIDE =
   /\p{Emoji_Presentation}|[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\ua960-\ua97c\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff01-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]/u;
 const graphemes = new Intl.Segmenter('en', { granularity: 'grapheme' });
@@ -90,4 +91,41 @@ export function shortNumber(value: number): string {
 export function numbersText(numbers: Readonly<Record<string, number>>): string {
   const names = Object.keys(numbers).sort();
   return names.map((name) => `${name}=${shortNumber(numbers[name] ?? Number.NaN)}`).join(', ');
+}
+
+// JSON for the option `--json`. Strings have escapes for characters that control a terminal or are invisible, so that
+// names and texts of others can do neither. Their values are unchanged.
+
+/** JSON as over HTTP: default values are included. */
+export const JSON_FORM = { alwaysEmitImplicit: true };
+
+/** Returns a value as JSON in one line. */
+export function valueJson(value: unknown, replacer?: (key: string, value: unknown) => unknown): string {
+  return escaped(JSON.stringify(value, replacer));
+}
+
+/** Returns a message as JSON in one line, as the server sends it over HTTP. */
+export function messageJson<Desc extends DescMessage>(schema: Desc, message: MessageShape<Desc>): string {
+  return escaped(toJsonString(schema, message, JSON_FORM));
+}
+
+/** In JSON without line breaks, such characters are in strings only. */
+function escaped(json: string): string {
+  return json.replace(UNPRINTABLE, (characters) => {
+    let escapes = '';
+    for (let i = 0; i < characters.length; i += 1)
+      escapes += `\\u${characters.charCodeAt(i).toString(16).padStart(4, '0')}`;
+    return escapes;
+  });
+}
+
+const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
+
+/** `999 B`, `1.5 KiB`, `120 MiB` */
+export function bytesText(bytes: bigint): string {
+  let value = Number(bytes);
+  let unit = 0;
+  for (; value >= 999.5 && unit < UNITS.length - 1; unit += 1) value /= 1024;
+  const digits = unit > 0 && value < 9.95 ? 1 : 0;
+  return `${value.toFixed(digits)} ${UNITS[unit]}`;
 }

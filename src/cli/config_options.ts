@@ -1,4 +1,6 @@
 import type { Command } from 'commander';
+import { type Logger, pino } from 'pino';
+import { build as pretty } from 'pino-pretty';
 import { type Config, loadConfig } from '../config/config.ts';
 import { CONFIG_TABLE } from '../config/table.ts';
 import type { CliContext } from './context.ts';
@@ -32,4 +34,12 @@ export function configOfDatabase(cli: CliContext, database: string): Config {
 /** Returns the configuration of a command. Errors: ConfigError. */
 export function configOf(cli: CliContext, flags: Readonly<Record<string, unknown>>): Config {
   return loadConfig({ env: cli.env, flags, cwd: cli.cwd, fileLimit: cli.fileLimit });
+}
+
+/** Creates the logger of a command. The log goes to stderr; stdout is for the command's results. */
+export function createLogger(cli: CliContext, config: Pick<Config, 'logLevel' | 'logFormat'>): Logger {
+  if (config.logFormat === 'json') return pino({ level: config.logLevel }, cli.stderr);
+  const colorize = cli.stderr.isTTY === true && !cli.env.NO_COLOR;
+  const lines = pretty({ colorize, ignore: 'pid,hostname', destination: cli.stderr, sync: true });
+  return pino({ level: config.logLevel }, lines);
 }

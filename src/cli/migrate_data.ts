@@ -1,10 +1,10 @@
 import { Command } from 'commander';
 import type { Config } from '../config/config.ts';
 import { PASSWORD_IN_FLAG } from '../config/database.ts';
+import { valueJson } from './columns.ts';
+import { createLogger } from './config_options.ts';
 import { type CliContext, CliError, UsageError } from './context.ts';
-import { valueJson } from './json_text.ts';
-import { createLogger } from './logging.ts';
-import { openProgress } from './progress_bar.ts';
+import { openProgress } from './progress.ts';
 import { configOfExisting, configOfNamed, write } from './server_access.ts';
 
 interface MigrateDataFlags {

@@ -7,7 +7,7 @@ import { findPageFile } from '../page.ts';
 import { type CliContext, CliError } from './context.ts';
 import { createFile } from './new_file.ts';
 import { Recording } from './page_file/recording.ts';
-import { addExperimentOption, findRun, ofTrajectory } from './run_reference.ts';
+import { addExperimentOption, findRun, ofTrajectory } from './references.ts';
 import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 import { readTree } from './tree.ts';
 

@@ -5,15 +5,13 @@ import { itemOf } from '../../page/src/tree/item.ts';
 import { readValues } from '../../page/src/tree/read_values.ts';
 import { rootOf } from '../../page/src/tree/rows.ts';
 import { spread } from '../../page/src/tree/series.ts';
-import { labelOf, SUM } from '../../page/src/tree/value.ts';
+import { isPlotted, labelOf, type PlottedValue, SUM } from '../../page/src/tree/value.ts';
 import type { AnabranchClient } from '../client/index.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, CliError, UsageError } from './context.ts';
 import { createFile } from './new_file.ts';
 import { type Part, type Theme, treePicture } from './picture/tree_picture.ts';
-import { parsePlotted, VALUE_DOC } from './plotted_value.ts';
-import { addExperimentOption, findRun, ofTrajectory } from './run_reference.ts';
+import { addExperimentOption, findRun, ofTrajectory, parseWhole } from './references.ts';
 import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
-import { parseWhole } from './step_reference.ts';
 import { readTree } from './tree.ts';
 
 interface PictureFlags extends ServerFlags {
@@ -73,4 +71,14 @@ async function readNodes(cli: CliContext, client: AnabranchClient, argument: str
   const run = await findRun(cli, client, { argument, experiment });
   if (run.mainTrajectoryId === '') throw new CliError(`The run ${run.name} has no main trajectory.`);
   return readTree(client, run.mainTrajectoryId);
+}
+
+const VALUE_DOC =
+  'the value: sum or reward, metric:KEY, or a number at a JSON Pointer: observation:/0, action:/x, info:/x, state:NAME:/x';
+
+/** Throws UsageError if the text names no value. */
+function parsePlotted(text: string): PlottedValue {
+  if (isPlotted(text)) return text;
+  const expected = 'sum, reward, metric:KEY, observation:/…, action:/…, info:/… or state:NAME:/…';
+  throw new UsageError(`--value is "${text}": expected ${expected}.`);
 }

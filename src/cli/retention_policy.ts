@@ -5,10 +5,10 @@ import type { RetentionPolicy, RetentionTotals } from '../../gen/es/anabranch/v1
 import type { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
-import { bytesText } from './bytes_text.ts';
+import { bytesText } from './columns.ts';
 import { type CliContext, UsageError } from './context.ts';
 import { parseLabel, parseStatuses } from './filters.ts';
-import { addExperimentOption, findExperiment, findRun } from './run_reference.ts';
+import { addExperimentOption, findExperiment, findRun } from './references.ts';
 import { quoted, type ServerFlags } from './server_access.ts';
 import { statusName } from './status.ts';
 

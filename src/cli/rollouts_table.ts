@@ -16,7 +16,7 @@ export interface RolloutParts {
   readonly rollouts: readonly Rollout[];
 }
 
-export interface RolloutsTableOptions {
+interface RolloutsTableOptions {
   /** Maximum width of a line. */
   readonly columns: number;
   readonly paint: Paint;

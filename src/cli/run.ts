@@ -4,24 +4,20 @@ import { GroupSchema, RolloutSchema } from '../../gen/es/anabranch/v1/rollout_pb
 import { MetricSeriesSchema, ProgressSchema, RunSchema, StageSchema } from '../../gen/es/anabranch/v1/run_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
-import { columnsOf, paintFor } from './columns.ts';
+import { columnsOf, JSON_FORM, paintFor, valueJson } from './columns.ts';
 import type { CliContext } from './context.ts';
-import { valueJson } from './json_text.ts';
+import { addExperimentOption, findRun, parseWhole } from './references.ts';
 import { type RunParts, runPage } from './run_page.ts';
-import { readRunTree, readSeries } from './run_parts.ts';
-import { addExperimentOption, findRun } from './run_reference.ts';
-import { readRunRollouts, readStageGroups } from './run_rollouts.ts';
+import { readRunRollouts, readRunTree, readSeries, readStageGroups } from './run_parts.ts';
 import {
   addServerOptions,
   FIRST_ANSWER,
-  JSON_FORM,
   type ServerFlags,
   withServerOnExisting,
   write,
   writePageLink,
 } from './server_access.ts';
 import { isTerminal } from './status.ts';
-import { parseWhole } from './step_reference.ts';
 
 interface RunFlags extends ServerFlags {
   readonly experiment?: string;

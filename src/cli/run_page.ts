@@ -1,8 +1,7 @@
 /** Draws one run on a page: head, config, stages, metrics, branches. */
+import { type DescMessage, type MessageShape, toJson } from '@bufbuild/protobuf';
 import { type MetricSeries, type Progress, type Run, RunSchema, type Stage } from '../../gen/es/anabranch/v1/run_pb.js';
-import { fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
-import { configLines } from './config_lines.ts';
-import { type Fact, type FieldOf, factLines, labelsText, otherFacts } from './facts.ts';
+import { cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { seriesLines } from './metric_lines.ts';
 import {
   countText,
@@ -15,12 +14,11 @@ import {
   secondsOf,
   timeText,
   tookText,
-} from './progress_text.ts';
+} from './progress.ts';
 import { type RolloutParts, rolloutsTable } from './rollouts_table.ts';
 import { stageLines } from './stage_lines.ts';
 import { colourOf, runStatus } from './status.ts';
-import { drawTree } from './tree_drawing.ts';
-import { runItems } from './tree_items.ts';
+import { drawTree, runItems } from './tree_drawing.ts';
 
 /** Everything that the page shows. */
 export interface RunParts {
@@ -42,7 +40,7 @@ export interface RunParts {
   readonly keys: readonly string[];
 }
 
-export interface PageOptions {
+interface PageOptions {
   /** Maximum width of a line. */
   readonly columns: number;
   readonly paint: Paint;
@@ -162,4 +160,109 @@ function heartbeatFact({ heartbeatTime, heartbeatTimeout, stale, failWhenStale }
   const timeout = heartbeatTimeout === undefined ? '' : durationText(secondsOf(heartbeatTimeout));
   const then = failWhenStale ? ', then it is failed' : '';
   return stale ? `${last}: none for more than ${timeout}` : `${last}; stale after ${timeout}${then}`;
+}
+
+// The head of a page about one resource: lines with a label and a text.
+
+export type Fact = readonly [label: string, text: string];
+
+/** Names of the fields of a message. */
+type FieldOf<Desc extends DescMessage> = Exclude<keyof MessageShape<Desc>, '$typeName' | '$unknown'>;
+
+/**
+ * Returns the fields of a message that are set, each under its name, except those that the page shows otherwise or
+ * leaves out. So a new field appears by itself.
+ */
+export function otherFacts<Desc extends DescMessage>(
+  schema: Desc,
+  message: MessageShape<Desc>,
+  except: ReadonlySet<FieldOf<Desc>>,
+): Fact[] {
+  const json = toJson(schema, message) as Readonly<Record<string, unknown>>;
+  return schema.fields
+    .filter(({ localName }) => !except.has(localName as FieldOf<Desc>))
+    .flatMap(({ name, jsonName }) => {
+      const value = json[jsonName];
+      const text = value === undefined || typeof value === 'string' ? value : JSON.stringify(value);
+      return text === undefined ? [] : [[name.replace(/_json$/, '').replaceAll('_', ' '), text] as const];
+    });
+}
+
+const LABEL_COLUMNS = 12;
+
+/** Draws a line for each fact whose text is not empty. */
+function factLines(
+  facts: readonly Fact[],
+  { columns, paint }: { readonly columns: number; readonly paint: Paint },
+): string[] {
+  return facts.flatMap(([label, text]) => {
+    if (text === '') return [];
+    const head = `${label} `.padEnd(LABEL_COLUMNS);
+    return [`  ${paint.dim(head)}${cut(printable(text), columns - head.length - 2)}`];
+  });
+}
+
+/** `model=reflex, difficulty=easy` */
+function labelsText(labels: Readonly<Record<string, string>>): string {
+  return Object.entries(labels)
+    .map(([key, value]) => `${key}=${value}`)
+    .join(', ');
+}
+
+const PATH_MOST_COLUMNS = 32;
+const MOST_LINES = 24;
+const OWN = ' *';
+
+/**
+ * Returns the lines of the effective config, then the paths that the run removed. A star marks values from the run's
+ * own config.
+ */
+export function configLines({ configJson, configOverridesJson, removedConfigPaths }: Run, columns: number): string[] {
+  const own = new Set(leavesOf(configOverridesJson).map(({ path }) => path));
+  const leaves = leavesOf(configJson);
+  const shown = leaves.slice(0, MOST_LINES).map(({ path, value }) => ({
+    path: printable(path),
+    value: printable(value) + (own.has(path) ? OWN : ''),
+  }));
+  const widest = shown.reduce((width, { path }) => Math.max(width, widthOf(path)), 0);
+  const pathColumns = Math.min(widest, PATH_MOST_COLUMNS);
+  const lines = shown.map(({ path, value }) => `${fill(path, pathColumns)}  ${cut(value, columns - pathColumns - 2)}`);
+  const more = leaves.length - shown.length;
+  if (more > 0) lines.push(`… ${more} more; --json shows all`);
+  if (removedConfigPaths.length > 0) lines.push(cut(`removed: ${printable(removedConfigPaths.join(', '))}`, columns));
+  return lines;
+}
+
+interface Leaf {
+  /** `optimizer.lr` */
+  readonly path: string;
+  /** JSON text. Numbers are shown as they were written, without rounding. */
+  readonly value: string;
+}
+
+/** Functions of Node's JSON that TypeScript's library does not declare yet. */
+const exact = JSON as unknown as {
+  parse(text: string, reviver: (key: string, value: unknown, context: { source?: string }) => unknown): unknown;
+  rawJSON(text: string): unknown;
+  isRawJSON(value: unknown): boolean;
+};
+
+/** Returns the leaves of a JSON object. Arrays and empty objects are leaves. */
+function leavesOf(json: string): Leaf[] {
+  if (json === '') return [];
+  const config = exact.parse(json, (_, value, { source }) =>
+    typeof value === 'number' && source !== undefined ? exact.rawJSON(source) : value,
+  );
+  return isBranch(config) ? entriesOf(config, '') : [];
+}
+
+function entriesOf(branch: Readonly<Record<string, unknown>>, above: string): Leaf[] {
+  return Object.entries(branch).flatMap(([key, value]) =>
+    isBranch(value) ? entriesOf(value, `${above}${key}.`) : [{ path: above + key, value: JSON.stringify(value) }],
+  );
+}
+
+function isBranch(value: unknown): value is Readonly<Record<string, unknown>> {
+  const object = typeof value === 'object' && value !== null && !Array.isArray(value) && !exact.isRawJSON(value);
+  return object && Object.keys(value).length > 0;
 }

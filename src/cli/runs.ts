@@ -1,20 +1,19 @@
-import type { MessageInitShape } from '@bufbuild/protobuf';
-import { create } from '@bufbuild/protobuf';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { Command, Option } from 'commander';
 import {
   type ListRunsRequestSchema,
   type ListRunsResponse,
   ListRunsResponseSchema,
   type RunWithProgress,
+  WatchRunsResponseSchema,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import type { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import type { AnabranchClient } from '../client/index.ts';
-import { columnsOf, paintFor } from './columns.ts';
+import { type AnabranchClient, type RunsPicture, watchRuns } from '../client/index.ts';
+import { columnsOf, messageJson, paintFor, printable } from './columns.ts';
 import { type CliContext, UsageError } from './context.ts';
 import { parseLabel, parseStatuses } from './filters.ts';
-import { messageJson } from './json_text.ts';
-import { experimentFilter } from './run_reference.ts';
-import { followRuns } from './runs_follow.ts';
+import { type Forms, follow } from './follow.ts';
+import { experimentFilter, parseWhole } from './references.ts';
 import { runsTable } from './runs_table.ts';
 import {
   addServerOptions,
@@ -24,7 +23,7 @@ import {
   withServerOnExisting,
   write,
 } from './server_access.ts';
-import { parseWhole } from './step_reference.ts';
+import { progressText, runText } from './watch_text.ts';
 
 interface RunsFlags extends ServerFlags {
   readonly experiment?: string;
@@ -145,4 +144,39 @@ function nothing(cli: CliContext, { experiment, status, label, stale, roots, pag
   const filters = [experiment, status, label, stale, roots].filter((filter) => filter !== undefined);
   if (filters.length > 0) return `No run matches the filters. \`${commandPrefix(cli)} runs\` lists all runs.`;
   return 'No runs yet: a client creates one with CreateRun (`client.runs.createRun` in TypeScript).';
+}
+
+interface RunsView {
+  /** The runs to show, as ListRuns takes them. */
+  readonly list: MessageInitShape<typeof ListRunsRequestSchema>;
+  readonly json: boolean;
+}
+
+/** Shows a list of runs while it changes. */
+async function followRuns(
+  cli: CliContext,
+  client: AnabranchClient,
+  { list, json }: RunsView,
+  table: (runs: readonly RunWithProgress[]) => readonly string[],
+): Promise<void> {
+  const forms: Forms<RunsPicture> = {
+    json: ({ runs, changed }) => {
+      if (changed.runs.length === 0 && !changed.page) return undefined;
+      const page = changed.page ? { page: { runIds: runs.flatMap(({ run }) => run?.id ?? []) } } : {};
+      const message = create(WatchRunsResponseSchema, { runs: [...changed.runs], ...page, caughtUp: true });
+      return messageJson(WatchRunsResponseSchema, message);
+    },
+    changes: ({ changed }) => changed.runs.map(changeOf),
+    screen: ({ runs }) => table(runs),
+  };
+  // A watch waits for an unreachable server. A wrong address must fail at once.
+  await client.server.getServerInfo({}, FIRST_ANSWER);
+  await follow(cli, json, (onCut) => watchRuns(client, { list, signal: cli.signal, onCut }), forms);
+}
+
+/** `ID main: running, training, 58 %` */
+function changeOf({ run, progress }: RunWithProgress): readonly [string, string] {
+  if (run === undefined) return ['', ''];
+  const done = progress === undefined ? '' : progressText(progress);
+  return [run.id, `${run.id} ${printable(run.name)}: ${[runText(run), done].filter((text) => text !== '').join(', ')}`];
 }

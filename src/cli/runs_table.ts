@@ -1,10 +1,10 @@
 /** Draws a list of runs, one line each: name, id, experiment, progress, time left, rollouts, reward, status. */
 import type { RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { cut, fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
-import { leftText, percentText, progressBar } from './progress_text.ts';
+import { leftText, percentText, progressBar } from './progress.ts';
 import { colourOf, runStatus } from './status.ts';
 
-export interface RunsTableOptions {
+interface RunsTableOptions {
   /** Maximum width of a line. */
   readonly columns: number;
   readonly paint: Paint;

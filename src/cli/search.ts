@@ -1,12 +1,10 @@
 import { Command, Option } from 'commander';
 import { type SearchHit, SearchHitSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, type SearchOptions, searchSteps } from '../client/index.ts';
-import { type Paint, paintFor, printable } from './columns.ts';
+import { messageJson, type Paint, paintFor, printable } from './columns.ts';
 import { type CliContext, CliError, UsageError } from './context.ts';
-import { messageJson } from './json_text.ts';
-import { findExperiment, findRun } from './run_reference.ts';
+import { findExperiment, findRun, parseStepReference, parseWhole } from './references.ts';
 import { addServerOptions, FIRST_ANSWER, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
-import { parseStepReference, parseWhole } from './step_reference.ts';
 
 interface SearchFlags extends ServerFlags {
   readonly trajectory?: string;

@@ -15,9 +15,6 @@ const DEFAULT_ADDRESS = '127.0.0.1:50051';
 /** Deadline of calls that a person waits for at the terminal. */
 export const FIRST_ANSWER = { timeoutMs: 10_000 };
 
-/** JSON as over HTTP: default values are included. */
-export const JSON_FORM = { alwaysEmitImplicit: true };
-
 export interface ServerFlags {
   readonly address?: string;
   readonly database?: string;

@@ -2,7 +2,7 @@
 import type { Progress, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { cut, fill, numbersText, type Paint, printable, widthOf } from './columns.ts';
-import { countText, percentText, tookText } from './progress_text.ts';
+import { countText, percentText, tookText } from './progress.ts';
 import { colourOf, isTerminal, kindName, statusName } from './status.ts';
 
 interface Stages {

@@ -10,12 +10,10 @@ import {
   type UsedBytes,
 } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
-import { bytesText } from './bytes_text.ts';
-import { fill, paintFor, printable } from './columns.ts';
+import { bytesText, fill, messageJson, paintFor, printable } from './columns.ts';
 import type { CliContext } from './context.ts';
-import { messageJson } from './json_text.ts';
-import { openProgress } from './progress_bar.ts';
-import { addExperimentOption, findRun } from './run_reference.ts';
+import { openProgress } from './progress.ts';
+import { addExperimentOption, findRun } from './references.ts';
 import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 
 interface StatsFlags extends ServerFlags {

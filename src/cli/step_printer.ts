@@ -1,14 +1,12 @@
 import { create } from '@bufbuild/protobuf';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import type { Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Content, Step, Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OwnedStepSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient, OwnedStep } from '../client/index.ts';
-import { columnsOf, cut, paintFor, printable } from './columns.ts';
+import { columnsOf, cut, messageJson, type Paint, paintFor, printable, shortNumber, widthOf } from './columns.ts';
 import type { CliContext } from './context.ts';
-import { messageJson } from './json_text.ts';
 import { FIRST_ANSWER, write } from './server_access.ts';
 import { statusName } from './status.ts';
-import { stepLine } from './step_line.ts';
 
 export async function getTrajectory(client: AnabranchClient, trajectoryId: string): Promise<Trajectory> {
   const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId }, FIRST_ANSWER);
@@ -55,4 +53,60 @@ export class StepPrinter {
   #print(line: string): Promise<void> {
     return write(this.#cli.stdout, `${line}\n`);
   }
+}
+
+const NUMBER_COLUMNS = 7;
+const REWARD_COLUMNS = 9;
+/** Maximum characters that are read from each text. Contents can be large, and a line is short. */
+const MAX_CHARACTERS = 400;
+const ARROW = ' → ';
+
+function stepLine(step: Step, { columns, paint }: { readonly columns: number; readonly paint: Paint }): string {
+  const number = String(step.stepNumber).padStart(NUMBER_COLUMNS);
+  const reward = rewardText(step).padStart(REWARD_COLUMNS);
+  const marks = marksOf(step);
+  const room = columns - widthOf(number) - widthOf(reward) - widthOf(marks) - 4 - (marks === '' ? 0 : 2);
+  const text = actionsAndObservations(step, Math.max(1, room));
+  const ended = step.terminated || step.truncated;
+  const shownMarks = marks === '' ? '' : `  ${ended ? paint.yellow(marks) : paint.dim(marks)}`;
+  return `${paint.bold(number)}  ${paint.cyan(reward)}  ${text}${shownMarks}`.trimEnd();
+}
+
+function rewardText({ reward }: Step): string {
+  if (reward === undefined) return '–';
+  return reward > 0 ? `+${shortNumber(reward)}` : shortNumber(reward);
+}
+
+/** `push 1 → [0.1,0.2]`: actions leave at least half of the room to observations. */
+function actionsAndObservations({ actions, observations }: Step, room: number): string {
+  const done = actions.map(({ type, name, content }) => [name || type, contentText(content)].join(' ').trim());
+  const seen = observations.map(({ type, content, isError }) => {
+    return (isError ? 'error: ' : '') + (contentText(content) || type);
+  });
+  const observed = printable(seen.join('; '));
+  if (observed === '') return cut(printable(done.join('; ')), room);
+  const half = Math.max(Math.floor(room / 2), room - widthOf(cut(observed, room)));
+  const did = cut(printable(done.join('; ')), half - ARROW.length);
+  return cut(did === '' ? observed : did + ARROW + observed, room);
+}
+
+function contentText(content: Content | undefined): string {
+  if (content === undefined) return '';
+  const text = content.text ?? content.json ?? content.uri;
+  if (text !== undefined) return text.slice(0, MAX_CHARACTERS);
+  if (content.tensor !== undefined) return `${content.tensor.dtype} [${content.tensor.shape.join(', ')}]`;
+  const size = content.data === undefined ? content.size : content.data.length;
+  return `<${content.mediaType || 'bytes'}, ${size} bytes>`;
+}
+
+/** `terminated [env, agent]` */
+function marksOf({ terminated, truncated, states }: Step): string {
+  const names = states.map(({ name }) => cut(printable(name), 12));
+  const shown = names.length > 3 ? [...names.slice(0, 2), `${names.length - 2} more`] : names;
+  const parts = [
+    terminated ? 'terminated' : '',
+    truncated ? 'truncated' : '',
+    shown.length > 0 ? `[${shown.join(', ')}]` : '',
+  ];
+  return parts.filter((part) => part !== '').join(' ');
 }

@@ -2,15 +2,14 @@ import { stat } from 'node:fs/promises';
 import { extname, resolve } from 'node:path';
 import { Command, Option } from 'commander';
 import { TABLE_FORMATS, type TableFormat } from '../tables/write.ts';
+import { valueJson } from './columns.ts';
 import { type CliContext, CliError, UsageError } from './context.ts';
 import { parseBound, parseLabel, parseStatuses, parseStepLabel } from './filters.ts';
-import { valueJson } from './json_text.ts';
 import { createFile } from './new_file.ts';
-import { openProgress } from './progress_bar.ts';
-import { addExperimentOption } from './run_reference.ts';
+import { openProgress } from './progress.ts';
+import { addExperimentOption } from './references.ts';
 import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
-import { ROW_KINDS, type RowKind, writeRows } from './table_rows.ts';
-import { type SelectionFlags, selectionOf } from './table_selection.ts';
+import { ROW_KINDS, type RowKind, type SelectionFlags, selectionOf, writeRows } from './table_rows.ts';
 
 interface TableFlags extends ServerFlags, SelectionFlags {
   readonly output: string;

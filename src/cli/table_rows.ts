@@ -1,4 +1,5 @@
 /** Reads the rows that `anabranch table` writes. */
+import type { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepScope } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient, TrajectoryReadOptions } from '../client/index.ts';
@@ -6,9 +7,10 @@ import { type Column, TableError } from '../tables/column.ts';
 import { readRolloutRows, readRunIds, readStepRows, readTrajectoryRows } from '../tables/read.ts';
 import { LARGE_STEP_COLUMNS, ROLLOUT_COLUMNS, STEP_COLUMNS, TRAJECTORY_COLUMNS } from '../tables/sources.ts';
 import { selectColumns, type TableTarget, writeTable } from '../tables/write.ts';
-import { CliError, UsageError } from './context.ts';
-import type { Progress } from './progress_bar.ts';
-import type { Selection } from './table_selection.ts';
+import { type CliContext, CliError, UsageError } from './context.ts';
+import type { ProgressBar } from './progress.ts';
+import { findExperiment, findRun, isId, ofTrajectory } from './references.ts';
+import { getTrajectory } from './step_printer.ts';
 
 export const ROW_KINDS = ['steps', 'trajectories', 'rollouts'] as const;
 export type RowKind = (typeof ROW_KINDS)[number];
@@ -21,7 +23,7 @@ interface Wanted {
   readonly own: boolean;
   readonly selection: Selection;
   /** Undefined if no progress is shown. */
-  readonly progress: Progress | undefined;
+  readonly progress: ProgressBar | undefined;
 }
 
 /** Writes the selected rows. Errors: CliError, and those of the server and the file system. */
@@ -104,7 +106,7 @@ async function countSteps(client: AnabranchClient, options: TrajectoryReadOption
 }
 
 /** Shows how many rows were taken. */
-async function* counted<Row>(rows: AsyncIterable<Row>, progress: Progress | undefined, total = 0) {
+async function* counted<Row>(rows: AsyncIterable<Row>, progress: ProgressBar | undefined, total = 0) {
   let done = 0;
   for await (const row of rows) {
     yield row;
@@ -121,4 +123,52 @@ async function write<Source>(target: TableTarget, columns: readonly Column<Sourc
     if (error instanceof TableError) throw new CliError(error.message, { cause: error });
     throw error;
   }
+}
+
+export interface SelectionFlags {
+  readonly experiment?: string;
+  readonly task?: string;
+  readonly status?: readonly Status[];
+  readonly label?: Readonly<Record<string, string>>;
+  readonly name?: string;
+  readonly stepLabel?: Readonly<Record<string, string>>;
+  readonly minReward?: number;
+  readonly maxReward?: number;
+  readonly all?: true;
+}
+
+interface Selection {
+  /** What is selected. At most one is set; without any, everything is. */
+  readonly trajectoryId?: string;
+  readonly runId?: string;
+  readonly experimentId?: string;
+  readonly filters: Omit<SelectionFlags, 'experiment' | 'all'>;
+  readonly signal: AbortSignal;
+}
+
+/** Finds what the command line names. Errors: those of what does not exist, and UsageError if nothing is named. */
+export async function selectionOf(
+  cli: CliContext,
+  client: AnabranchClient,
+  argument: string | undefined,
+  flags: SelectionFlags,
+): Promise<Selection> {
+  const { experiment, task, all } = flags;
+  const rest = { filters: flags, signal: cli.signal };
+  if (all === true && (argument !== undefined || experiment !== undefined)) {
+    throw new UsageError('--all selects the whole database: leave out TRAJECTORY, RUN and --experiment.');
+  }
+  if (argument !== undefined) {
+    const trajectory = isId(argument)
+      ? await ofTrajectory(client, argument, ({ trajectoryId }) => getTrajectory(client, trajectoryId))
+      : undefined;
+    if (trajectory !== undefined) return { trajectoryId: trajectory.id, ...rest };
+    const { id } = await findRun(cli, client, { argument, experiment }, View.BASIC);
+    return { runId: id, ...rest };
+  }
+  if (experiment !== undefined) {
+    return { experimentId: (await findExperiment(client, experiment)).id, ...rest };
+  }
+  if (all === true || task !== undefined) return rest;
+  throw new UsageError('Name a trajectory, a run, an --experiment or a --task, or add --all.');
 }

@@ -6,13 +6,14 @@ import {
   ListTrajectoriesResponseSchema,
   type TreeNode,
   TreeNodeSchema,
+  WatchTreeResponseSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { AnabranchClient } from '../client/index.ts';
-import { columnsOf, paintFor } from './columns.ts';
+import { type AnabranchClient, type TreePicture, watchTree } from '../client/index.ts';
+import { columnsOf, messageJson, paintFor, printable, shortNumber } from './columns.ts';
 import { type CliContext, UsageError } from './context.ts';
-import { messageJson } from './json_text.ts';
+import { type Forms, follow } from './follow.ts';
+import { addExperimentOption, findRun, isId, ofTrajectory, parseStepReference, parseWhole } from './references.ts';
 import { readRunTree } from './run_parts.ts';
-import { addExperimentOption, findRun, isId, ofTrajectory } from './run_reference.ts';
 import {
   addServerOptions,
   commandPrefix,
@@ -23,10 +24,9 @@ import {
   write,
   writePageLink,
 } from './server_access.ts';
-import { parseStepReference, parseWhole } from './step_reference.ts';
-import { drawTree, type TreeItem } from './tree_drawing.ts';
-import { followTree } from './tree_follow.ts';
-import { runItems, trajectoryItems } from './tree_items.ts';
+import { statusName } from './status.ts';
+import { getTrajectory } from './step_printer.ts';
+import { drawTree, runItems, type TreeItem, trajectoryItems } from './tree_drawing.ts';
 
 interface TreeFlags extends ServerFlags {
   readonly experiment?: string;
@@ -159,4 +159,47 @@ function draw(cli: CliContext, items: readonly TreeItem[], { bars, ...what }: Dr
   const { stdout, env } = cli;
   const options = { columns: columnsOf(cli), beside: bars ? 'bars' : 'ids', paint: paintFor(stdout, env) } as const;
   return drawTree(items, { ...options, ...what }).join('\n');
+}
+
+/** Shows a tree of trajectories while it changes. */
+async function followTree(
+  cli: CliContext,
+  client: AnabranchClient,
+  treeId: string,
+  { json, bars }: { readonly json?: true; readonly bars?: true },
+): Promise<void> {
+  const forms: Forms<TreePicture> = {
+    json: ({ changed: { nodes, removedIds } }) => {
+      if (nodes.length === 0 && removedIds.length === 0) return undefined;
+      const message = create(WatchTreeResponseSchema, {
+        nodes: [...nodes],
+        removedIds: [...removedIds],
+        caughtUp: true,
+      });
+      return messageJson(WatchTreeResponseSchema, message);
+    },
+    changes: ({ changed: { nodes, removedIds } }) => [
+      ...nodes.map(changeOf),
+      ...removedIds.map((id) => [id, `${id}: removed`] as const),
+    ],
+    screen: ({ nodes }, options) =>
+      drawTree(trajectoryItems([...nodes.values()]), {
+        ...options,
+        noun: 'trajectory',
+        beside: bars ? 'bars' : 'ids',
+      }),
+  };
+  // A watch waits for an unreachable server. A wrong address or id must fail at once.
+  await getTrajectory(client, treeId);
+  await follow(cli, json === true, (onCut) => watchTree(client, { treeId, signal: cli.signal, onCut }), forms);
+}
+
+/** `ID gentle: running, 12 steps, reward 3` */
+function changeOf({ trajectory, deleted }: TreeNode): readonly [string, string] {
+  if (trajectory === undefined) return ['', ''];
+  const { id, name, status, nextStepNumber, rewardSum } = trajectory;
+  const state = deleted
+    ? 'deleted'
+    : `${statusName(status)}, ${nextStepNumber} steps, reward ${shortNumber(rewardSum)}`;
+  return [id, `${id}${name === '' ? '' : ` ${printable(name)}`}: ${state}`];
 }

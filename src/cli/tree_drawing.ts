@@ -1,6 +1,8 @@
 /** Draws a tree of trajectories or runs: one line each, parents above their branches, within the given width. */
+import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
+import type { TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { cut, fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
-import { colourOf } from './status.ts';
+import { colourOf, runStatus, statusName } from './status.ts';
 
 /** One line of the tree. */
 export interface TreeItem {
@@ -191,4 +193,21 @@ function stepsText({ steps }: TreeItem): string {
 
 function rewardText({ reward }: TreeItem): string {
   return reward === undefined ? '–' : shortNumber(reward);
+}
+
+/** Converts trajectories. A deleted trajectory whose steps are still needed is marked as deleted. */
+export function trajectoryItems(nodes: readonly TreeNode[]): TreeItem[] {
+  return nodes.flatMap(({ trajectory, deleted }) => {
+    if (trajectory === undefined) return [];
+    const { id, parentId, branchPoint, name, nextStepNumber: steps, rewardSum, status } = trajectory;
+    const reward = deleted ? undefined : rewardSum;
+    return [{ id, parentId, branchPoint, name, steps, reward, status: deleted ? 'deleted' : statusName(status) }];
+  });
+}
+
+export function runItems(runs: readonly Run[]): TreeItem[] {
+  return runs.map((run) => {
+    const { id, parentId, branchPoint, name, nextStepNumber: steps, rewardSum: reward } = run;
+    return { id, parentId, branchPoint, name, steps, reward, status: runStatus(run) };
+  });
 }

@@ -1,10 +1,9 @@
 import { Command } from 'commander';
 import type { AnabranchClient } from '../client/index.ts';
-import { bytesText } from './bytes_text.ts';
+import { bytesText, valueJson } from './columns.ts';
 import { configOfDatabase } from './config_options.ts';
 import { type CliContext, UsageError } from './context.ts';
-import { valueJson } from './json_text.ts';
-import { openProgress } from './progress_bar.ts';
+import { openProgress } from './progress.ts';
 import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 
 interface VacuumFlags extends ServerFlags {

@@ -1,19 +1,11 @@
 import { create, toJson } from '@bufbuild/protobuf';
 import { Command } from 'commander';
 import { StorageCheck, type StorageFault, StorageFaultSchema } from '../../gen/es/anabranch/v1/admin_service_pb.js';
-import { paintFor, printable } from './columns.ts';
+import { JSON_FORM, paintFor, printable, valueJson } from './columns.ts';
+import { createLogger } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
-import { valueJson } from './json_text.ts';
-import { createLogger } from './logging.ts';
-import { openProgress } from './progress_bar.ts';
-import {
-  addServerOptions,
-  configOfExisting,
-  JSON_FORM,
-  type ServerFlags,
-  withServerOnExisting,
-  write,
-} from './server_access.ts';
+import { openProgress } from './progress.ts';
+import { addServerOptions, configOfExisting, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 
 interface VerifyFlags extends ServerFlags {
   readonly json?: true;

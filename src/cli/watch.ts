@@ -4,17 +4,25 @@ import { WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type RunPicture, watchRun } from '../client/index.ts';
-import { type Paint, printable } from './columns.ts';
+import { messageJson, type Paint, printable } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { type Forms, follow } from './follow.ts';
-import { messageJson } from './json_text.ts';
-import { leftText } from './progress_text.ts';
-import { addExperimentOption, findRun } from './run_reference.ts';
+import { leftText } from './progress.ts';
+import { addExperimentOption, findRun } from './references.ts';
 import { addServerOptions, type ServerFlags, withServerOnExisting } from './server_access.ts';
 import { stageTitle } from './stage_lines.ts';
 import { isTerminal, statusName } from './status.ts';
-import { groupText, groupTitle, rolloutText, rolloutTitle, stageTitleIn } from './watch_rollouts.ts';
-import { progressText, runText, screenLines, stageText } from './watch_text.ts';
+import {
+  groupText,
+  groupTitle,
+  progressText,
+  rolloutText,
+  rolloutTitle,
+  runText,
+  screenLines,
+  stageText,
+  stageTitleIn,
+} from './watch_text.ts';
 
 interface WatchFlags extends ServerFlags {
   readonly experiment?: string;

@@ -4,21 +4,19 @@ import { join } from 'node:path';
 import { toJson } from '@bufbuild/protobuf';
 import { Command, Option } from 'commander';
 import { SummarySchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { columnsOf, paintFor } from '../cli/columns.ts';
+import { columnsOf, JSON_FORM, paintFor } from '../cli/columns.ts';
 import { type CliContext, CliError } from '../cli/context.ts';
+import { parseWhole } from '../cli/references.ts';
 import {
   type Access,
   addServerOptions,
   commandPrefix,
-  JSON_FORM,
   type ServerFlags,
   withServer,
   write,
 } from '../cli/server_access.ts';
-import { parseWhole } from '../cli/step_reference.ts';
 import { readTree } from '../cli/tree.ts';
-import { drawTree } from '../cli/tree_drawing.ts';
-import { trajectoryItems } from '../cli/tree_items.ts';
+import { drawTree, trajectoryItems } from '../cli/tree_drawing.ts';
 import { scrubUrl } from '../config/scrub_url.ts';
 import { eventJson, openDisplay } from './display.ts';
 import type { DemoEvent, DemoOptions } from './events.ts';

@@ -2,15 +2,12 @@
 import { toJson } from '@bufbuild/protobuf';
 import type { SingleBar } from 'cli-progress';
 import { CompareTrajectoriesResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { columnsOf, cut, fill, type Paint, paintFor, shortNumber } from '../cli/columns.ts';
+import { columnsOf, cut, fill, JSON_FORM, type Paint, paintFor, shortNumber, valueJson } from '../cli/columns.ts';
 import type { CliContext, Output } from '../cli/context.ts';
-import { valueJson } from '../cli/json_text.ts';
-import { openBars } from '../cli/progress_bar.ts';
-import { durationText } from '../cli/progress_text.ts';
-import { JSON_FORM } from '../cli/server_access.ts';
+import { durationText, openBars } from '../cli/progress.ts';
 import type { DemoEvent } from './events.ts';
 
-export interface Display {
+interface Display {
   show(event: DemoEvent): void;
   /** Ends the bars and restores the terminal. Later events are printed as lines. */
   stop(): void;

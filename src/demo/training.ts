@@ -7,7 +7,7 @@ import { type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_p
 import { type Summary, SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { secondsOf } from '../cli/progress_text.ts';
+import { secondsOf } from '../cli/progress.ts';
 import { type AnabranchClient, openMetricLogger, watchRun } from '../client/index.ts';
 import type { Gains } from './cartpole.ts';
 import { startClientProcess } from './client_process.ts';

@@ -4,8 +4,7 @@ import pc from 'picocolors';
 import { expect, it } from 'vitest';
 import { RolloutSchema } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { type Run, RunSchema } from '../../gen/es/anabranch/v1/run_pb.js';
-import { otherFacts } from '../../src/cli/facts.ts';
-import { runPage } from '../../src/cli/run_page.ts';
+import { otherFacts, runPage } from '../../src/cli/run_page.ts';
 
 const OPTIONS = { columns: 200, paint: pc.createColors(false) };
 

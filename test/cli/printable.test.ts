@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { valueJson } from '../../src/cli/json_text.ts';
+import { valueJson } from '../../src/cli/columns.ts';
 import { connectClient, openWriter } from '../../src/client/index.ts';
 import { outsideSql } from '../store/sql.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';

@@ -6,11 +6,10 @@ import { ProgressSchema, RunSchema, StageKind, StageSchema } from '../../gen/es/
 import { RunWithProgressSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
-import { configLines } from '../../src/cli/config_lines.ts';
-import { countText, durationText, percentText, progressBar } from '../../src/cli/progress_text.ts';
-import { runPage } from '../../src/cli/run_page.ts';
+import { sparkline } from '../../src/cli/metric_lines.ts';
+import { countText, durationText, percentText, progressBar } from '../../src/cli/progress.ts';
+import { configLines, runPage } from '../../src/cli/run_page.ts';
 import { runsTable } from '../../src/cli/runs_table.ts';
-import { sparkline } from '../../src/cli/sparkline.ts';
 import { screenLines, stageText } from '../../src/cli/watch_text.ts';
 
 const paint = pc.createColors(false);

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { CliError } from '../../src/cli/context.ts';
-import { parseStepReference, parseWhole } from '../../src/cli/step_reference.ts';
+import { parseStepReference, parseWhole } from '../../src/cli/references.ts';
 
 const ID = '0199f3a2-7c11-7d2e-8a4b-0123456789ab';
 

@@ -7,8 +7,7 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { TrajectorySchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type TreeNode, TreeNodeSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
-import { type DrawingOptions, drawTree } from '../../src/cli/tree_drawing.ts';
-import { trajectoryItems } from '../../src/cli/tree_items.ts';
+import { type DrawingOptions, drawTree, trajectoryItems } from '../../src/cli/tree_drawing.ts';
 
 const id = (n: number) => `01990000-0000-7000-8000-${n.toString(16).padStart(12, '0')}`;
 

@@ -1,11 +1,19 @@
-import { open } from 'node:fs/promises';
+import { type FileHandle, open } from 'node:fs/promises';
 import { Command, Option } from 'commander';
+import { type ImportArchiveResponse, ImportArchiveResponseSchema } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
-import type { CliContext } from './context.ts';
-import { valueJson } from './json_text.ts';
+import { messageJson, valueJson } from './columns.ts';
+import { type CliContext, UsageError } from './context.ts';
 import { createFile, fileOf } from './new_file.ts';
-import { openProgress } from './progress_bar.ts';
-import { addServerOptions, commandPrefix, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
+import { openProgress } from './progress.ts';
+import {
+  addServerOptions,
+  commandPrefix,
+  type ServerFlags,
+  withServer,
+  withServerOnExisting,
+  write,
+} from './server_access.ts';
 
 interface ExportFlags extends ServerFlags {
   readonly run?: string;
@@ -13,11 +21,11 @@ interface ExportFlags extends ServerFlags {
   readonly json?: true;
 }
 
-const DESCRIPTION =
+const EXPORT_DESCRIPTION =
   'Export everything, a run or a trajectory into a new file, while writers continue. `anabranch import` reads it, on SQLite ' +
   'and on Postgres. docs/archive.md describes the file.';
 
-const EXAMPLES = `
+const EXPORT_EXAMPLES = `
 Examples:
   anabranch export all.tar.zst
   anabranch export run.tar.zst --run 0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a`;
@@ -25,13 +33,13 @@ Examples:
 /** Creates the command that exports an archive. */
 export function exportCommand(cli: CliContext): Command {
   const command = new Command('export')
-    .description(DESCRIPTION)
+    .description(EXPORT_DESCRIPTION)
     .argument('<FILE>', 'the file to create; an existing one is not replaced')
     .addOption(new Option('--run <ID>', 'export this run with its trajectories and rollouts').conflicts('trajectory'))
     .option('--trajectory <ID>', 'export this trajectory with its ancestors')
     .option('--json', 'print the result as JSON');
   return addServerOptions(command)
-    .addHelpText('after', EXAMPLES)
+    .addHelpText('after', EXPORT_EXAMPLES)
     .action((file: string, flags: ExportFlags) => exportTo(cli, file, flags));
 }
 
@@ -84,4 +92,67 @@ async function countSteps(
     pageToken = page.nextPageToken;
     if (pageToken === '') return Number(steps);
   }
+}
+
+interface ImportFlags extends ServerFlags {
+  readonly json?: true;
+}
+
+const IMPORT_DESCRIPTION =
+  'Import a file that `anabranch export` has written. Each trajectory is imported whole or not at all. What is stored ' +
+  'already is skipped, so an interrupted import can be repeated.';
+
+const IMPORT_EXAMPLES = `
+Examples:
+  anabranch import all.tar.zst
+  anabranch import all.tar.zst --database sqlite:.anabranch/data.db`;
+
+/** Bytes of one message. */
+const CHUNK_BYTES = 256 * 1024;
+
+/** Creates the command that imports an archive. */
+export function importCommand(cli: CliContext): Command {
+  const command = new Command('import')
+    .description(IMPORT_DESCRIPTION)
+    .argument('<FILE>', 'a file that `anabranch export` has written')
+    .option('--json', 'print the result as JSON');
+  return addServerOptions(command)
+    .addHelpText('after', IMPORT_EXAMPLES)
+    .action((file: string, flags: ImportFlags) => importFrom(cli, file, flags));
+}
+
+async function importFrom(cli: CliContext, file: string, flags: ImportFlags): Promise<void> {
+  await using source = await open(fileOf(cli, file), 'r').catch((cause: Error) => {
+    throw new UsageError(`${file} cannot be read: ${cause.message}.`, { cause });
+  });
+  await withServer(cli, flags, async ({ client }) => {
+    const imported = await client.admin.importArchive(chunksOf(cli, source, flags), { signal: cli.signal });
+    const text = flags.json ? messageJson(ImportArchiveResponseSchema, imported) : linesOf(imported).join('\n');
+    await write(cli.stdout, `${text}\n`);
+  });
+}
+
+async function* chunksOf(
+  cli: CliContext,
+  source: FileHandle,
+  flags: ImportFlags,
+): AsyncGenerator<{ chunk: Uint8Array }> {
+  const { size } = await source.stat();
+  using progress = openProgress(cli, flags, 'bytes');
+  for (let at = 0; at < size; ) {
+    const { bytesRead, buffer } = await source.read(Buffer.alloc(CHUNK_BYTES), 0, CHUNK_BYTES, at);
+    if (bytesRead === 0) return;
+    at += bytesRead;
+    yield { chunk: buffer.subarray(0, bytesRead) };
+    progress?.show(at, size);
+  }
+}
+
+function linesOf({ trajectories, steps, runs, rollouts, presentTrajectories, leftOutIds }: ImportArchiveResponse) {
+  const lines = [
+    `Imported ${trajectories} trajectories with ${steps} steps, ${runs} runs and ${rollouts} rollouts. ${presentTrajectories} trajectories were stored already.`,
+  ];
+  if (leftOutIds.length > 0)
+    lines.push(`Left out, because they were deleted during the export: ${leftOutIds.join(', ')}.`);
+  return lines;
 }

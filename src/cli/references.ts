@@ -1,11 +1,11 @@
-/** Arguments that name a run by id or by name. Shared by all commands. */
+/** Arguments that name a run, a trajectory, a step or a number. Shared by all commands. */
 import { type Command, Option } from 'commander';
 import type { Experiment, Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { type AnabranchClient, reasonOf, type StepReference } from '../client/index.ts';
+import { type AnabranchClient, parseStepReference as parse, reasonOf, type StepReference } from '../client/index.ts';
+import { mayHoldPassword } from '../config/scrub_url.ts';
 import { type CliContext, CliError, UsageError } from './context.ts';
 import { commandPrefix, FIRST_ANSWER } from './server_access.ts';
-import { parseStepReference } from './step_reference.ts';
 
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
 
@@ -108,4 +108,27 @@ function ambiguous(name: string, runs: readonly Run[]): CliError {
   return new CliError(
     `Several runs have the name ${JSON.stringify(name)}, in experiments ${experiments.join(', ')}${more}: add --experiment NAME, or use the run's id.`,
   );
+}
+
+const NUMBER = /^\d+$/;
+const MAX_STEP_NUMBER = 2n ** 63n - 1n;
+
+/** Parses `TRAJECTORY`, `TRAJECTORY@STEP` or `TRAJECTORY@TAG`. Throws UsageError with the expected form. */
+export function parseStepReference(text: string): StepReference {
+  try {
+    return parse(text);
+  } catch (error) {
+    if (!(error instanceof RangeError)) throw error;
+    const message = mayHoldPassword(text)
+      ? 'TRAJECTORY is not the id of a trajectory (not shown: it may hold a password)'
+      : `TRAJECTORY is ${error.message}`;
+    throw new UsageError(`${message}; \`tree\` lists ids.`);
+  }
+}
+
+/** Parses a count or a step number of a flag. Throws UsageError if it is out of bounds. */
+export function parseWhole(flag: string, text: string, min = 0n, max = MAX_STEP_NUMBER): bigint {
+  if (NUMBER.test(text) && BigInt(text) >= min && BigInt(text) <= max) return BigInt(text);
+  const bounds = max === MAX_STEP_NUMBER ? `${min} or more` : `${min} to ${max}`;
+  throw new UsageError(`${flag} is "${text}": expected a whole number, ${bounds}.`);
 }

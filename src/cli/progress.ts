@@ -1,6 +1,8 @@
-/** Formats progress in a few columns: bars, percentages, durations. */
+/** Shows progress: formats it in a few columns, and draws bars that move. */
 import type { Duration, Timestamp } from '@bufbuild/protobuf/wkt';
+import { MultiBar } from 'cli-progress';
 import type { Progress } from '../../gen/es/anabranch/v1/run_pb.js';
+import type { CliContext, Output } from './context.ts';
 import { kindName } from './status.ts';
 
 /** `━━━━━─────`; the bar is full only at 100 %. */
@@ -94,4 +96,48 @@ export function workText(progress: Progress): string {
     countText(progress.substepsDone, progress.substepsExpected, 'substeps'),
   ];
   return parts.filter((part) => part !== '').join(', ');
+}
+
+/** Shows how much of something is done. Its disposal ends the bar. */
+export interface ProgressBar extends Disposable {
+  readonly show: (done: number, total: number) => void;
+}
+
+/** Opens a bar on a terminal. Returns undefined elsewhere, and for commands that print JSON. */
+export function openProgress(
+  { stdout }: Pick<CliContext, 'stdout'>,
+  { json }: { readonly json?: true },
+  name = 'rows',
+): ProgressBar | undefined {
+  if (stdout.isTTY !== true || json) return undefined;
+  const bars = openBars(stdout);
+  let bar: ReturnType<typeof bars.create> | undefined;
+  return {
+    show(done, total) {
+      bar ??= bars.create(total, 0, { name, note: '' });
+      bar.setTotal(total);
+      bar.update(done, { note: `of ${total}` });
+    },
+    [Symbol.dispose]() {
+      bars.update();
+      bars.stop();
+    },
+  };
+}
+
+/** Opens bars with a name on their left, and a value and a note on their right. */
+export function openBars(output: Output): MultiBar {
+  return new MultiBar({
+    stream: output,
+    format: `  {name} {bar} {value}  {note}`,
+    barsize: 24,
+    fps: 20,
+    barCompleteChar: '━',
+    barIncompleteChar: '─',
+    hideCursor: true,
+    linewrap: false,
+    gracefulExit: false, // only main.ts handles signals
+    emptyOnZero: true,
+    forceRedraw: true, // lines printed above the bars move the bars down
+  });
 }
