@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 import anabranch as ab
-from anabranch import _sender
-from anabranch._read import OwnedStep, fetch_states, read_steps
+from anabranch._reading.read import OwnedStep, fetch_states, read_steps
+from anabranch._recording import sender as _sender
 from anabranch.episodes import Episode
 from anabranch.v1.state_service_pb2 import GetStateRequest
 from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage

@@ -19,13 +19,13 @@ HEAD = '''"""The errors that calls raise: one class for each reason. Generated f
 
 from __future__ import annotations
 
-from anabranch._errors import AnabranchError as AnabranchError
-from anabranch._errors import Diverged as Diverged
-from anabranch._errors import IncompatibleVersion as IncompatibleVersion
-from anabranch._errors import RecorderClosed as RecorderClosed
-from anabranch._errors import SpoolFull as SpoolFull
-from anabranch._errors import StepTooLarge as StepTooLarge
-from anabranch._errors import Unreachable as Unreachable
+from anabranch._wire.errors import AnabranchError as AnabranchError
+from anabranch._wire.errors import Diverged as Diverged
+from anabranch._wire.errors import IncompatibleVersion as IncompatibleVersion
+from anabranch._wire.errors import RecorderClosed as RecorderClosed
+from anabranch._wire.errors import SpoolFull as SpoolFull
+from anabranch._wire.errors import StepTooLarge as StepTooLarge
+from anabranch._wire.errors import Unreachable as Unreachable
 '''
 
 REASON = re.compile(r"((?: *//.*\n)+) *ERROR_REASON_(\w+) = ([0-9]+);")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from anabranch._connection import Stubs, open_stubs
+from anabranch._wire.connection import Stubs, open_stubs
 from anabranch.v1.admin_service_pb2 import VerifyDatabaseRequest
 from anabranch.v1.trajectory_pb2 import Step, Trajectory
 from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest, ListTrajectoriesRequest, ReadStepsRequest

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 from conftest import Server
 
-from anabranch._connection import open_stubs
+from anabranch._wire.connection import open_stubs
 from anabranch.v1.server_service_pb2 import GetServerInfoRequest, GetServerInfoResponse
 
 

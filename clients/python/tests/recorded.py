@@ -6,8 +6,8 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from anabranch._connection import Connection
-from anabranch._values import ValueEncoder
+from anabranch._wire.connection import Connection
+from anabranch._wire.values import ValueEncoder
 from anabranch.v1.status_pb2 import Status
 from anabranch.v1.trajectory_pb2 import Step
 from anabranch.v1.trajectory_service_pb2 import (

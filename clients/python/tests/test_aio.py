@@ -16,10 +16,10 @@ from conftest import Server, free_port
 
 import anabranch
 from anabranch import _aio_reading, _aio_recording, aio
-from anabranch._connection import Connection
-from anabranch._errors import Unreachable
-from anabranch._sender import Sender
-from anabranch._waiting import Shared, Wrapper
+from anabranch._recording.sender import Sender
+from anabranch._wire.connection import Connection
+from anabranch._wire.errors import Unreachable
+from anabranch._wire.waiting import Shared, Wrapper
 from anabranch.errors import AnabranchError, LeaseLost, RunNotFound
 from anabranch.v1.rollout_service_pb2 import ClaimRolloutsRequest, ListRolloutsRequest
 from anabranch.v1.run_service_pb2 import GetStageRequest

@@ -14,8 +14,8 @@ from conftest import Server
 from PIL import Image
 from recorded import episode_steps, new_step, record
 
-from anabranch._connection import Connection
-from anabranch._read import Selection
+from anabranch._reading.read import Selection
+from anabranch._wire.connection import Connection
 from anabranch.episodes import Episodes
 
 

@@ -13,8 +13,8 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import anabranch as ab
-from anabranch import _wire
-from anabranch._digest import step_digest
+from anabranch._recording import rpc
+from anabranch._recording.digest import step_digest
 from anabranch.v1.trajectory_pb2 import Action, Content, Observation, Step, StepState, Tensor
 from anabranch.v1.trajectory_service_pb2 import (
     AppendStepRequest,
@@ -98,15 +98,15 @@ def test_a_step_that_the_server_returns_is_the_one_that_was_sent(server: Server)
     created = trajectories.CreateTrajectory(CreateTrajectoryRequest()).trajectory
     trajectories.AppendStep(AppendStepRequest(trajectory_id=created.id, step=SENT))
     response = trajectories.GetStep(GetStepRequest(trajectory_id=created.id, step_number=0)).SerializeToString()
-    assert _wire.is_stored(SENT.SerializeToString(), response)
+    assert rpc.is_stored(SENT.SerializeToString(), response)
     # A state that is attached later is no part of it.
     attached = StepState(name="later", data=b"2")
     trajectories.AttachState(AttachStateRequest(trajectory_id=created.id, step_number=0, state=attached))
     response = trajectories.GetStep(GetStepRequest(trajectory_id=created.id, step_number=0)).SerializeToString()
-    assert _wire.is_stored(SENT.SerializeToString(), response)
+    assert rpc.is_stored(SENT.SerializeToString(), response)
     other = Step.FromString(SENT.SerializeToString())
     other.states[0].data = b"z" * 8999
-    assert not _wire.is_stored(other.SerializeToString(), response)
+    assert not rpc.is_stored(other.SerializeToString(), response)
 
 
 def test_a_step_has_300_images(server: Server) -> None:

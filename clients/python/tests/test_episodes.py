@@ -12,10 +12,10 @@ from conftest import Server
 from PIL import Image
 from recorded import append, branch, end, episode_steps, new_step, record
 
-from anabranch import _read
-from anabranch._connection import Connection
-from anabranch._read import Selection, fetch_states
-from anabranch._shuffle import shuffled
+from anabranch._reading import read as _read
+from anabranch._reading.read import Selection, fetch_states
+from anabranch._reading.shuffle import shuffled
+from anabranch._wire.connection import Connection
 from anabranch.episodes import Episodes, episode_of, steps_of
 from anabranch.errors import RangeBeyondEnd, StateNotFound, TrajectoryNotFound
 
@@ -80,7 +80,7 @@ def test_ids_are_read_in_their_order_and_unknown_ones_left_out(connection: Conne
     ids = [episode.id for episode in select(connection, task=task)]
     wanted = [ids[2], str(uuid.uuid4()), ids[0], ids[3]]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anabranch._read._IDS", 2)
+        patch.setattr("anabranch._reading.read._IDS", 2)
         assert [episode.id for episode in select(connection, ids=tuple(wanted))] == [ids[2], ids[0], ids[3]]
     assert [episode.id for episode in select(connection, ids=tuple(wanted))] == [ids[2], ids[0], ids[3]]
     assert [episode.id for episode in select(connection, ids=(ids[0], ids[1]), min_reward=1e9)] == []
@@ -242,7 +242,7 @@ def test_more_states_than_one_call_returns_are_fetched_in_several(connection: Co
     steps = [new_step(number, observation=large + number) for number in range(12)]
     episode = episode_of(connection, record(connection, steps))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("anabranch._read._DIGESTS", 5)
+        patch.setattr("anabranch._reading.read._DIGESTS", 5)
         assert np.array_equal(episode.observations, np.stack([large + number for number in range(12)]))
 
 

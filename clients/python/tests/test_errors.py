@@ -15,8 +15,8 @@ from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
 from anabranch import errors
-from anabranch._connection import open_stubs
-from anabranch._errors import error_from_rpc, raising_reasons
+from anabranch._wire.connection import open_stubs
+from anabranch._wire.errors import error_from_rpc, raising_reasons
 from anabranch.v1.error_pb2 import ErrorReason
 from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
 

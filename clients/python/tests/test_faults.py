@@ -20,7 +20,7 @@ import pytest
 from conftest import Server, dose, stored_steps
 
 import anabranch as ab
-from anabranch._digest import step_digest
+from anabranch._recording.digest import step_digest
 from anabranch.v1.server_service_pb2 import GetServerInfoResponse
 from anabranch.v1.server_service_pb2_grpc import ServerServiceServicer, add_ServerServiceServicer_to_server
 from anabranch.v1.trajectory_pb2 import Step, Trajectory
@@ -314,12 +314,12 @@ def test_a_server_that_never_answers_delays_neither_steps_nor_the_exit(mute: str
 #: The sender never returns from its first call of gRPC, which it makes with its locks held.
 STUCK = """
 import threading
-from anabranch import _wire
+from anabranch._recording import rpc
 called = threading.Event()
 def never(*arguments):
     called.set()
     threading.Event().wait()
-_wire.Connections.open_stream = _wire.Connections.call = _wire.Connections.put_state = never
+rpc.Connections.open_stream = rpc.Connections.call = rpc.Connections.put_state = never
 import os, sys
 import anabranch as ab
 client = ab.connect(sys.argv[1])
@@ -526,7 +526,7 @@ def test_a_step_that_is_sent_again_moves_no_tag_back(own_server: Server) -> None
     records = """
 import os, sys
 import anabranch as ab
-from anabranch import _segment
+from anabranch._recording import segment as _segment
 _segment.Marks.set = lambda *arguments: None
 t = ab.connect(sys.argv[1]).trajectory()
 t.reset(observation=0)
@@ -550,9 +550,9 @@ def test_a_seal_that_is_all_that_is_left_is_sent(own_server: Server) -> None:
     records = """
 import os, sys
 import anabranch as ab
-from anabranch import _wire
-call = _wire.Connections.call
-_wire.Connections.call = lambda self, method, *rest: None if "Seal" in method else call(self, method, *rest)
+from anabranch._recording import rpc
+call = rpc.Connections.call
+rpc.Connections.call = lambda self, method, *rest: None if "Seal" in method else call(self, method, *rest)
 t = ab.connect(sys.argv[1]).trajectory()
 t.reset(observation=0).wait(30)
 t.seal()
@@ -752,7 +752,7 @@ for _ in range(3):
             own.flush(60)
         else:
             # A channel could abort this child. It warns before that.
-            from anabranch._forks import prepare_forks
+            from anabranch._wire.forks import prepare_forks
             prepare_forks()
             prepare_forks()
         os._exit(0)
@@ -775,7 +775,7 @@ def test_a_package_that_imports_grpc_first_does_not_break_forks(server: Server, 
 #: Says when the end of the program begins to wait. Programs that a shell starts in the background ignore interrupts.
 SAYS_THAT_IT_WAITS = """
 import signal
-from anabranch import _sender
+from anabranch._recording import sender as _sender
 signal.signal(signal.SIGINT, signal.default_int_handler)
 wait = _sender.Sender.wait
 def said(self, condition, seconds):

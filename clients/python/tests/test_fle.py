@@ -38,8 +38,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch._connection import Connection
-from anabranch._read import fetch_state_of, fetch_states
+from anabranch._reading.read import fetch_state_of, fetch_states
+from anabranch._wire.connection import Connection
 from anabranch.fle import __main__ as command
 from anabranch.fle._plan import Chain, End, Program, StepPosition, Stored, TrajectoryKey, id_of, plan_version
 from anabranch.fle._source import FleImportError, open_source

@@ -13,8 +13,8 @@ from conftest import Server
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from anabranch import connect
-from anabranch._decode import decode_json
-from anabranch._wire import APPEND_BATCH
+from anabranch._recording.rpc import APPEND_BATCH
+from anabranch._wire.decode import decode_json
 from anabranch.client import Client
 from anabranch.errors import Diverged
 from anabranch.gym import Record, RecordVector, resume

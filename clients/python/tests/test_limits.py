@@ -13,8 +13,8 @@ from conftest import IS_LARGE_DOSE, NODE, ROOT, Server, free_port, stored_steps
 from front import Front, info_of
 
 import anabranch as ab
-from anabranch._decode import Unstored
-from anabranch._limits import limits_of
+from anabranch._wire.decode import Unstored
+from anabranch._wire.limits import limits_of
 from anabranch.errors import StepTooLarge
 from anabranch.v1.limits import LIMITS
 

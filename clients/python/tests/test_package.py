@@ -82,8 +82,8 @@ class Missing:
             raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
 sys.meta_path.insert(0, Missing())
 import anabranch as ab
-from anabranch._connection import Connection
-from anabranch._read import Selection
+from anabranch._wire.connection import Connection
+from anabranch._reading.read import Selection
 from anabranch.episodes import Episodes
 episodes = Episodes(Connection("127.0.0.1:7"), Selection(ids=()))
 try:

@@ -85,7 +85,7 @@ BESIDE_OPENTELEMETRY = """
 import sys
 def ours():
     import anabranch.v1.trajectory_service_pb2_grpc
-    from anabranch import _errors
+    from anabranch._wire import errors as _errors
     import grpc
     _errors.error_from_rpc(grpc.RpcError("translated"))
     from google.rpc.status_pb2 import Status

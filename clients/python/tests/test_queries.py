@@ -11,8 +11,8 @@ import pytest
 from conftest import Server
 
 import anabranch as ab
-from anabranch import _queries
-from anabranch._json_patch import json_patch
+from anabranch._reading import queries as _queries
+from anabranch._reading.json_patch import json_patch
 from anabranch.client import Client
 from anabranch.trajectory import Trajectory
 from anabranch.v1.admin_service_pb2 import ImportArchiveRequest

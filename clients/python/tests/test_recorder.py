@@ -19,8 +19,10 @@ import pytest
 from conftest import Server, stored_steps
 
 import anabranch as ab
-from anabranch import _sender, _spool, _wire
-from anabranch._retry import Failure
+from anabranch._recording import rpc
+from anabranch._recording import sender as _sender
+from anabranch._recording import spool as _spool
+from anabranch._wire.retry import Failure
 from anabranch.client import _NAMES
 from anabranch.errors import RunNotFound, SpoolFull, TrajectoryNotFound, TrajectorySealed
 from anabranch.v1.trajectory_service_pb2 import AppendOpened, AppendStepsResponse, ListTagsRequest
@@ -127,13 +129,13 @@ def test_steps_of_a_server_that_comes_later_arrive(own_server: Server, monkeypat
     granted: list[AppendOpened] = []
     call, open_stream = own.call, own.open_stream
 
-    def called(method: str, request: bytes, done: _wire.Done) -> None:
+    def called(method: str, request: bytes, done: rpc.Done) -> None:
         if method == "ServerService/GetServerInfo":
             call(method, request, done)
         else:
             calls.append(method)
 
-    def counted(opening: bytes, report: Callable[[AppendStepsResponse | Failure | None], None]) -> _wire.Stream:
+    def counted(opening: bytes, report: Callable[[AppendStepsResponse | Failure | None], None]) -> rpc.Stream:
         def noted(response: AppendStepsResponse | Failure | None) -> None:
             if isinstance(response, AppendStepsResponse) and response.HasField("opened"):
                 granted.append(response.opened)
@@ -379,20 +381,20 @@ def test_a_seal_follows_a_late_stream_of_its_own_writer(server: Server) -> None:
 
 def test_a_new_trajectory_needs_no_call_of_its_own(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    call = _wire.Connections.call
+    call = rpc.Connections.call
 
-    def counted(self: _wire.Connections, method: str, request: bytes, done: _wire.Done) -> None:
+    def counted(self: rpc.Connections, method: str, request: bytes, done: rpc.Done) -> None:
         calls.append(method)
         call(self, method, request, done)
 
-    monkeypatch.setattr(_wire.Connections, "call", counted)
+    monkeypatch.setattr(rpc.Connections, "call", counted)
     t = ab.connect(server.address).trajectory(task="counting")
     t.reset(observation=0)
     branch = t.branch()
     branch.step(action=1, observation=1)
     branch.flush(30)
     assert (observed(server, t.id), observed(server, branch.id)) == (["0"], ["0", "1"])
-    assert not {_wire.CREATE, _wire.BRANCH} & set(calls)
+    assert not {rpc.CREATE, rpc.BRANCH} & set(calls)
 
 
 def test_a_trajectory_that_was_deleted_before_its_creation_arrived_is_not_created_again(own_server: Server) -> None:
@@ -413,13 +415,13 @@ def test_a_trajectory_that_was_deleted_before_its_creation_arrived_is_not_create
 
 def test_many_trajectories_that_step_together_share_messages(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    call = _wire.Connections.call
+    call = rpc.Connections.call
 
-    def counted(self: _wire.Connections, method: str, request: bytes, done: _wire.Done) -> None:
+    def counted(self: rpc.Connections, method: str, request: bytes, done: rpc.Done) -> None:
         calls.append(method)
         call(self, method, request, done)
 
-    monkeypatch.setattr(_wire.Connections, "call", counted)
+    monkeypatch.setattr(rpc.Connections, "call", counted)
     client = ab.connect(server.address)
     ts = [client.trajectory() for _ in range(100)]
     for number in range(50):
@@ -437,7 +439,7 @@ def test_many_trajectories_that_step_together_share_messages(server: Server, mon
         assert [step.observations[0].content.json if step.observations else "" for step in steps] == expected
         assert server.stored(t.id).status == 5
         assert tagged(server, t.id) == {"kept": 46}
-    assert 1 <= calls.count(_wire.APPEND_BATCH) < 500
+    assert 1 <= calls.count(rpc.APPEND_BATCH) < 500
 
 
 def test_a_full_spool_raises_its_class(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -593,7 +595,7 @@ def test_a_connection_has_at_most_90_streams(server: Server, monkeypatch: pytest
     own = client.recorder.sender.connections
     open_stream = own.open_stream
 
-    def counted(*arguments: Any) -> _wire.Stream:
+    def counted(*arguments: Any) -> rpc.Stream:
         stream = open_stream(*arguments)
         opened.append(stream.lane)
         return stream

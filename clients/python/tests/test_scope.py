@@ -10,7 +10,7 @@ import pytest
 from conftest import Server, free_port
 
 from anabranch import connect
-from anabranch._scope import Interrupted, Scope, current, sleep
+from anabranch._wire.scope import Interrupted, Scope, current, sleep
 
 
 def interrupted(wait: Callable[[], object], *, before: bool = False) -> None:

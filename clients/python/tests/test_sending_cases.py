@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 from conftest import NODE, ROOT
 
-from anabranch import _queue, _sender, _wire
-from anabranch._office import Identity
-from anabranch._outbox import Outbox
-from anabranch._retry import Failure, Patience, Situation, judge
-from anabranch._segment import Kind
-from anabranch._sending import DEFAULT_SENDING, Sending
-from anabranch._spool import MemorySpool
+from anabranch._recording import queue as _queue
+from anabranch._recording import rpc
+from anabranch._recording import sender as _sender
+from anabranch._recording.office import Identity
+from anabranch._recording.outbox import Outbox
+from anabranch._recording.segment import Kind
+from anabranch._recording.sending import DEFAULT_SENDING, Sending
+from anabranch._recording.spool import MemorySpool
+from anabranch._wire.retry import Failure, Patience, Situation, judge
 from anabranch.v1.trajectory_pb2 import Content, Observation, Step
 from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
 
@@ -145,7 +147,7 @@ def write(sender: _sender.Sender, case: dict[str, Any]) -> Outbox:
     number = case.get("start", 0)
     if case.get("create"):
         creation = CreateTrajectoryRequest(trajectory_id=TRAJECTORY, request_id=TRAJECTORY).SerializeToString()
-        record(Kind.CREATE, 0, _wire.CREATE.encode() + b"\0" + creation)
+        record(Kind.CREATE, 0, rpc.CREATE.encode() + b"\0" + creation)
     for batch in case["batches"]:
         # The sender sees the steps of a batch together.
         while not sender.hold():

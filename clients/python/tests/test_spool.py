@@ -11,11 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from anabranch import _segment, _spool
-from anabranch._abandoned import Owner, abandoned
-from anabranch._office import Identity
-from anabranch._segment import Entry, Kind, Marks, read_segment
-from anabranch._spool import MemorySpool, Spool, SpoolFullError
+from anabranch._recording import segment as _segment
+from anabranch._recording import spool as _spool
+from anabranch._recording.abandoned import Owner, abandoned
+from anabranch._recording.office import Identity
+from anabranch._recording.segment import Entry, Kind, Marks, read_segment
+from anabranch._recording.spool import MemorySpool, Spool, SpoolFullError
 
 SIZE = 64 * 1024
 
@@ -178,7 +179,7 @@ def test_marks_survive_and_a_damaged_mark_counts_as_none(tmp_path: Path) -> None
 FORKS = """
 import os, sys
 from pathlib import Path
-from anabranch._abandoned import Owner, abandoned
+from anabranch._recording.abandoned import Owner, abandoned
 parent = Path(sys.argv[1])
 found = len(list(abandoned(parent, set())))
 owner = Owner.create(parent)

@@ -19,7 +19,7 @@ from recorded import branch, episode_steps, new_step, record
 
 import anabranch as ab
 from anabranch import aio
-from anabranch._connection import Connection
+from anabranch._wire.connection import Connection
 from anabranch.client import Client
 from anabranch.v1.trajectory_pb2 import Step
 

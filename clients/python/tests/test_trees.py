@@ -9,9 +9,9 @@ import pytest
 from conftest import ROOT, Server, program
 from recorded import branch, episode_steps, new_step, record
 
-from anabranch._compare import Comparison, Difference, compare
-from anabranch._connection import Connection
-from anabranch._tree import short_number, tree_text
+from anabranch._reading.compare import Comparison, Difference, compare
+from anabranch._reading.tree import short_number, tree_text
+from anabranch._wire.connection import Connection
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 import anabranch as ab
-from anabranch import _values
-from anabranch._decode import Unstored, decode_items, decode_json
-from anabranch._kinds import type_name
-from anabranch._values import ValueEncoder
+from anabranch._wire import values as _values
+from anabranch._wire.decode import Unstored, decode_items, decode_json
+from anabranch._wire.kinds import type_name
+from anabranch._wire.values import ValueEncoder
 from anabranch.v1.trajectory_pb2 import Step
 
 

@@ -16,7 +16,7 @@ from front import Front, info_of
 
 import anabranch as ab
 from anabranch import aio
-from anabranch._limits import Limits
+from anabranch._wire.limits import Limits
 from anabranch.client import Client
 from anabranch.errors import IncompatibleVersion
 from anabranch.v1.server_service_pb2 import GetServerInfoResponse

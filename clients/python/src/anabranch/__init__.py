@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from anabranch import aio as aio
     from anabranch import errors as errors
     from anabranch import gym as gym
-    from anabranch._errors import AnabranchError as AnabranchError
-    from anabranch._history import Checkpoint as Checkpoint
-    from anabranch._recorder import Stats as Stats
-    from anabranch._turns import Turn as Turn
+    from anabranch._recording.history import Checkpoint as Checkpoint
+    from anabranch._recording.recorder import Stats as Stats
+    from anabranch._recording.turns import Turn as Turn
+    from anabranch._wire.errors import AnabranchError as AnabranchError
     from anabranch.client import Client as Client
     from anabranch.client import connect as connect
     from anabranch.episodes import Episode as Episode
@@ -32,8 +32,8 @@ __version__ = "0.1.0"
 
 #: The module that has each name.
 _MODULES = {
-    "AnabranchError": "anabranch._errors",
-    "Checkpoint": "anabranch._history",
+    "AnabranchError": "anabranch._wire.errors",
+    "Checkpoint": "anabranch._recording.history",
     "Client": "anabranch.client",
     "Episode": "anabranch.episodes",
     "Episodes": "anabranch.episodes",
@@ -42,10 +42,10 @@ _MODULES = {
     "Rollout": "anabranch.rollouts",
     "Run": "anabranch.runs",
     "Stage": "anabranch.runs",
-    "Stats": "anabranch._recorder",
+    "Stats": "anabranch._recording.recorder",
     "Step": "anabranch.episodes",
     "Trajectory": "anabranch.trajectory",
-    "Turn": "anabranch._turns",
+    "Turn": "anabranch._recording.turns",
     "connect": "anabranch.client",
 }
 

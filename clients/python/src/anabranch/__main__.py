@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
-from anabranch._abandoned import SET_ASIDE, Abandoned, Owner, resolved, spool_root
-from anabranch._connection import address_from
-from anabranch._recorder import recorder_for
+from anabranch._recording.abandoned import SET_ASIDE, Abandoned, Owner, resolved, spool_root
+from anabranch._recording.recorder import recorder_for
+from anabranch._wire.connection import address_from
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 from anabranch import episodes as _episodes
 from anabranch import groups as _groups
 from anabranch import tasks as _tasks
-from anabranch._waiting import Shared, Wrapper, awaited, direct, iterated, same
+from anabranch._wire.waiting import Shared, Wrapper, awaited, direct, iterated, same
 
 
 class Step(Wrapper[_episodes.Step]):

@@ -6,13 +6,13 @@ from collections.abc import Generator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from anabranch import _turns
 from anabranch import episodes as _episodes
 from anabranch import receipt as _receipt
 from anabranch import trajectory as _trajectory
 from anabranch._aio_reading import Episode, Step
-from anabranch._replies import Reply, ToolCall
-from anabranch._waiting import Opening, Shared, Wrapper, awaited, direct, iterated, same
+from anabranch._recording import turns as _turns
+from anabranch._recording.replies import Reply, ToolCall
+from anabranch._wire.waiting import Opening, Shared, Wrapper, awaited, direct, iterated, same
 
 if TYPE_CHECKING:
     from typing_extensions import Self

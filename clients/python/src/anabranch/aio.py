@@ -22,11 +22,11 @@ from anabranch import rollouts as _rollouts
 from anabranch import runs as _runs
 from anabranch._aio_reading import Episode, Episodes, Group, Step, Tasks
 from anabranch._aio_recording import Receipt, Trajectory, Turn
-from anabranch._errors import AnabranchError
-from anabranch._history import Checkpoint
-from anabranch._reading import HasId
-from anabranch._recorder import Stats
-from anabranch._waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, same, sent
+from anabranch._reading.methods import HasId
+from anabranch._recording.history import Checkpoint
+from anabranch._recording.recorder import Stats
+from anabranch._wire.errors import AnabranchError
+from anabranch._wire.waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, same, sent
 from anabranch.errors import LeaseLost
 from anabranch.runs import Plan
 from anabranch.tasks import Task

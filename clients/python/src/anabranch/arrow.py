@@ -24,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from anabranch._kinds import is_a
-from anabranch._paths import format_path
-from anabranch._tensors import optional
-from anabranch._values import ValueEncoder
+from anabranch._wire.kinds import is_a
+from anabranch._wire.paths import format_path
+from anabranch._wire.tensors import optional
+from anabranch._wire.values import ValueEncoder
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -200,6 +200,6 @@ def _is_image(value: Any) -> bool:
 
 
 def _file_of(image: Any) -> bytes:
-    from anabranch._tensors import png_of
+    from anabranch._wire.tensors import png_of
 
     return png_of(image)

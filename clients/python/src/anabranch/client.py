@@ -12,19 +12,19 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
-from anabranch._connection import Connection, address_from
-from anabranch._reading import ClientReading
-from anabranch._running import ClientRuns
-from anabranch._sending import DEFAULT_SENDING, Sending
+from anabranch._reading.methods import ClientReading
+from anabranch._recording.sending import DEFAULT_SENDING, Sending
+from anabranch._training.methods import ClientRuns
+from anabranch._wire.connection import Connection, address_from
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from anabranch._batch import StepGroup
-    from anabranch._history import Position
-    from anabranch._metrics import Metrics
-    from anabranch._recorder import Recorder, Stats
-    from anabranch._values import ValueEncoder
+    from anabranch._recording.batch import StepGroup
+    from anabranch._recording.history import Position
+    from anabranch._recording.recorder import Recorder, Stats
+    from anabranch._training.metrics import Metrics
+    from anabranch._wire.values import ValueEncoder
     from anabranch.trajectory import Trajectory
     from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage
 
@@ -113,7 +113,7 @@ class Client(ClientReading, ClientRuns):
         group: StepGroup | None = None,
     ) -> Trajectory:
         """Returns a new trajectory. The trajectories of a group step together."""
-        from anabranch._wire import CREATE
+        from anabranch._recording.rpc import CREATE
         from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
 
         request = CreateTrajectoryRequest(trajectory_id=trajectory_id, request_id=trajectory_id)
@@ -127,7 +127,7 @@ class Client(ClientReading, ClientRuns):
 
     def _named(self, run: object, task: str, name: str, deadline: float) -> str:
         """Returns the id of the trajectory with this name. A run that is given by its id is read for its experiment."""
-        from anabranch._history import experiment_of
+        from anabranch._recording.history import experiment_of
 
         run_id = _id_of(run)
         experiment = str(getattr(run, "experiment_id", "")) or (run_id and experiment_of(self, run_id, deadline))
@@ -148,8 +148,8 @@ class Client(ClientReading, ClientRuns):
         Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`. Raises
         ValueError if there is no such step: the trajectory is empty, or `at` is negative.
         """
-        from anabranch._history import Position
-        from anabranch._wire import BRANCH
+        from anabranch._recording.history import Position
+        from anabranch._recording.rpc import BRANCH
         from anabranch.v1.trajectory_service_pb2 import BranchTrajectoryRequest
 
         source_id = source if isinstance(source, str) else source.id
@@ -178,7 +178,7 @@ class Client(ClientReading, ClientRuns):
     @property
     def recorder(self) -> Recorder:
         """The recorder of this process for the server, the spool and the limits of this client."""
-        from anabranch._recorder import recorder_for
+        from anabranch._recording.recorder import recorder_for
 
         return recorder_for(self.address, self._spool, self._sending)
 
@@ -186,8 +186,8 @@ class Client(ClientReading, ClientRuns):
     def values(self) -> ValueEncoder:
         """Writes Python values into steps."""
         if self._values is None:
-            from anabranch._limits import limits_of
-            from anabranch._values import ValueEncoder
+            from anabranch._wire.limits import limits_of
+            from anabranch._wire.values import ValueEncoder
 
             self._values = ValueEncoder(strict=self.strict, limits=limits_of(self.address))
         return self._values
@@ -200,13 +200,13 @@ class Client(ClientReading, ClientRuns):
 
     def metrics(self, run_id: str) -> Metrics:
         """Records metrics of a run. `Run.log` and `Stage.log` do so."""
-        from anabranch._metrics import Metrics
+        from anabranch._training.metrics import Metrics
 
         return Metrics(self.recorder, self.values, run_id)
 
     def flush_metrics(self, run_id: str) -> None:
         """Returns when the metrics of a run that this process has logged are durable."""
-        from anabranch._recorder import recorder_if_any
+        from anabranch._recording.recorder import recorder_if_any
 
         recorder = recorder_if_any(self.address, self._spool, self._sending)
         if recorder is not None and recorder.alive:
@@ -246,8 +246,8 @@ class Client(ClientReading, ClientRuns):
         is_attempt: bool = False,
         group: StepGroup | None = None,
     ) -> Trajectory:
-        from anabranch._history import Position
-        from anabranch._office import Identity
+        from anabranch._recording.history import Position
+        from anabranch._recording.office import Identity
         from anabranch.trajectory import Trajectory
 
         identity = Identity(trajectory_id, str(uuid.uuid4()), name, epoch, epoch is not None, is_attempt)
@@ -265,7 +265,7 @@ class Client(ClientReading, ClientRuns):
         is_attempt: bool = False,
     ) -> Trajectory | None:
         """Continues the trajectory with this id, or the last of the branches that continue it (rule W13)."""
-        from anabranch._history import Position, find
+        from anabranch._recording.history import Position, find
         from anabranch.errors import TrajectoryNotFound
 
         recorder = self.recorder
@@ -299,7 +299,7 @@ class Client(ClientReading, ClientRuns):
         )
 
     def _step_of(self, source: Trajectory | str, tag: str | None) -> int:
-        from anabranch._outage import call
+        from anabranch._wire.outage import call
         from anabranch.v1.trajectory_pb2 import VIEW_BASIC
         from anabranch.v1.trajectory_service_pb2 import GetStepRequest, GetTrajectoryRequest
 

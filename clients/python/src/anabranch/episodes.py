@@ -8,16 +8,16 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from anabranch._blobs import Blobs
-from anabranch._decode import decode_items, decode_json, digests_of
-from anabranch._read import OwnedStep, Selection, read_steps, read_trajectories
-from anabranch._stack import stack
+from anabranch._reading.blobs import Blobs
+from anabranch._reading.read import OwnedStep, Selection, read_steps, read_trajectories
+from anabranch._reading.stack import stack
+from anabranch._wire.decode import decode_items, decode_json, digests_of
 from anabranch.errors import StateNotFound, TrajectoryNotFound
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from anabranch._connection import Connection
+    from anabranch._wire.connection import Connection
     from anabranch.tokens import Tokens
     from anabranch.v1.trajectory_pb2 import Step as StepMessage
     from anabranch.v1.trajectory_pb2 import Trajectory
@@ -188,7 +188,7 @@ class Episode:
     @functools.cached_property
     def rewards(self) -> Any:
         """All rewards, a float64 array of length T. NaN for a step without a reward."""
-        from anabranch._tensors import optional
+        from anabranch._wire.tensors import optional
 
         rewards = [float("nan") if step.reward is None else step.reward for step in self.moves]
         return optional("numpy", "to read arrays").array(rewards, "float64")
@@ -268,14 +268,14 @@ class Episodes:
     def to_torch(self, *, shuffle: int = 0, seed: int = 0) -> Any:
         """Returns a `torch.utils.data.IterableDataset` of episodes: dicts of arrays as in `Episode.to_numpy`. Each
         episode is seen once across all workers and ranks. `shuffle` is the number of episodes of the shuffle buffer."""
-        from anabranch._torch import EpisodeDataset
+        from anabranch._reading.torch_dataset import EpisodeDataset
 
         return EpisodeDataset(self, shuffle=shuffle, seed=seed)
 
     def to_minari(self, dataset_id: str, *, env: Any = None, **fields: Any) -> Any:
         """Creates and returns a Minari dataset. `env` is an environment, its spec or its id; `fields` are further
         arguments of `minari.create_dataset_from_buffers`."""
-        from anabranch._minari import create_dataset
+        from anabranch._reading.minari_dataset import create_dataset
 
         return create_dataset(self, dataset_id, env, fields)
 
@@ -335,6 +335,6 @@ def episode_of(connection: Connection, trajectory_id: str) -> Episode:
 
 def _episodes_at(address: str, selection: Selection) -> Episodes:
     """Rebuilds a pickled selection. Each process has its own connection."""
-    from anabranch._connection import Connection
+    from anabranch._wire.connection import Connection
 
     return Episodes(Connection(address), selection)

@@ -4,13 +4,13 @@
 
 from __future__ import annotations
 
-from anabranch._errors import AnabranchError as AnabranchError
-from anabranch._errors import Diverged as Diverged
-from anabranch._errors import IncompatibleVersion as IncompatibleVersion
-from anabranch._errors import RecorderClosed as RecorderClosed
-from anabranch._errors import SpoolFull as SpoolFull
-from anabranch._errors import StepTooLarge as StepTooLarge
-from anabranch._errors import Unreachable as Unreachable
+from anabranch._wire.errors import AnabranchError as AnabranchError
+from anabranch._wire.errors import Diverged as Diverged
+from anabranch._wire.errors import IncompatibleVersion as IncompatibleVersion
+from anabranch._wire.errors import RecorderClosed as RecorderClosed
+from anabranch._wire.errors import SpoolFull as SpoolFull
+from anabranch._wire.errors import StepTooLarge as StepTooLarge
+from anabranch._wire.errors import Unreachable as Unreachable
 
 
 class InvalidRequest(AnabranchError):

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from anabranch._decode import token_digests_of
+from anabranch._wire.decode import token_digests_of
 
 if TYPE_CHECKING:
-    from anabranch._connection import Connection
-    from anabranch._read import OwnedStep
+    from anabranch._reading.read import OwnedStep
+    from anabranch._wire.connection import Connection
     from anabranch.episodes import Episode
     from anabranch.tokens import Tokens
     from anabranch.v1.rollout_pb2 import Rollout as RolloutMessage

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from anabranch._reading import id_of
-from anabranch._replay import Replay
-from anabranch._snapshots import Restore, Snapshot, Snapshots, random_state
-from anabranch._tensors import optional
+from anabranch._reading.methods import id_of
+from anabranch._training.replay import Replay
+from anabranch._training.snapshots import Restore, Snapshot, Snapshots, random_state
+from anabranch._wire.tensors import optional
 
 if TYPE_CHECKING:
     from anabranch.client import Client
@@ -166,7 +166,7 @@ def episode_metadata(env: Any, seed: int | None, random: Any, options: dict[str,
 
 def __getattr__(name: str) -> Any:
     if name == "RecordVector":
-        from anabranch._vector import RecordVector
+        from anabranch._training.vector import RecordVector
 
         return RecordVector
     raise AttributeError(f"module 'anabranch.gym' has no attribute {name!r}")

@@ -11,10 +11,10 @@ from threading import Semaphore
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from anabranch._decode import decode_json
-from anabranch._errors import AnabranchError, raising_reasons
-from anabranch._outage import call, result_of
-from anabranch._scope import Interrupted, is_interrupt
+from anabranch._wire.decode import decode_json
+from anabranch._wire.errors import AnabranchError, raising_reasons
+from anabranch._wire.outage import call, result_of
+from anabranch._wire.scope import Interrupted, is_interrupt
 from anabranch.errors import LeaseLost, RolloutConflict
 from anabranch.tasks import Task, json_text
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from anabranch._connection import Connection
-    from anabranch._leases import Leases
-    from anabranch._running import ClientRuns
-    from anabranch._turns import Turn
+    from anabranch._recording.turns import Turn
+    from anabranch._training.leases import Leases
+    from anabranch._training.methods import ClientRuns
+    from anabranch._wire.connection import Connection
     from anabranch.receipt import Receipt
     from anabranch.trajectory import Trajectory
     from anabranch.v1.rollout_pb2 import Rollout as RolloutMessage

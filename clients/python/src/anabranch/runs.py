@@ -8,17 +8,17 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from anabranch._decode import decode_json
-from anabranch._new_rollouts import new_rollout
-from anabranch._outage import call, resumed
-from anabranch._read import Selection, read_stage
+from anabranch._reading.read import Selection, read_stage
+from anabranch._training.new_rollouts import new_rollout
+from anabranch._wire.decode import decode_json
+from anabranch._wire.outage import call, resumed
 from anabranch.errors import ExperimentNotFound
 from anabranch.tasks import Task, json_text
 
 if TYPE_CHECKING:
-    from anabranch._leases import Leases
-    from anabranch._queries import Series
-    from anabranch._running import ClientRuns
+    from anabranch._reading.queries import Series
+    from anabranch._training.leases import Leases
+    from anabranch._training.methods import ClientRuns
     from anabranch.episodes import Episodes
     from anabranch.groups import Group
     from anabranch.receipt import Receipt
@@ -123,7 +123,7 @@ class Run:
     ) -> Episodes:
         """Selects the trajectories of the rollouts that match, of their last attempts. `stage` is a number. Nothing is read
         before the iteration, which raises StageNotFound if there is no such stage."""
-        from anabranch._read import OfRollouts
+        from anabranch._reading.read import OfRollouts
         from anabranch.episodes import Episodes
 
         rollouts = OfRollouts(self.id, task, success, None if stage is None else (kind, stage))
@@ -142,7 +142,7 @@ class Run:
 
         Waits until the metrics that this process has logged are durable.
         """
-        from anabranch._queries import read_metrics
+        from anabranch._reading.queries import read_metrics
 
         self._client.flush_metrics(self.id)
         return read_metrics(self._connection, self.id, keys)
@@ -280,13 +280,13 @@ class Stage:
 
     @functools.cached_property
     def _leases(self) -> Leases:
-        from anabranch._leases import Leases
+        from anabranch._training.leases import Leases
 
         return Leases(self._connection)
 
     @functools.cached_property
     def _worker(self) -> str:
-        from anabranch._running import worker_name
+        from anabranch._training.methods import worker_name
 
         return worker_name()
 

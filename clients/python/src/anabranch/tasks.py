@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from anabranch._decode import decode_json
-from anabranch._outage import call
-from anabranch._values import ValueEncoder
+from anabranch._wire.decode import decode_json
+from anabranch._wire.outage import call
+from anabranch._wire.values import ValueEncoder
 
 if TYPE_CHECKING:
-    from anabranch._connection import Connection
+    from anabranch._wire.connection import Connection
     from anabranch.v1.rollout_pb2 import Task as TaskMessage
     from anabranch.v1.rollout_pb2 import Validator
 

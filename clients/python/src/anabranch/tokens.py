@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from anabranch._decode import logprobs_digest_of, token_digests_of
-from anabranch._tensors import optional
+from anabranch._wire.decode import logprobs_digest_of, token_digests_of
+from anabranch._wire.tensors import optional
 
 if TYPE_CHECKING:
     from anabranch.episodes import Episode, Step

@@ -8,25 +8,26 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
-from anabranch import _history, _wire
-from anabranch._arguments import flag_of, names_of, number_of, prompt_of, text_of, write_metrics, write_tokens
-from anabranch._errors import AnabranchError, RecorderClosed, SpoolFull, StepTooLarge, error_from_failure
-from anabranch._history import Checkpoint, Position
-from anabranch._office import Identity
-from anabranch._reading import TrajectoryReading
-from anabranch._scope import is_interrupt
-from anabranch._segment import Kind
-from anabranch._spool import SpoolFullError
-from anabranch._steps import UNSET, TooLargeError, encode, fill
-from anabranch._turns import Turn
+from anabranch._reading.methods import TrajectoryReading
+from anabranch._recording import history as _history
+from anabranch._recording import rpc
+from anabranch._recording.arguments import flag_of, names_of, number_of, prompt_of, text_of, write_metrics, write_tokens
+from anabranch._recording.history import Checkpoint, Position
+from anabranch._recording.office import Identity
+from anabranch._recording.segment import Kind
+from anabranch._recording.spool import SpoolFullError
+from anabranch._recording.steps import UNSET, TooLargeError, encode, fill
+from anabranch._recording.turns import Turn
+from anabranch._wire.errors import AnabranchError, RecorderClosed, SpoolFull, StepTooLarge, error_from_failure
+from anabranch._wire.scope import is_interrupt
 from anabranch.errors import TrajectorySealed
 from anabranch.receipt import Receipt
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from anabranch._batch import StepGroup
-    from anabranch._recorder import Recorder
+    from anabranch._recording.batch import StepGroup
+    from anabranch._recording.recorder import Recorder
     from anabranch.client import Client
     from anabranch.v1.trajectory_pb2 import Step
 
@@ -244,7 +245,7 @@ class Trajectory(TrajectoryReading):
             number = self._next - 1 if step is None else step
             if number < 0:
                 raise ValueError("tag() needs a recorded step")
-            self._record(Kind.TAG, _wire.tagging(text_of(name), number))
+            self._record(Kind.TAG, rpc.tagging(text_of(name), number))
 
     def seal(self, status: Status = "completed", message: str = "") -> None:
         """Ends the trajectory permanently. It accepts no more steps. The server gets the seal after the last step."""
@@ -253,7 +254,7 @@ class Trajectory(TrajectoryReading):
         with self._lock:
             if self._sealed:
                 return
-            self._record(Kind.SEAL, _wire.sealing(_STATUSES[status], message))
+            self._record(Kind.SEAL, rpc.sealing(_STATUSES[status], message))
             self._sealed = True
 
     def flush(self, timeout: float | None = None) -> None:
@@ -363,12 +364,12 @@ class Trajectory(TrajectoryReading):
                 raise StepTooLarge(f"step {number}: {error}", reason="STEP_TOO_LARGE") from None
             self._values.unstored["step"] += 1
             log.warning("anabranch: step %d: %s; a marker replaces it", number, error)
-            data, uploads = _wire.marker_of(number, str(error)), []
+            data, uploads = rpc.marker_of(number, str(error)), []
         for upload in uploads:
             self._last_position = self._recorder.record(self._box, self._track, Kind.UPLOAD, number, upload).position
         kind = Kind.STEP
         if tags:
-            kind, data = Kind.TAGGED_STEP, _wire.tagged_step(data, number, tags)
+            kind, data = Kind.TAGGED_STEP, rpc.tagged_step(data, number, tags)
         self._last_position = self._recorder.record(self._box, self._track, kind, number, data).position
         return self._last_position
 
@@ -423,7 +424,7 @@ class Trajectory(TrajectoryReading):
         self._ended = f"recording of trajectory {self.id} has ended after step {self._next - 1}: {problem}"
 
         labels = {**self._labels, "anabranch.incomplete": "true"}
-        self._box.last_call = (_wire.UPDATE, lambda trajectory_id: _wire.labels_of(trajectory_id, labels))
+        self._box.last_call = (rpc.UPDATE, lambda trajectory_id: rpc.labels_of(trajectory_id, labels))
         self._recorder.sender.notify(self._box)
 
     def _branch_off(self, at: int) -> None:

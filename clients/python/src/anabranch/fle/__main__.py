@@ -7,8 +7,8 @@ import json
 import sys
 from collections.abc import Sequence
 
-from anabranch._connection import Connection, address_from
-from anabranch._errors import AnabranchError
+from anabranch._wire.connection import Connection, address_from
+from anabranch._wire.errors import AnabranchError
 from anabranch.fle._source import FleImportError, Source, open_source
 
 _DESCRIPTION = """\
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _import(connection: Connection, source: Source, options: argparse.Namespace) -> int:
-    from anabranch._outage import call
+    from anabranch._wire.outage import call
     from anabranch.fle._store import import_programs
     from anabranch.v1.server_service_pb2 import GetServerInfoRequest
 

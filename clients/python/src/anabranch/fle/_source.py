@@ -10,7 +10,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from anabranch._tensors import optional
+from anabranch._wire.tensors import optional
 
 
 class Cell(NamedTuple):

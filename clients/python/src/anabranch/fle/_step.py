@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from anabranch._values import JSON_TYPE, TEXT_TYPE
+from anabranch._wire.values import JSON_TYPE, TEXT_TYPE
 from anabranch.fle._source import WHOLE_RANGE, Cell, Row, bytes_of, exact_text, text_of
 from anabranch.v1.trajectory_pb2 import Content, Step
 

@@ -8,12 +8,12 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from anabranch._connection import UNARY_SECONDS, Connection, Stubs
-from anabranch._errors import AnabranchError, error_from_failure, raising_reasons
-from anabranch._limits import Limits
-from anabranch._outage import call, retried
-from anabranch._steps import TooLargeError, encode
-from anabranch._wire import failure_of_entry
+from anabranch._recording.rpc import failure_of_entry
+from anabranch._recording.steps import TooLargeError, encode
+from anabranch._wire.connection import UNARY_SECONDS, Connection, Stubs
+from anabranch._wire.errors import AnabranchError, error_from_failure, raising_reasons
+from anabranch._wire.limits import Limits
+from anabranch._wire.outage import call, retried
 from anabranch.errors import ExperimentNotFound, RunNotFound
 from anabranch.fle._plan import Chain, End, Program, StepPosition, Stored, plan_version, read_versions
 from anabranch.fle._source import FleImportError, Source, bounded, text_of

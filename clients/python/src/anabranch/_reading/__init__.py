@@ -1,0 +1,1 @@
+"""What is read: trajectories, steps, states, series, comparisons."""

@@ -1,0 +1,281 @@
+"""What clients and trajectories offer for reading."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from anabranch._reading.read import Selection, Status
+
+if TYPE_CHECKING:
+    from anabranch._reading.compare import Comparison
+    from anabranch._reading.queries import BranchComparison, Match, Measure, Series, StateAt, StateDifference
+    from anabranch._wire.connection import Connection
+    from anabranch.client import Client
+    from anabranch.episodes import Episode, Episodes, Step
+    from anabranch.tokens import Tokens
+    from anabranch.v1.run_service_pb2 import WatchRunsResponse
+    from anabranch.v1.state_service_pb2 import StorageUsage
+    from anabranch.v1.trajectory_service_pb2 import TreeNode
+
+
+class HasId(Protocol):
+    """A resource of the server."""
+
+    @property
+    def id(self) -> str: ...
+
+
+def id_of(resource: HasId | str | None) -> str:
+    """Returns the id of a resource, or the id itself; empty for None."""
+    return "" if resource is None else resource if isinstance(resource, str) else resource.id
+
+
+class ClientReading:
+    """The reading half of a client."""
+
+    connection: Connection
+
+    def episodes(
+        self,
+        *,
+        task: str = "",
+        run: HasId | str | None = None,
+        experiment: HasId | str | None = None,
+        name: str = "",
+        labels: Mapping[str, str] | None = None,
+        step_labels: Mapping[str, str] | None = None,
+        status: Status | Iterable[Status] = (),
+        min_reward: float | None = None,
+        max_reward: float | None = None,
+        ids: Iterable[HasId | str] | None = None,
+    ) -> Episodes:
+        """Selects trajectories. A trajectory must match all filters that are set.
+
+        `status` is one or several of `running`, `completed`, `failed`, `cancelled`. `min_reward` and `max_reward` bound
+        the sum of the rewards, both inclusive. `step_labels` matches trajectories of whose own steps at least one has all
+        these labels; inherited steps do not count. The episodes are read newest first; `ids` are read in their order, and
+        those that do not exist are left out.
+        """
+        from anabranch.episodes import Episodes
+
+        selection = Selection(
+            ids=None if ids is None else tuple(id_of(resource) for resource in ids),
+            task=task,
+            run=id_of(run),
+            experiment=id_of(experiment),
+            name=name,
+            labels=dict(labels or {}),
+            step_labels=dict(step_labels or {}),
+            statuses=(status,) if isinstance(status, str) else tuple(status),
+            min_reward=min_reward,
+            max_reward=max_reward,
+        )
+        return Episodes(self.connection, selection)
+
+    def search(
+        self,
+        text: str,
+        *,
+        trajectory: HasId | str | None = None,
+        tree: HasId | str | None = None,
+        run: HasId | str | None = None,
+        experiment: HasId | str | None = None,
+        task: str = "",
+        limit: int | None = None,
+    ) -> Iterator[Match]:
+        """Yields the fields of steps that have a text of 1 to 256 bytes, newest trajectory first, at most `limit`.
+
+        Capitals match small letters. At most one place: a trajectory with its inherited steps, the tree of a trajectory,
+        a run, an experiment or a task. Default: everywhere.
+        """
+        from anabranch._reading.queries import search
+
+        ids = {
+            "trajectory_id": trajectory,
+            "tree_id": tree,
+            "run_id": run,
+            "experiment_id": experiment,
+            "task_id": task,
+        }
+        place = {field: id_of(resource) for field, resource in ids.items() if resource}
+        return search(self.connection, text, place, limit)
+
+    def series(
+        self,
+        value: str = "reward_sum",
+        *,
+        trajectories: Iterable[HasId | str] = (),
+        tree: HasId | str | None = None,
+        own: bool = False,
+        start: int = 0,
+        stop: int | None = None,
+        points: int = 1000,
+    ) -> dict[str, Series]:
+        """Returns a value of the steps of trajectories, or of all trajectories of a tree, by the ids of trajectories.
+
+        The other arguments are those of `Trajectory.series`. With `own`, inherited steps are left out.
+        """
+        from anabranch._reading.queries import read_series, series_request
+
+        request = series_request(value, own=own, start=start, stop=stop, points=points)
+        request.trajectory_ids.extend(id_of(each) for each in trajectories)
+        request.tree_id = id_of(tree)
+        return read_series(self.connection, request)
+
+    def compare_branches(
+        self,
+        tree: HasId | str,
+        label: str,
+        value: str,
+        other: str,
+        *,
+        measure: Measure = "reward_sum",
+        confidence: float = 0.95,
+        seed: int = 0,
+    ) -> BranchComparison:
+        """Compares branches whose label is `other` with those whose label is `value`, in pairs of the same branch point.
+
+        `tree` is any trajectory of the tree. `measure` is of the own steps of a branch. The interval of the mean
+        difference is from 10,000 bootstrap resamples.
+        """
+        from anabranch._reading.queries import compare_branches
+
+        return compare_branches(self.connection, id_of(tree), label, value, other, measure, confidence, seed)
+
+    def watch_tree(self, tree: HasId | str) -> Iterator[list[TreeNode]]:
+        """Yields the trajectories of the tree of a trajectory, then those that change, whenever some do. Never ends by
+        itself, and continues after a lost connection: then trajectories are yielded again."""
+        from anabranch._reading.queries import watch_tree
+
+        return watch_tree(self.connection, id_of(tree))
+
+    def watch_runs(
+        self,
+        *,
+        experiment: HasId | str | None = None,
+        labels: Mapping[str, str] | None = None,
+        status: Status | Iterable[Status] = (),
+        limit: int = 50,
+    ) -> Iterator[WatchRunsResponse]:
+        """Yields the newest runs that match, at most `limit`, then those that change, and `page` when their ids or order
+        change. Never ends by itself, and continues after a lost connection: then runs are yielded again."""
+        from anabranch._reading.queries import watch_runs
+        from anabranch._reading.read import statuses_of
+        from anabranch.v1.run_service_pb2 import ListRunsRequest
+
+        statuses = statuses_of((status,) if isinstance(status, str) else tuple(status))
+        request = ListRunsRequest(page_size=limit, experiment_id=id_of(experiment), labels=labels, statuses=statuses)
+        return watch_runs(self.connection, request)
+
+    def diff_states(self, state: StateAt, other: StateAt) -> StateDifference:
+        """Compares two states, each given by its digest or by (trajectory, number of the step, name).
+
+        Reads both. If both are JSON, the difference is a JSON Patch. Raises StateNotFound, StatePruned,
+        TrajectoryNotFound or StepNotFound.
+        """
+        from anabranch._reading.queries import diff_states
+
+        return diff_states(self.connection, state, other)
+
+    def storage_usage(self, *, trajectory: HasId | str | None = None, run: HasId | str | None = None) -> StorageUsage:
+        """Returns the bytes that the steps and states of a trajectory, of a run, or of everything take: `steps` and
+        `states`, each with `logical_bytes`, `stored_bytes`, `shared_bytes` and `unique_bytes`."""
+        from anabranch._reading.queries import storage_usage
+
+        return storage_usage(self.connection, id_of(trajectory), id_of(run))
+
+    def export(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        trajectory: HasId | str | None = None,
+        run: HasId | str | None = None,
+    ) -> int:
+        """Writes an archive (docs/archive.md) of a trajectory with its ancestors, of a run, or of everything, into a new
+        file. Returns its size in bytes. Raises FileExistsError: no file is replaced. An incomplete file is removed."""
+        from anabranch._reading.queries import export_archive
+
+        return export_archive(self.connection, path, id_of(trajectory), id_of(run))
+
+    def episode(self, trajectory: HasId | str) -> Episode:
+        """Reads a trajectory with all of its steps. Raises TrajectoryNotFound."""
+        from anabranch.episodes import episode_of
+
+        return episode_of(self.connection, id_of(trajectory))
+
+
+class TrajectoryReading:
+    """The reading half of a trajectory. Reads wait until the server has the steps that were recorded."""
+
+    client: Client
+
+    if TYPE_CHECKING:
+
+        @property
+        def id(self) -> str: ...
+
+        def flush(self, timeout: float | None = None) -> None: ...
+
+    def steps(self, start: int = 0, stop: int | None = None, *, follow: bool = False) -> Iterator[Step]:
+        """Yields the steps [start, stop), inherited ones included. With `follow`, waits for further steps until the
+        trajectory is sealed."""
+        from anabranch.episodes import steps_of
+
+        return steps_of(self._durable(), self.id, start, stop, follow=follow)
+
+    def episode(self) -> Episode:
+        """Reads all steps."""
+        from anabranch.episodes import episode_of
+
+        return episode_of(self._durable(), self.id)
+
+    def to_numpy(self) -> dict[str, Any]:
+        """Returns `observations`, `actions`, `rewards`, `terminated` and `truncated` as arrays (see Episode)."""
+        return self.episode().to_numpy()
+
+    def tokens(self) -> Tokens:
+        """Returns input_ids, loss_mask, logprobs and rewards of all steps."""
+        return self.episode().tokens()
+
+    def series(
+        self, value: str = "reward_sum", *, start: int = 0, stop: int | None = None, points: int = 1000
+    ) -> Series:
+        """Returns a value of the steps [start, stop), inherited ones included, downsampled to at most `points`.
+
+        `value` is `reward_sum`, `reward`, `reward_mean`, `metric:KEY`, or a number in JSON: `action:POINTER`,
+        `observation:POINTER`, `info:POINTER`, `state:NAME:POINTER` with a JSON Pointer such as `/pole/angle`. Of each stretch
+        of steps, the first, last, smallest and largest values are returned.
+        """
+        from anabranch._reading.queries import read_series, series_request
+
+        request = series_request(value, start=start, stop=stop, points=points)
+        connection = self._durable()
+        request.trajectory_ids.append(self.id)
+        return read_series(connection, request)[self.id]
+
+    def search(self, text: str, *, limit: int | None = None) -> Iterator[Match]:
+        """Yields the fields of the steps that have a text, inherited steps included, at most `limit`."""
+        from anabranch._reading.queries import search
+
+        yield from search(self._durable(), text, {"trajectory_id": self.id}, limit)
+
+    def compare(self, other: HasId | str) -> Comparison:
+        """Compares this trajectory with another one: shared steps, first difference, rewards."""
+        from anabranch._reading.compare import compare
+
+        connection = self._durable()
+        if isinstance(other, TrajectoryReading):
+            other.flush()
+        return compare(connection, self.id, id_of(other))
+
+    def tree(self) -> str:
+        """Returns the tree of this trajectory as text, as `anabranch tree` draws it."""
+        from anabranch._reading.tree import tree_text
+
+        return tree_text(self._durable(), self.id)
+
+    def _durable(self) -> Connection:
+        self.flush()
+        return self.client.connection

@@ -1,0 +1,293 @@
+"""Reads trajectories, steps and states. The only module with read calls of these, so that a better call changes it
+alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from anabranch._wire.outage import call, received, resumed, retried
+
+if TYPE_CHECKING:
+    from anabranch._wire.connection import Connection
+    from anabranch._wire.outage import Stream
+    from anabranch.v1.rollout_pb2 import Rollout
+    from anabranch.v1.rollout_service_pb2 import ReadRolloutsResponse
+    from anabranch.v1.state_pb2 import Blob
+    from anabranch.v1.status_pb2 import Status as StatusEnum
+    from anabranch.v1.trajectory_pb2 import Step, Trajectory
+    from anabranch.v1.trajectory_service_pb2 import ReadTrajectoriesRequest
+
+_logger = logging.getLogger("anabranch")
+
+Status = Literal["running", "completed", "failed", "cancelled"]
+_DIGESTS = 1000
+#: Ids in one request of ReadTrajectories.
+_IDS = 1000
+#: States up to this size come with the steps that name them.
+INLINE_BYTES = 32 * 1024
+_WINDOW_BYTES = 16 * 1024 * 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class OfRollouts:
+    """Selects the trajectories of rollouts, of their last attempts."""
+
+    run: str
+    task: str = ""
+    success: bool | None = None
+    #: Kind and number of a stage of the run. Default: all stages.
+    stage: tuple[str, int] | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Selection:
+    """Which trajectories to read. A trajectory must match all filters that are set."""
+
+    ids: tuple[str, ...] | None = None
+    #: Replaces all filters below but `shard`.
+    rollouts: OfRollouts | None = None
+    task: str = ""
+    run: str = ""
+    experiment: str = ""
+    name: str = ""
+    labels: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    step_labels: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    statuses: tuple[Status, ...] = ()
+    min_reward: float | None = None
+    max_reward: float | None = None
+    #: Part of the selection and count of parts. A trajectory belongs to one part for ever, by its id.
+    shard: tuple[int, int] = (0, 1)
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnedStep:
+    """A step with the id of the trajectory that owns it. Branches share the steps of their parents."""
+
+    owner_id: str
+    message: Step
+    #: States of the step that came with it, by digest.
+    blobs: Mapping[str, bytes] = dataclasses.field(default_factory=dict[str, bytes])
+
+
+class _Window:
+    """The latest states of a stream, which the server does not send again. What is not here is fetched by its digest."""
+
+    def __init__(self) -> None:
+        self._data: dict[str, bytes] = {}
+        self._size = 0
+
+    def add(self, blobs: Iterable[Blob]) -> None:
+        for blob in blobs:
+            self._size += len(blob.data) - len(self._data.pop(blob.digest, b""))
+            self._data[blob.digest] = blob.data
+        while self._size > _WINDOW_BYTES:
+            self._size -= len(self._data.pop(next(iter(self._data))))
+
+    def own(self, owner_id: str, steps: Iterable[Step]) -> list[OwnedStep]:
+        return [OwnedStep(owner_id, step, self._of(step)) for step in steps]
+
+    def _of(self, step: Step) -> Mapping[str, bytes]:
+        from anabranch._wire.decode import digests_of
+
+        if not self._data:
+            return {}
+        digests = (*digests_of(step), *(state.digest for state in step.states))
+        return {digest: self._data[digest] for digest in digests if digest in self._data}
+
+
+def read_trajectories(connection: Connection, selection: Selection) -> Iterator[tuple[Trajectory, list[OwnedStep]]]:
+    """Yields the trajectories that match, newest first, or in the order of the ids, each with all of its steps.
+
+    Uses one stream, or one for each 1,000 ids. Trajectories that are deleted meanwhile and ids that do not exist are left
+    out.
+    """
+    from anabranch.v1.trajectory_service_pb2 import TRAJECTORY_ORDER_REQUESTED
+
+    request = _request_of(selection)
+    if selection.ids is not None:
+        pages: Iterable[Sequence[str]]
+        pages = (selection.ids[start : start + _IDS] for start in range(0, len(selection.ids), _IDS))
+    elif selection.rollouts is not None:
+        pages = _pages_of(connection, selection.rollouts)
+    else:
+        yield from _stream(connection, request)
+        return
+    for page in pages:
+        own = _request_of(selection)
+        own.trajectory_ids.extend(page)
+        if len(own.trajectory_ids) > 1:
+            own.order, own.descending = TRAJECTORY_ORDER_REQUESTED, False
+        yield from _stream(connection, own)
+
+
+def _pages_of(connection: Connection, rollouts: OfRollouts) -> Iterator[list[str]]:
+    """Yields the ids of the trajectories of rollouts, page by page. Raises StageNotFound."""
+    from anabranch.v1.rollout_service_pb2 import ListRolloutsRequest
+    from anabranch.v1.run_pb2 import StageKind
+    from anabranch.v1.run_service_pb2 import GetStageRequest
+
+    request = ListRolloutsRequest(page_size=_IDS, task_id=rollouts.task, success=rollouts.success)
+    if rollouts.stage is None:
+        request.run_id = rollouts.run
+    else:
+        kind, number = rollouts.stage
+        of = GetStageRequest(run_id=rollouts.run, kind=StageKind.Value(f"STAGE_KIND_{kind.upper()}"), number=number)
+        request.stage_id = call(connection, lambda stubs: stubs.runs.GetStage(of, timeout=60)).stage.id
+    while True:
+        page = call(connection, lambda stubs: stubs.rollouts.ListRollouts(request, timeout=60))
+        ids = [rollout.trajectory_id for rollout in page.rollouts if rollout.trajectory_id]
+        if ids:
+            yield ids
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
+
+
+def read_steps(
+    connection: Connection,
+    trajectory_id: str,
+    start: int = 0,
+    stop: int | None = None,
+    *,
+    follow: bool = False,
+    inline_bytes: int = INLINE_BYTES,
+) -> Iterator[list[OwnedStep]]:
+    """Yields the steps [start, stop), as many together as came together. With `follow`, waits for further steps until the trajectory is sealed. A lost
+    connection is opened again where it ended."""
+    from anabranch.v1.trajectory_service_pb2 import ReadStepsRequest
+
+    window = _Window()
+    request = ReadStepsRequest(
+        trajectory_id=trajectory_id,
+        start_step_number=start,
+        end_step_number=stop,
+        follow=follow,
+        inline_bytes=inline_bytes,
+    )
+    for response in resumed(connection, lambda: connection.stubs.trajectories.ReadSteps(request), endless=follow):
+        window.add(response.blobs)
+        if response.steps:
+            request.start_step_number = response.steps[-1].step_number + 1
+            yield window.own(response.trajectory_id, response.steps)
+
+
+def fetch_states(connection: Connection, digests: Iterable[str]) -> dict[str, bytes]:
+    """Returns the bytes of states by their digests. Raises StateNotFound if one is not stored."""
+    wanted = list(dict.fromkeys(digests))
+    found: dict[str, bytes] = {}
+    for start in range(0, len(wanted), _DIGESTS):
+        batch = wanted[start : start + _DIGESTS]
+        found |= retried(connection, lambda batch=batch: _read_states(connection, batch))
+    return found
+
+
+def fetch_state_of(connection: Connection, trajectory_id: str, step_number: int, name: str) -> bytes:
+    """Returns the bytes of a state of a step, by its name."""
+    from anabranch.v1.state_service_pb2 import GetStateRequest, StateReference
+
+    reference = StateReference(trajectory_id=trajectory_id, step_number=step_number, name=name)
+
+    def fetch() -> bytes:
+        parts = received(connection.stubs.states.GetState(GetStateRequest(reference=reference)))
+        return b"".join(part.chunk for part in parts)
+
+    return retried(connection, fetch)
+
+
+def read_stage(
+    connection: Connection, stage_id: str, *, complete: bool, follow: bool
+) -> Iterator[list[tuple[Rollout, list[OwnedStep]]]]:
+    """Yields the rollouts of a stage group by group, with all steps of their last attempts. After a lost connection,
+    groups that were yielded are not yielded again."""
+    from anabranch.v1.rollout_service_pb2 import ReadRolloutsRequest
+
+    request = ReadRolloutsRequest(
+        stage_id=stage_id, complete_groups_only=complete, follow=follow, inline_bytes=INLINE_BYTES
+    )
+    window = _Window()
+    seen: set[str] = set()
+    group: list[tuple[Rollout, list[OwnedStep]]] = []
+
+    def begin() -> Stream[ReadRolloutsResponse]:
+        group.clear()
+        return connection.stubs.rollouts.ReadRollouts(request)
+
+    for response in resumed(connection, begin, endless=follow):
+        window.add(response.blobs)
+        if response.HasField("rollout"):
+            group.append((response.rollout, []))
+        if response.steps:
+            rollout, steps = group[-1]
+            steps += window.own(rollout.trajectory_id, response.steps)
+        if response.group_done:
+            group_id = group[0][0].group_id
+            if group_id not in seen:
+                seen.add(group_id)
+                yield list(group)
+            group.clear()
+
+
+def _read_states(connection: Connection, digests: list[str]) -> dict[str, bytes]:
+    from anabranch.errors import StateNotFound
+    from anabranch.v1.state_service_pb2 import ReadStatesByDigestRequest
+
+    pieces: dict[str, list[bytes]] = {}
+    request = ReadStatesByDigestRequest(digests=digests)
+    for response in received(connection.stubs.states.ReadStatesByDigest(request)):
+        for unknown in response.unknown_digests:
+            metadata = {"digest": unknown}
+            raise StateNotFound(f"no state {unknown} is stored", reason="STATE_NOT_FOUND", metadata=metadata)
+        for piece in response.pieces:
+            pieces.setdefault(piece.digest, []).append(piece.data)
+    return {digest: b"".join(parts) for digest, parts in pieces.items()}
+
+
+def _stream(connection: Connection, request: ReadTrajectoriesRequest) -> Iterator[tuple[Trajectory, list[OwnedStep]]]:
+    """Yields whole trajectories. Continues after the last message if the connection is lost."""
+    trajectory: Trajectory | None = None
+    steps: list[OwnedStep] = []
+    window = _Window()
+    for response in resumed(connection, lambda: connection.stubs.trajectories.ReadTrajectories(request)):
+        request.resume_token = response.resume_token
+        window.add(response.blobs)
+        if response.HasField("trajectory"):
+            trajectory, steps = response.trajectory, []
+        steps += window.own(response.owner_id, response.steps)
+        if not response.trajectory_done or trajectory is None or response.deleted:
+            continue
+        if response.HasField("error"):
+            _logger.warning("trajectory %s is left out: %s", trajectory.id, response.error.message)
+        else:
+            yield trajectory, steps
+
+
+def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
+    from anabranch.v1.trajectory_service_pb2 import ReadTrajectoriesRequest
+
+    request = ReadTrajectoriesRequest(
+        task_id=selection.task,
+        run_id=selection.run,
+        experiment_id=selection.experiment,
+        name=selection.name,
+        labels=selection.labels,
+        step_labels=selection.step_labels,
+        statuses=statuses_of(selection.statuses),
+        min_reward_sum=selection.min_reward,
+        max_reward_sum=selection.max_reward,
+        descending=True,
+        inline_bytes=INLINE_BYTES,
+    )
+    index, count = selection.shard
+    if count > 1:
+        request.shard.index, request.shard.count = index, count
+    return request
+
+
+def statuses_of(statuses: Iterable[Status]) -> list[StatusEnum.ValueType]:
+    """Returns the statuses of the protos."""
+    from anabranch.v1.status_pb2 import Status as StatusEnum
+
+    return [StatusEnum.Value(f"STATUS_{status.upper()}") for status in statuses]

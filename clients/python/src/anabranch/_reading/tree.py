@@ -1,0 +1,88 @@
+"""The tree of a trajectory as text, as the command `anabranch tree` draws it."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from anabranch._wire.outage import call
+
+if TYPE_CHECKING:
+    from anabranch._wire.connection import Connection
+    from anabranch.v1.trajectory_service_pb2 import TreeNode
+
+_PAGE_SIZE = 1000
+_HEADING = ("trajectory", "id", "steps", "reward", "status")
+
+
+def tree_text(connection: Connection, trajectory_id: str) -> str:
+    """Returns a heading and a line for each trajectory of the tree, parents above their branches."""
+    rows = [_HEADING, *(_cells(stem, node) for stem, node in _walk(_read_nodes(connection, trajectory_id)))]
+    widths = [max(_width(row[column]) for row in rows) for column in range(4)]
+    return "\n".join(_line(row, widths) for row in rows)
+
+
+def _read_nodes(connection: Connection, trajectory_id: str) -> list[TreeNode]:
+    from anabranch.v1.trajectory_service_pb2 import GetTreeRequest
+
+    request = GetTreeRequest(trajectory_id=trajectory_id, page_size=_PAGE_SIZE)
+    nodes: list[TreeNode] = []
+    while True:
+        page = call(connection, lambda stubs: stubs.trajectories.GetTree(request, timeout=60))
+        nodes += page.nodes
+        if not page.next_page_token:
+            return nodes
+        request.page_token = page.next_page_token
+
+
+def _walk(nodes: list[TreeNode]) -> Iterator[tuple[str, TreeNode]]:
+    """Yields the nodes depth first, each with the lines before its name. Branches are in the order of their branch
+    points, then of their creation. Trees can be deeper than the stack."""
+    known = {node.trajectory.id for node in nodes}
+    branches: defaultdict[str, list[TreeNode]] = defaultdict(list)
+    for node in nodes:
+        branches[node.trajectory.parent_id if node.trajectory.parent_id in known else ""].append(node)
+    waiting: list[tuple[str, str, TreeNode]] = [("", "", node) for node in reversed(branches[""])]
+    while waiting:
+        stem, below, node = waiting.pop()
+        yield stem, node
+        siblings = sorted(branches[node.trajectory.id], key=lambda branch: branch.trajectory.branch_point)
+        for index, branch in reversed(list(enumerate(siblings))):
+            last = index == len(siblings) - 1
+            waiting.append((below + ("└─" if last else "├─"), below + ("  " if last else "│ "), branch))
+
+
+def _cells(stem: str, node: TreeNode) -> tuple[str, ...]:
+    from anabranch.v1.status_pb2 import Status
+
+    trajectory = node.trajectory
+    point = f"@{trajectory.branch_point} " if trajectory.HasField("branch_point") else ""
+    status = "deleted" if node.deleted else Status.Name(trajectory.status).removeprefix("STATUS_").lower()
+    reward = "–" if node.deleted else short_number(trajectory.reward_sum)
+    name = f"{stem}{point}{_printable(trajectory.name) or '–'}"
+    return (name, trajectory.id, str(trajectory.next_step_number), reward, status)
+
+
+def _line(row: tuple[str, ...], widths: list[int]) -> str:
+    name, trajectory_id, steps, reward, status = row
+    padding = " " * (widths[0] - _width(name))
+    return f"{name}{padding} {trajectory_id:<{widths[1]}} {steps:>{widths[2]}} {reward:>{widths[3]}} {status}"
+
+
+def _width(text: str) -> int:
+    """Returns the columns of a terminal that a text takes."""
+    return sum(2 if unicodedata.east_asian_width(character) in "WF" else 1 for character in text)
+
+
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def short_number(value: float) -> str:
+    """Formats a number with at most six significant digits."""
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "∞" if value > 0 else "-∞"
+    return str(int(value)) if value == int(value) and abs(value) < 1e9 else f"{value:.6g}"

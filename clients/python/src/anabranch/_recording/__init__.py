@@ -1,0 +1,1 @@
+"""What is recorded: steps, their spool, and the thread that sends them."""

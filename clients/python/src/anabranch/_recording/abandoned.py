@@ -1,0 +1,265 @@
+"""Folders of spools and their owners: the lock of a live process, and the records that a dead one left."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from anabranch._recording.office import Identity, Moved, Office
+from anabranch._recording.outbox import Outbox
+from anabranch._recording.segment import STEPS, Entry, Kind, Marks, Record, read_segment
+
+_LOCK = "lock"
+_MOVED = "moved"
+SET_ASIDE = "set-aside"
+
+
+def spool_root() -> Path:
+    """Returns the default folder of all spools."""
+    chosen = os.environ.get("ANABRANCH_SPOOL")
+    if chosen:
+        return resolved(chosen)
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return resolved(state) / "anabranch/spool"
+
+
+def resolved(path: str | os.PathLike[str]) -> Path:
+    """Returns the one absolute path of a folder, so that the working directory and the spelling do not matter."""
+    return Path(path).expanduser().resolve()
+
+
+def folder_of(root: Path, address: str) -> Path:
+    """Returns the folder of the spools for one server."""
+    return root / quote(address, safe="")
+
+
+class _Locked:
+    """The lock files that this process has locked.
+
+    `fcntl.lockf` excludes other processes only, and the lock ends when the process closes any descriptor of its file.
+    """
+
+    def __init__(self) -> None:
+        self.guard = threading.Lock()
+        #: Device and inode of each file. A folder can have several paths.
+        self.files: set[tuple[int, int]] = set()
+
+    def forked(self) -> None:
+        self.__init__()
+
+
+_locked = _Locked()
+os.register_at_fork(after_in_child=_locked.forked)
+
+
+class Owner:
+    """The lock on a folder. It ends with the process, also after `kill -9`, and is not inherited by a fork."""
+
+    def __init__(self, folder: Path, file: int) -> None:
+        self.folder = folder
+        self._file = file
+
+    @staticmethod
+    def create(parent: Path) -> Owner:
+        """Creates a folder that this process owns."""
+        if not parent.parent.exists():
+            parent.parent.mkdir(parents=True, mode=0o700)
+        parent.mkdir(mode=0o700, exist_ok=True)
+        name = f"{time.time_ns():016x}-{os.getpid()}"
+        # Other processes see the folder when it is locked.
+        hidden = parent / f".{name}-{uuid.uuid4().hex}"
+        hidden.mkdir(mode=0o700)
+        owner = Owner.lock(hidden)
+        assert owner is not None
+        owner.folder = hidden.rename(parent / name)
+        return owner
+
+    @staticmethod
+    def lock(folder: Path) -> Owner | None:
+        """Locks a folder. Returns None if a process owns it, also this one, or if it does not exist any more."""
+        path = folder / _LOCK
+        with _locked.guard:
+            try:
+                if path.exists() and _key(path.stat()) in _locked.files:
+                    return None
+                file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            except OSError:
+                return None
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                key = _key(os.fstat(file))
+                if _key(path.stat()) == key:
+                    _locked.files.add(key)
+                    return Owner(folder, file)
+            except OSError:
+                pass
+            os.close(file)
+            return None
+
+    def delete(self) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.release()
+
+    def release(self) -> None:
+        with _locked.guard:
+            _locked.files.discard(_key(os.fstat(self._file)))
+            os.close(self._file)
+
+
+def _key(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def note_move(folder: Path, track: int, moved: Moved) -> None:
+    """Records durably that the rest of a trajectory becomes another one, so that a restart creates only one."""
+    with (folder / _MOVED).open("a") as file:
+        file.write(json.dumps([track, moved.trajectory_id, moved.source, moved.shared]) + "\n")
+
+
+def _moves(folder: Path) -> dict[int, Moved]:
+    moves: dict[int, Moved] = {}
+    path = folder / _MOVED
+    for line in path.read_text().splitlines() if path.exists() else ():
+        try:
+            track, trajectory_id, source, shared = json.loads(line)
+        except ValueError:
+            continue
+        moves[track] = Moved(trajectory_id, source, shared)
+    return moves
+
+
+@dataclass
+class Left:
+    """What a folder has of one trajectory."""
+
+    track: int
+    identity: Identity
+    settled: int
+    entries: list[Entry]
+    #: Steps after a damaged record. They cannot be sent, because steps have no gaps.
+    unusable: int
+
+    @property
+    def steps(self) -> int:
+        return sum(1 for entry in self.entries if entry.is_step)
+
+    @property
+    def calls(self) -> int:
+        """Number of calls that concern a run."""
+        return sum(1 for entry in self.entries if entry.kind == Kind.VERB)
+
+
+class _Files:
+    """Contents of entries in files that no process writes any more."""
+
+    def load(self, entry: Entry) -> bytes:
+        assert entry.segment is not None
+        return entry.segment.read(entry.offset, entry.length)
+
+    def release(self, entry: Entry) -> None:
+        """The folder is deleted as a whole."""
+
+
+class Abandoned:
+    """A folder whose owner is dead. This process owns it now."""
+
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.marks = Marks(owner.folder / "marks")
+        self.damaged: list[Path] = []
+        self.left = list(self._read())
+        self.boxes: list[Outbox] = []
+
+    @property
+    def steps(self) -> int:
+        return sum(each.steps for each in self.left)
+
+    def outboxes(self, office: Office) -> list[Outbox]:
+        """Returns the outboxes that send what is left."""
+        moves = _moves(self.owner.folder)
+        for each in self.left:
+            box = Outbox(office, _Files(), self.marks, each.track, each.identity)
+            box.moving = lambda moved, track=each.track: note_move(self.owner.folder, track, moved)
+            box.settled = each.settled
+            moved = moves.get(each.track)
+            if moved is not None and each.entries:
+                box.moved = moved
+            for entry in each.entries:
+                box.add(entry)
+            self.boxes.append(box)
+        return self.boxes
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing is left to send."""
+        return not any(box.waiting for box in self.boxes)
+
+    @property
+    def stuck(self) -> bool:
+        """Whether something is left, and none of it can be sent."""
+        return not self.done and all(box.failure is not None for box in self.boxes if box.waiting)
+
+    def delete(self) -> None:
+        """Deletes the folder. Damaged segments are set aside."""
+        self.marks.close()
+        for path in self.damaged:
+            aside = self.owner.folder.parent.parent / SET_ASIDE
+            aside.mkdir(mode=0o700, exist_ok=True)
+            path.rename(aside / f"{self.owner.folder.name}-{path.name}")
+        self.owner.delete()
+
+    def _read(self) -> Iterator[Left]:
+        records: dict[int, dict[int, Record]] = {}
+        identities: dict[int, Identity] = {}
+        for path in sorted(self.owner.folder.glob("*.seg")):
+            found, damaged = read_segment(path)
+            if damaged:
+                self.damaged.append(path)
+            for record in found:
+                if record.kind == Kind.TRAJECTORY:
+                    content = record.segment.read(record.offset, record.length)
+                    identities[record.trajectory] = Identity.from_bytes(content)
+                else:
+                    records.setdefault(record.trajectory, {})[record.position] = record
+        for track, by_position in records.items():
+            settled = self.marks.get(track)
+            entries: list[Entry] = []
+            while track in identities and (record := by_position.get(settled + len(entries))) is not None:
+                entries.append(_entry_of(record))
+            waiting = sum(1 for position, each in by_position.items() if position >= settled and each.kind in STEPS)
+            identity = identities.get(track, Identity("unknown", ""))
+            used = sum(1 for entry in entries if entry.is_step)
+            if entries or waiting > used:
+                yield Left(track, identity, settled, entries, waiting - used)
+
+
+def _entry_of(record: Record) -> Entry:
+    entry = Entry(record.kind, record.position, 0, None, record.length)
+    entry.segment = record.segment
+    entry.offset = record.offset
+    if entry.is_step:
+        from anabranch._recording.rpc import step_of
+        from anabranch.v1.trajectory_pb2 import Step
+
+        content = record.segment.read(record.offset, record.length)
+        entry.number = Step.FromString(step_of(record.kind, content)).step_number
+    return entry
+
+
+def abandoned(parent: Path, own: set[Path]) -> Iterator[Abandoned]:
+    """Takes over the folders of dead processes, the oldest first."""
+    for folder in sorted(parent.glob("[!.]*")) if parent.exists() else ():
+        if folder in own or not folder.is_dir():
+            continue
+        owner = Owner.lock(folder)
+        if owner is not None:
+            yield Abandoned(owner)

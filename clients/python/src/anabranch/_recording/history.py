@@ -1,0 +1,207 @@
+"""What the server has of a trajectory that is resumed or branched: its end, checkpoints, messages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from anabranch._reading.blobs import Blobs
+from anabranch._reading.read import OwnedStep, fetch_states, read_steps
+from anabranch._wire.context import Context, context_after, new_context, write_prompt
+from anabranch._wire.decode import decode_content, decode_items
+from anabranch._wire.outage import call
+
+if TYPE_CHECKING:
+    from anabranch.client import Client
+    from anabranch.v1.trajectory_pb2 import Action, Step, Trajectory
+
+#: The most that the server sends with a step. Smaller states can be stored where their digests do not find them.
+_INLINE_BYTES = 256 * 1024
+_SECONDS = 60
+
+_T = TypeVar("_T")
+
+#: The observation of a step that is not read yet.
+_UNREAD = object()
+
+
+class Handle(Protocol):
+    """The trajectory whose steps are read. What it inherits must be on the server first."""
+
+    client: Client
+
+    @property
+    def id(self) -> str: ...
+
+    def flush(self, timeout: float | None = None) -> None: ...
+
+
+class Position:
+    """What is known of a trajectory after its last step: what this process recorded, after what the server has.
+
+    `inherited` is the number of steps that were stored before. They are read when they are needed.
+    """
+
+    def __init__(self, inherited: int = 0) -> None:
+        self.inherited = inherited
+        self._reward_before: float | None = None if inherited else 0.0
+        self._reward = 0.0
+        self._observation: object = _UNREAD if inherited else None
+        self._messages_before: list[dict[str, object]] | None = None if inherited else []
+        self._messages: list[dict[str, object]] = []
+        #: The tokens of the model so far. None if they are unknown.
+        self.context: Context | None = None if inherited else new_context()
+        self._context_is_read = inherited == 0
+
+    def add_reward(self, reward: float) -> None:
+        self._reward += reward
+
+    def observe(self, observation: object) -> None:
+        self._observation = observation
+
+    def say(self, messages: Iterable[Mapping[str, object]]) -> None:
+        self._messages += [dict(message) for message in messages]
+
+    def add_tokens(self, action: Action, prompt: Sequence[int] | None) -> None:
+        """Writes the prompt of an action that has its tokens already. Never waits for what it inherits."""
+        self.context = write_prompt(action, self.context, prompt)
+        self._context_is_read = True
+
+    def reward_sum(self, handle: Handle) -> float:
+        if self._reward_before is None:
+            self._reward_before = self._last_step(handle).reward_sum
+        return self._reward_before + self._reward
+
+    def last_observation(self, handle: Handle) -> object:
+        if self._observation is _UNREAD:
+            step = self._last_step(handle)
+            fetch = Blobs(handle.client.connection, [OwnedStep(handle.id, step)]).get
+            self._observation = decode_items(step.observations, fetch)
+        return self._observation
+
+    def messages(self, handle: Handle) -> list[dict[str, object]]:
+        if self._messages_before is None:
+            handle.flush(_SECONDS)
+            self._messages_before, context = _read_conversation(handle.client, handle.id, self.inherited)
+            if not self._context_is_read:
+                self.context, self._context_is_read = context, True
+        return self._messages_before + self._messages
+
+    def copy(self) -> Position:
+        copied = copy(self)
+        copied._messages = list(self._messages)
+        return copied
+
+    def _last_step(self, handle: Handle) -> Step:
+        from anabranch.v1.trajectory_service_pb2 import GetStepRequest
+
+        handle.flush(_SECONDS)
+        request = GetStepRequest(trajectory_id=handle.id, step_number=self.inherited - 1)
+        return call(handle.client.connection, lambda stubs: stubs.trajectories.GetStep(request, timeout=60)).step
+
+
+class Checkpoint(Mapping[str, Any]):
+    """The states of a step, by name. `step` is its number."""
+
+    def __init__(self, step: int, states: Mapping[str, Any]) -> None:
+        self.step = step
+        self._states = states
+
+    def __getitem__(self, name: str) -> Any:
+        return self._states[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._states)
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __repr__(self) -> str:
+        return f"Checkpoint(step={self.step}, states={sorted(self._states)})"
+
+
+def find(client: Client, trajectory_id: str, deadline: float) -> Trajectory | None:
+    """Returns a trajectory, or None if it does not exist. Waits for a server that is not reachable, until the deadline
+    on the monotonic clock."""
+    from anabranch.errors import TrajectoryNotFound
+    from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
+
+    request = GetTrajectoryRequest(trajectory_id=trajectory_id)
+    stub = client.connection.stubs.trajectories
+    try:
+        return _until(client, deadline, lambda left: stub.GetTrajectory(request, timeout=left)).trajectory
+    except TrajectoryNotFound:
+        return None
+
+
+def experiment_of(client: Client, run_id: str, deadline: float) -> str:
+    """Returns the id of the experiment of a run. Waits as `find` does. Raises RunNotFound."""
+    from anabranch.v1.run_service_pb2 import GetRunRequest
+
+    stub = client.connection.stubs.runs
+    return _until(
+        client, deadline, lambda left: stub.GetRun(GetRunRequest(run_id=run_id), timeout=left)
+    ).run.experiment_id
+
+
+def _until(client: Client, deadline: float, once: Callable[[float], _T]) -> _T:
+    """Repeats a call until it succeeds, fails permanently, or the time is up. It is given the seconds that are left."""
+    from anabranch._wire.errors import raising_reasons
+    from anabranch._wire.limits import ask
+    from anabranch._wire.retry import retrying
+
+    def left() -> float:
+        return max(0.0, deadline - time.monotonic())
+
+    def attempt() -> _T:
+        ask(client.connection, left())
+        return once(left())
+
+    with raising_reasons():
+        return retrying(attempt, left())
+
+
+def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) -> Checkpoint | None:
+    """Reads the states of a step, of a tag, or of the latest checkpoint. None if there is no latest one."""
+    from anabranch.errors import CheckpointNotFound
+    from anabranch.v1.trajectory_pb2 import Content
+    from anabranch.v1.trajectory_service_pb2 import GetCheckpointRequest
+
+    request = GetCheckpointRequest(trajectory_id=trajectory_id)
+    if isinstance(at, int):
+        request.step_number = at
+    elif at is not None:
+        request.tag = at
+    try:
+        step = call(client.connection, lambda stubs: stubs.trajectories.GetCheckpoint(request, timeout=60)).step
+    except CheckpointNotFound:
+        if at is None:
+            return None
+        raise
+    number = step.step_number
+    found = {state.digest: state.data for state in step.states if state.HasField("data")}
+    if len(found) < len(step.states):
+        ((owned,),) = read_steps(client.connection, trajectory_id, number, number + 1, inline_bytes=_INLINE_BYTES)
+        found |= owned.blobs
+        found |= fetch_states(client.connection, [state.digest for state in step.states if state.digest not in found])
+    states = {
+        state.name: decode_content(Content(data=found[state.digest], media_type=state.media_type), found.__getitem__)
+        for state in step.states
+    }
+    return Checkpoint(number, states)
+
+
+def _read_conversation(client: Client, trajectory_id: str, end: int) -> tuple[list[dict[str, object]], Context | None]:
+    """Returns the messages and the tokens of the first steps."""
+    from anabranch._recording.turns import messages_of
+
+    messages: list[dict[str, object]] = []
+    context: Context | None = new_context()
+    for together in read_steps(client.connection, trajectory_id, stop=end):
+        fetch = Blobs(client.connection, together).get
+        for step in together:
+            messages += messages_of(step.message, fetch)
+            context = context_after(context, step.message, fetch)
+    return messages, context

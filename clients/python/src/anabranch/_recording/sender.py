@@ -1,0 +1,320 @@
+"""The sender: the one background thread of a recorder."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from anabranch._recording.abandoned import Abandoned, abandoned
+from anabranch._recording.batch import BATCH_FROM, Batches, Recorded
+from anabranch._recording.outbox import Outbox
+from anabranch._recording.rpc import Connections
+from anabranch._recording.sending import DEFAULT_SENDING, Sending
+from anabranch._recording.spool import MemorySpool, Spool
+from anabranch._wire.reach import reach_of
+from anabranch._wire.retry import Failure
+from anabranch._wire.scope import scope
+
+log = logging.getLogger("anabranch")
+
+_IDLE_SECONDS = 60.0
+_SCAN_SECONDS = 30.0
+#: Records that arrive within this time share a frame. Short bursts of the sender delay the threads that record less.
+_GATHER_SECONDS = 0.002
+
+
+class Sender:
+    """Sends the records of this process, and those that dead processes left for the same server."""
+
+    def __init__(self, address: str, parent: Path | None, sending: Sending = DEFAULT_SENDING) -> None:
+        self.address = address
+        self.give_up_after = sending.give_up_after
+        self.connections = Connections(address)
+        self.spool: Spool | MemorySpool | None = None
+        #: Folders of this process.
+        self.own: set[Path] = set()
+        self.durable = 0
+        self.dropped_steps = 0
+        self.unstored_values = 0
+        #: Number of steps of dead processes that wait.
+        self.adopted: list[Abandoned] = []
+        #: Notified when records were settled or a scan has ended.
+        self.progress = threading.Condition()
+        #: Number of threads that wait for progress.
+        self.waiters = 0
+        self.scans = 0
+        self._parent = parent
+        self._silence = sending.silence
+        self._events: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._ready: deque[Outbox] = deque()
+        #: Records of groups that their outboxes do not have yet.
+        self._delivered: deque[Recorded] = deque()
+        self._batches = Batches(self)
+        self._boxes: set[Outbox] = set()
+        #: What waits for the version and the limits of the server.
+        self._asking: list[Callable[[Failure | None], None]] = []
+        self._sleeping = False
+        self._moved = False
+        self._reach = reach_of(address)
+        #: Number of durable steps when the server became unreachable. None while it answers.
+        self._durable_before: int | None = None
+        #: Number of steps that are durable, or dropped, when all is sent that was kept meanwhile. None before it
+        #: answers again.
+        self._kept_until: int | None = None
+        self._next_scan = 0.0
+        self._next_check = 0.0
+        self._thread: threading.Thread | None = None
+        self._stopped = False
+        #: Held while the thread may call gRPC.
+        self._turn = threading.Lock()
+
+    # What other threads call
+
+    def start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="anabranch-sender", daemon=True)
+            self._thread.start()
+
+    def notify(self, box: Outbox) -> None:
+        """Tells the sender that an outbox has a new record."""
+        if not box.queued:
+            box.queued = True
+            self._ready.append(box)
+            self._wake()
+
+    def deliver(self, recorded: Recorded) -> None:
+        """Takes records that are to be sent together. Their outboxes get them in the sender's thread."""
+        self._delivered.append(recorded)
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._sleeping:
+            self._sleeping = False
+            self._events.put(None)
+
+    def later(self, work: Callable[[], None]) -> None:
+        """Runs a function in the sender's thread."""
+        self._events.put(work)
+
+    def hold(self) -> bool:
+        """Keeps the thread from calling gRPC until `release`. Returns False if that takes longer than a second."""
+        return self._turn.acquire(timeout=1)
+
+    def release(self) -> None:
+        self._turn.release()
+
+    def scan(self) -> int:
+        """Looks for spools of dead processes soon. Returns the number of scans after which this has happened."""
+        wanted = self.scans + 2
+        self.later(self._scan_now)
+        self.later(self._scan_now)
+        return wanted
+
+    def wait(self, condition: Callable[[], bool], seconds: float | None) -> bool:
+        """Waits until a condition of outboxes holds. Returns whether it does."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        own = scope()
+        self.waiters += 1
+        try:
+            self._events.put(None)
+            with own.waiting(self._notify_waiters), self.progress:
+                while not condition():
+                    own.check()
+                    left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+                    if left <= 0:
+                        return False
+                    self.progress.wait(left)
+            return True
+        finally:
+            self.waiters -= 1
+
+    @property
+    def busy(self) -> bool:
+        """Whether records wait that can still be sent."""
+        return bool(self._delivered or self._ready) or any(
+            box.waiting and box.failure is None for box in list(self._boxes)
+        )
+
+    @property
+    def keeps(self) -> bool:
+        """Whether records wait, also those that cannot be sent."""
+        return any(box.waiting for box in list(self._boxes))
+
+    def stop(self) -> None:
+        """Ends the thread and the connections. What is not sent stays in the spool."""
+        self._stopped = True
+        self._events.put(None)
+        if self._thread is not None:
+            self._thread.join(2)
+        self.connections.close()
+
+    # What outboxes call
+
+    def now(self) -> float:
+        return time.monotonic()
+
+    def ask(self, answered: Callable[[Failure | None], None]) -> None:
+        """Asks the server for its version and limits, once for all that wait."""
+        self._asking.append(answered)
+        if len(self._asking) == 1:
+            self.connections.ask(lambda failure: self.later(lambda: self._answered(failure)))
+
+    def _answered(self, failure: Failure | None) -> None:
+        asking, self._asking = self._asking, []
+        for answered in asking:
+            answered(failure)
+
+    def acked(self, steps: int) -> None:
+        self.durable += steps
+        self._moved = True
+        self._reach.known = True
+        if self._durable_before is not None and self._kept_until is None and self.spool is not None:
+            self._kept_until = self.spool.steps + sum(each.steps for each in self.adopted)
+
+    def dropped(self, steps: int, problem: str) -> None:
+        self.dropped_steps += steps
+        self._moved = True
+        log.warning("anabranch: %s; %d steps that were not sent are dropped", problem, steps)
+
+    def unstored(self, problem: str) -> None:
+        self.unstored_values += 1
+        log.warning("anabranch: %s", problem)
+
+    @property
+    def place(self) -> str:
+        """Where steps are kept."""
+        return "in memory" if self.spool is None or self.spool.folder is None else f"in {self.spool.folder}"
+
+    def failed(self, failure: Failure) -> None:
+        if not failure.unreachable:
+            return
+        self._kept_until = None
+        if self._durable_before is None:
+            self._durable_before = self.durable
+            self._reach.lost(failure.message, f"steps are kept {self.place} and sent when it is back", self)
+
+    def report_return(self) -> None:
+        """Reports that the server is back, when all is sent that was kept meanwhile."""
+        if self._durable_before is None or self._kept_until is None:
+            return
+        if self.durable + self.dropped_steps >= self._kept_until or not self.busy:
+            sent, self._durable_before, self._kept_until = self.durable - self._durable_before, None, None
+            self._reach.found(self, sent)
+
+    def report(self, message: str) -> None:
+        self._moved = True
+        log.warning("anabranch: %s", message)
+
+    # The thread
+
+    def _run(self) -> None:
+        while not self._stopped:
+            try:
+                self._round()
+            except Exception:
+                log.exception("anabranch: the sender failed and continues")
+                time.sleep(1)
+
+    def _round(self) -> None:
+        self._sleeping = True
+        if not self._delivered and not self._ready:
+            try:
+                event = self._events.get(timeout=self._pause())
+            except Empty:
+                event = None
+        else:
+            event = None
+        self._sleeping = False
+        if self.waiters == 0:
+            time.sleep(_GATHER_SECONDS)
+        with self._turn:
+            self._work(event)
+
+    def _work(self, event: Callable[[], None] | None) -> None:
+        while True:
+            if event is not None:
+                event()
+            try:
+                event = self._events.get_nowait()
+            except Empty:
+                break
+        while self._delivered:
+            for box, entry in self._delivered[0]:
+                box.add(entry)
+                self.notify(box)
+            # Other threads look at `busy`: the records must be in one of the lists.
+            self._delivered.popleft()
+        ready: list[Outbox] = []
+        while self._ready:
+            box = self._ready.popleft()
+            box.queued = False
+            self._boxes.add(box)
+            ready.append(box)
+        many = sum(not box.streaming for box in ready) >= BATCH_FROM
+        self._batches.send([box for box in ready if many or box.shares])
+        for box in ready:
+            if not (many or box.shares):
+                box.pump()
+        self._check()
+        if self.spool is not None:
+            self.spool.maintain()
+        self.report_return()
+        if self._moved or self.waiters:
+            self._moved = False
+            self._notify_waiters()
+
+    def _notify_waiters(self) -> None:
+        with self.progress:
+            self.progress.notify_all()
+
+    def _pause(self) -> float:
+        now = self.now()
+        return min(0.5, *(box.retry_at - now for box in self._boxes if box.retry_at > now), 0.5)
+
+    def _check(self) -> None:
+        """Does what is due by time."""
+        now = self.now()
+        for box in [box for box in self._boxes if 0 < box.retry_at <= now]:
+            box.retry_at = 0.0
+            box.pump()
+        if now >= self._next_check:
+            self._next_check = now + 0.5
+            for box in list(self._boxes):
+                box.check_silence(self._silence, _IDLE_SECONDS)
+                if not box.waiting and not box.streaming:
+                    self._boxes.discard(box)
+            for each in [each for each in self.adopted if each.done]:
+                self.adopted.remove(each)
+                each.delete()
+                self._moved = True
+        if now >= self._next_scan:
+            self._scan_now()
+
+    def _scan_now(self) -> None:
+        self._next_scan = self.now() + _SCAN_SECONDS
+        if self._parent is not None:
+            own = self.own | {each.owner.folder for each in self.adopted}
+            for each in abandoned(self._parent, own):
+                self._adopt(each)
+        self.scans += 1
+        self._moved = True
+
+    def _adopt(self, found: Abandoned) -> None:
+        self.adopted.append(found)
+        for box in found.outboxes(self):
+            self._boxes.add(box)
+            box.pump()
+        unusable = sum(left.unusable for left in found.left)
+        if unusable or found.damaged:
+            self.dropped_steps += unusable
+            text = "anabranch: the spool %s is damaged: %d steps after the damage cannot be sent; its segments are set aside"
+            log.warning(text, found.owner.folder, unusable)
+        if found.steps:
+            log.warning(
+                "anabranch: sending %d steps that an earlier process left in %s", found.steps, found.owner.folder
+            )

@@ -1,0 +1,151 @@
+"""`Turn`: a reply of a model and the results of its tool calls, recorded as one step."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from anabranch._recording.arguments import flag_of, number_of, prompt_of, write_tokens
+from anabranch._recording.replies import Reply, ToolCall, parse, plain, result_message
+from anabranch._wire.decode import decode_content
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from anabranch.trajectory import Receipt, Trajectory
+    from anabranch.v1.trajectory_pb2 import Step
+
+
+class Turn:
+    """One turn of an agent. The step is recorded at the end of the `with` block."""
+
+    def __init__(self, trajectory: Trajectory, reply: object) -> None:
+        from anabranch.v1.trajectory_pb2 import Step
+
+        self.reply: Reply = parse(reply)
+        self.reward: float | None = None
+        self.terminated = False
+        self.truncated = False
+        #: Set at the end of the `with` block.
+        self.receipt: Receipt | None = None
+        self._trajectory = trajectory
+        self._step = Step()
+        self._answered: set[str] = set()
+        self._write_actions()
+        trajectory.say(self.reply.messages)
+
+    @property
+    def text(self) -> str:
+        """The text of the reply."""
+        return self.reply.text
+
+    @property
+    def tool_calls(self) -> list[ToolCall]:
+        return self.reply.tool_calls
+
+    def result(self, call: object, value: object) -> None:
+        """Adds the result of a tool call. An exception is stored as its text, with `is_error`."""
+        known = self._known(call)
+        is_error = isinstance(value, BaseException)
+        item = self._step.observations.add()
+        item.type = "tool_result"
+        item.call_id = known.id
+        item.is_error = is_error
+        content: object = f"{type(value).__name__}: {value}" if is_error else value
+        self._trajectory.client.values.set_content(item.content, content, f"result of {known.name}")
+        self._answered.add(known.id)
+        self._trajectory.say([result_message(self.reply.format, known, _as_text(content), is_error=is_error)])
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, Exception):
+            # The tool that failed is the first one without a result.
+            failed = next((call for call in self.tool_calls if call.id not in self._answered), None)
+            if failed is not None:
+                self.result(failed, error)
+        values = self._trajectory.client.values
+        if self.reward is not None:
+            reward = number_of(values, self.reward, "reward")
+            if reward is not None:
+                self._step.reward = reward
+        self._step.terminated = flag_of(values, self.terminated, "terminated")
+        self._step.truncated = flag_of(values, self.truncated, "truncated")
+        self.receipt = self._trajectory.append_step(self._step, prompt_of(values, self.reply.prompt_token_ids))
+
+    def _write_actions(self) -> None:
+        reply, step = self.reply, self._step
+        values = self._trajectory.client.values
+        first = step.actions.add()
+        first.type, first.name = "message", reply.format
+        values.set_content(first.content, reply.messages, "reply")
+        if reply.token_ids:
+            logprobs = reply.logprobs if len(reply.logprobs) == len(reply.token_ids) else ()
+            write_tokens(values, first, reply.token_ids, logprobs)
+        for call in reply.tool_calls:
+            action = step.actions.add()
+            action.type, action.name, action.call_id = "tool_call", call.name[:256], call.id[:256]
+            try:
+                json.loads(call.arguments)
+                action.content.json = call.arguments
+            except ValueError:
+                values.set_content(action.content, call.arguments, "arguments")
+        for key, value in reply.usage.items():
+            step.metrics[f"usage.{key}"] = value
+        step.metadata_json = _metadata_json(reply.model, reply.stop_reason)
+
+    def _known(self, call: object) -> ToolCall:
+        """Returns the call of this reply that an object, a dict or an id names."""
+        if isinstance(call, ToolCall):
+            return call
+        data = plain(call)
+        wanted = {data} if isinstance(data, str) else {data.get("id"), data.get("call_id")}
+        for known in self.tool_calls:
+            if known.id in wanted:
+                return known
+        raise ValueError(f"the reply has no tool call {call!r}")
+
+
+@functools.lru_cache(maxsize=64)
+def _metadata_json(model: str, stop_reason: str) -> str:
+    """Returns what a reply says about itself. It is nearly always the same."""
+    facts = {"model": model, "stop_reason": stop_reason}
+    return json.dumps({key: value for key, value in facts.items() if value})
+
+
+def messages_of(step: Step, fetch: Callable[[str], bytes]) -> list[dict[str, object]]:
+    """Returns the messages that a step added to the conversation."""
+    messages: list[dict[str, object]] = []
+    for item in step.observations:
+        if item.type == "message":
+            messages.append(decode_content(item.content, fetch))
+    first = step.actions[0] if step.actions else None
+    if first is None or first.type != "message" or not first.name:
+        return messages
+    messages += decode_content(first.content, fetch)
+    for item in step.observations:
+        if item.type == "tool_result":
+            text = _as_text(decode_content(item.content, fetch))
+            call = ToolCall(item.call_id, "", "")
+            messages.append(result_message(first.name, call, text, is_error=item.is_error))
+    return messages
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    try:
+        return json.dumps(value, ensure_ascii=False)
+    except (TypeError, ValueError):
+        return str(value)

@@ -1,0 +1,1 @@
+"""Runs and rollouts, and the environments that are played."""

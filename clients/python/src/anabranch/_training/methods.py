@@ -1,0 +1,143 @@
+"""What clients offer for runs and rollouts."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from anabranch._reading.methods import HasId, id_of
+from anabranch._wire.scope import sleep
+
+if TYPE_CHECKING:
+    from anabranch._training.metrics import Metrics
+    from anabranch._wire.connection import Connection
+    from anabranch.rollouts import Rollout
+    from anabranch.runs import Plan, Run
+    from anabranch.tasks import Tasks
+    from anabranch.trajectory import Trajectory
+    from anabranch.v1.run_service_pb2 import Summary
+
+
+class ClientRuns:
+    """Runs, tasks and rollouts of a client."""
+
+    connection: Connection
+
+    if TYPE_CHECKING:
+
+        def attempt(self, trajectory_id: str) -> Trajectory: ...
+        def metrics(self, run_id: str) -> Metrics: ...
+        def flush_metrics(self, run_id: str) -> None: ...
+
+    def run(
+        self,
+        name: str,
+        *,
+        config: object = None,
+        plan: Plan | None = None,
+        experiment: str = "",
+        labels: Mapping[str, str] | None = None,
+    ) -> Run:
+        """Returns the run with this name in the experiment.
+
+        With a config or a plan (which may be empty), creates the experiment (default: `default`) and the run, and
+        starts the run, if they do not exist; raises ConfigMismatch if the run has another config or plan. Without
+        both, raises RunNotFound if the run does not exist.
+        """
+        from anabranch.runs import open_run
+
+        return open_run(self, name, config, plan, experiment, labels or {})
+
+    @property
+    def tasks(self) -> Tasks:
+        """The catalogue of tasks."""
+        from anabranch.tasks import Tasks
+
+        return Tasks(self.connection)
+
+    def claims(
+        self,
+        *,
+        run: HasId | str | None = None,
+        stage: HasId | str | None = None,
+        tasks: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        lease_seconds: int = 60,
+        wait_seconds: int = 20,
+        worker: str = "",
+    ) -> Iterator[Rollout]:
+        """Claims rollouts one by one and yields them, until the run has ended or nothing more can come.
+
+        `run` is a run, its id or its name; the worker waits until a run of this name exists. The leases are renewed until a rollout has ended. `worker` names this worker;
+        the default has the host and the process.
+        """
+        from anabranch import rollouts
+        from anabranch._training.leases import Leases
+
+        leases = Leases(self.connection, lease_seconds, wait_seconds)
+        filters = rollouts.filters_of(worker or worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
+        return rollouts.claims(self, leases, filters)
+
+    def work(
+        self,
+        play: Callable[[Rollout], object],
+        *,
+        run: HasId | str | None = None,
+        stage: HasId | str | None = None,
+        tasks: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+        concurrency: int = 1,
+        lease_seconds: int = 60,
+        wait_seconds: int = 20,
+        worker: str = "",
+    ) -> None:
+        """Claims rollouts and plays each with `play(rollout)`, in `concurrency` threads. Returns when the run has ended.
+
+        A rollout is completed when `play` returns, and failed with the text of the exception if it raises.
+        """
+        from anabranch import rollouts
+        from anabranch._training.leases import Leases
+
+        leases = Leases(self.connection, lease_seconds, wait_seconds)
+        filters = rollouts.filters_of(worker or worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
+        rollouts.work(self, leases, play, filters, concurrency)
+
+    def summarize(self, *, runs: Iterable[HasId | str] = (), by: Iterable[str] = (), **filters: Any) -> list[Summary]:
+        """Returns statistics of rollouts: one summary for each combination of `by` (any of `task`, `run`, `stage_kind`,
+        `model_uri`, `number`, `experiment`). `filters` are further fields of SummarizeRequest, for example `pass_at`."""
+        from anabranch._wire.outage import call
+        from anabranch.v1.run_service_pb2 import SummarizeRequest, SummaryKey
+
+        request = SummarizeRequest(run_ids=[id_of(run) for run in runs], **filters)
+        for key in by:
+            request.dimensions.add(key=SummaryKey.Value(f"SUMMARY_KEY_{key.upper()}"))
+        return list(call(self.connection, lambda stubs: stubs.runs.Summarize(request, timeout=60)).summaries)
+
+
+def _run_id(client: ClientRuns, run: HasId | str | None) -> str:
+    """Returns the id of a run: of an object, an id, or a name."""
+    if not isinstance(run, str):
+        return id_of(run)
+    try:
+        return str(uuid.UUID(run))
+    except ValueError:
+        return _wait_for_run(client, run)
+
+
+def _wait_for_run(client: ClientRuns, name: str) -> str:
+    """Returns the id of the run with this name. Waits until it exists: workers may start before their trainer."""
+    from anabranch.errors import RunNotFound
+    from anabranch.runs import find_run
+
+    while True:
+        try:
+            return find_run(client, name).id
+        except RunNotFound:
+            sleep(1)
+
+
+def worker_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

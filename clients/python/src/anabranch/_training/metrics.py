@@ -1,0 +1,84 @@
+"""Metrics of runs. They are recorded in the spool, as steps are: `log` waits for no server, and loses nothing."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from anabranch._recording.arguments import number_of, text_of
+from anabranch._recording.spool import SpoolFullError
+from anabranch._wire.errors import SpoolFull, Unreachable, error_from_failure
+from anabranch._wire.outage import CALL_SECONDS
+from anabranch.receipt import Receipt
+
+if TYPE_CHECKING:
+    from anabranch._recording.outbox import Outbox
+    from anabranch._recording.recorder import Recorder
+    from anabranch._wire.values import ValueEncoder
+
+LOG_METRICS = "RunService/LogMetrics"
+log = logging.getLogger("anabranch")
+
+
+class Metrics:
+    """The metrics of one run, in the order in which this process logs them."""
+
+    def __init__(self, recorder: Recorder, values: ValueEncoder, run_id: str) -> None:
+        self._recorder = recorder
+        self._values = values
+        self._run_id = run_id
+
+    def log(self, stage_id: str, step: int, metrics: Mapping[str, float]) -> Receipt:
+        """Records a point of each series. A value that is no number is left out, or raises TypeError with `strict`."""
+        from anabranch.v1.run_service_pb2 import LogMetricsRequest
+
+        request = LogMetricsRequest(run_id=self._run_id)
+        for key, value in metrics.items():
+            number = number_of(self._values, value, "metrics", (key,))
+            if number is not None:
+                request.points.add(key=text_of(key), metric_step=step, value=number, stage_id=stage_id)
+        if not request.points:
+            return Receipt(self, step, -1)
+        try:
+            _, position = self._recorder.record_call(self._run_id, LOG_METRICS, request.SerializeToString())
+        except SpoolFullError as error:
+            if self._values.strict:
+                raise SpoolFull(str(error), reason="SPOOL_FULL") from error
+            if not self._values.unstored["metrics"]:
+                log.warning("anabranch: metrics of run %s are not recorded: %s", self._run_id, error)
+            self._values.unstored["metrics"] += len(request.points)
+            return Receipt(self, step, 1 << 62)
+        return Receipt(self, step, position)
+
+    def flush(self) -> None:
+        """Returns when everything logged so far is durable. Raises Unreachable if the server stays away for too long, and
+        AnabranchError after the retry limit of the client."""
+        box, recorded = self._recorder.calls(self._run_id)
+        limit = float(os.environ.get("ANABRANCH_CALL_SECONDS") or CALL_SECONDS)
+        if not self._wait(box, recorded, limit):
+            raise Unreachable(f"metrics of run {self._run_id} are not durable after {limit:.0f} s; they are kept")
+
+    def wait_for(self, position: int, timeout: float | None) -> None:
+        """Waits until a record is durable."""
+        if position == 1 << 62:
+            raise SpoolFull(f"metrics of run {self._run_id} were not recorded: the spool is full", reason="SPOOL_FULL")
+        if not self._wait(self._box, position + 1, timeout):
+            raise TimeoutError(f"metrics of run {self._run_id} are not durable after {timeout} s; they are kept")
+
+    def _wait(self, box: Outbox, recorded: int, seconds: float | None) -> bool:
+        """Waits until the first records are durable. Returns whether they are."""
+        done = self._recorder.sender.wait(lambda: box.settled >= recorded or box.failure is not None, seconds)
+        if box.failure is not None and box.settled < recorded:
+            raise error_from_failure(box.failure, str(box.failure))
+        return done
+
+    @property
+    def settled(self) -> int:
+        """Number of records that the server has."""
+        return self._box.settled
+
+    @property
+    def _box(self) -> Outbox:
+        return self._recorder.calls(self._run_id)[0]

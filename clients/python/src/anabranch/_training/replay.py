@@ -1,0 +1,104 @@
+"""Brings an environment to a recorded step, and checks that it repeats its recording."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anabranch._training.snapshots import set_random_state
+from anabranch._wire.decode import decode_json
+from anabranch._wire.errors import Diverged
+from anabranch._wire.kinds import is_a
+from anabranch._wire.paths import format_path
+from anabranch._wire.tensors import optional
+
+if TYPE_CHECKING:
+    from anabranch._training.snapshots import Snapshots
+    from anabranch.episodes import Episode, Step
+
+_STATE = "env"
+
+
+class Replay:
+    """The replay of one episode in one environment."""
+
+    def __init__(self, episode: Episode, env: Any, snapshots: Snapshots) -> None:
+        self._episode = episode
+        self._env = env
+        self._snapshots = snapshots
+        self._start: dict[str, Any] = decode_json(episode.trajectory.metadata_json or "{}")
+
+    def run_to(self, at: int) -> Any:
+        """Returns the observation of step `at`, after the environment has reached it."""
+        steps = self._episode.steps
+        if not 0 <= at < len(steps):
+            raise ValueError(f"`at` is {at}: trajectory {self._episode.id} has steps 0 to {len(steps) - 1}")
+        self._episode.prefetch()
+        start = self._restore(at)
+        observation = steps[start].observation
+        for step in steps[start + 1 : at + 1]:
+            observation, reward, terminated, truncated, _ = self._env.step(step.action)
+            _check(step, "", step.observation, observation)
+            _check(step, "reward", step.reward, float(reward))
+            _check(step, "terminated", step.terminated, bool(terminated))
+            _check(step, "truncated", step.truncated, bool(truncated))
+        return observation
+
+    def _restore(self, at: int) -> int:
+        """Restores the nearest snapshot at or before a step, or resets. Returns the number of the reached step."""
+        seed, random = self._start.get("seed"), self._start.get("random")
+        if seed is None and random is not None:
+            set_random_state(self._env, random)
+        first, _ = self._env.reset(seed=seed, options=self._start.get("options"))
+        if self._snapshots.available:
+            for step in reversed(self._episode.steps[: at + 1]):
+                if _STATE in step.states:
+                    self._snapshots.restore(step.state(_STATE))
+                    return step.number
+        if seed is None and random is None:
+            missing = "neither a seed, nor a state of random numbers, nor a snapshot that can be restored"
+            raise ValueError(f"trajectory {self._episode.id} has {missing}")
+        _check(self._episode.steps[0], "", self._episode.steps[0].observation, first)
+        return 0
+
+
+def _check(step: Step, path: str, stored: Any, got: Any) -> None:
+    difference = first_difference(stored, got)
+    if difference is not None:
+        inner, stored, got = difference
+        raise Diverged(step.number, path or format_path(inner), stored, got)
+
+
+Difference = tuple[tuple[str | int, ...], Any, Any]
+
+
+def first_difference(stored: Any, got: Any, path: tuple[str | int, ...] = ()) -> Difference | None:
+    """Returns the path to the first difference of two values, and both values there; None if they are equal. Arrays
+    are equal if their dtypes, shapes and items are; NaN equals NaN."""
+    if is_a(stored, dict) and is_a(got, dict) and stored.keys() == got.keys():
+        keys: list[Any] = list(stored)
+    elif is_a(stored, (list, tuple)) and is_a(got, (list, tuple)) and len(stored) == len(got):
+        keys = list(range(len(stored)))
+    else:
+        return None if _equal(stored, got) else _difference_of(stored, got, path)
+    found = (first_difference(stored[key], got[key], (*path, key)) for key in keys)
+    return next((difference for difference in found if difference is not None), None)
+
+
+def _equal(stored: Any, got: Any) -> bool:
+    numpy = optional("numpy", "to compare observations")
+    one, other = numpy.asarray(stored), numpy.asarray(got)
+    if one.shape != other.shape:
+        return False
+    is_float = one.dtype.kind in "fc" and other.dtype.kind in "fc"
+    return bool(numpy.array_equal(one, other, equal_nan=is_float))
+
+
+def _difference_of(stored: Any, got: Any, path: tuple[str | int, ...]) -> Difference:
+    """Names the first item that differs, if both are arrays of the same shape."""
+    numpy = optional("numpy", "to compare observations")
+    one, other = numpy.asarray(stored), numpy.asarray(got)
+    if one.shape and one.shape == other.shape and one.dtype.kind in "biuf" and other.dtype.kind in "biuf":
+        differs = ~numpy.isclose(one, other, rtol=0, atol=0, equal_nan=True)
+        index = tuple(int(part) for part in numpy.argwhere(differs)[0])
+        return (*path, *index), one[index].item(), other[index].item()
+    return path, stored, got

@@ -1,0 +1,1 @@
+"""Calls to the server, and Python values as the messages that they have."""

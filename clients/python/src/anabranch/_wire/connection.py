@@ -1,0 +1,124 @@
+"""The channel to one server, and the stubs of its services."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from anabranch._wire.forks import prepare_forks
+from anabranch._wire.reach import reach_of
+from anabranch.v1.limits import LIMITS
+
+if TYPE_CHECKING:
+    import grpc
+
+    from anabranch._training.leases import Leases
+    from anabranch.v1.rollout_service_pb2_grpc import RolloutServiceStub
+    from anabranch.v1.run_service_pb2_grpc import RunServiceStub
+    from anabranch.v1.server_service_pb2_grpc import ServerServiceStub
+    from anabranch.v1.state_service_pb2_grpc import StateServiceStub
+    from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceStub
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+
+#: Default deadline of a unary call, in seconds. A call without a deadline can hang when its connection is lost.
+UNARY_SECONDS = 60.0
+
+_OPTIONS: list[tuple[str, int]] = [
+    # Leaves room for servers with a larger limit than this version.
+    ("grpc.max_receive_message_length", 4 * LIMITS["messageBytes"]),
+    # Pings detect a dead peer or path within 45 seconds, also while an open stream is idle.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 15_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    # The callers retry by themselves and decide how long to wait.
+    ("grpc.enable_retries", 0),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 1_000),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # Each channel has its own connection.
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+@dataclass(frozen=True)
+class Stubs:
+    """The stubs of all services on one channel."""
+
+    channel: grpc.Channel
+    trajectories: TrajectoryServiceStub
+    states: StateServiceStub
+    runs: RunServiceStub
+    rollouts: RolloutServiceStub
+    server: ServerServiceStub
+
+
+def address_from(address: str | None) -> str:
+    """Returns the given address, else ANABRANCH_ADDRESS, else the default. `http://` is removed."""
+    chosen = address or os.environ.get("ANABRANCH_ADDRESS") or DEFAULT_ADDRESS
+    chosen = chosen.removeprefix("http://").rstrip("/")
+    if "://" in chosen or ":" not in chosen:
+        raise ValueError(f"address is {chosen!r}: expected HOST:PORT or http://HOST:PORT")
+    return chosen
+
+
+def open_stubs(address: str) -> Stubs:
+    """Creates a channel. It connects at its first call, and again after a lost connection."""
+    prepare_forks()
+    import grpc
+
+    from anabranch.v1.rollout_service_pb2_grpc import RolloutServiceStub
+    from anabranch.v1.run_service_pb2_grpc import RunServiceStub
+    from anabranch.v1.server_service_pb2_grpc import ServerServiceStub
+    from anabranch.v1.state_service_pb2_grpc import StateServiceStub
+    from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceStub
+
+    channel = grpc.insecure_channel(address, options=_OPTIONS)
+    return Stubs(
+        channel,
+        TrajectoryServiceStub(channel),
+        StateServiceStub(channel),
+        RunServiceStub(channel),
+        RolloutServiceStub(channel),
+        ServerServiceStub(channel),
+    )
+
+
+class Connection:
+    """The connection of a client for reads and unary calls. A forked child opens its own at its first use."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        #: Whether the server answers.
+        self.reach = reach_of(address)
+        #: What renews leases over this connection.
+        self.leases: weakref.WeakSet[Leases] = weakref.WeakSet()
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._stubs: Stubs | None = None
+
+    @property
+    def stubs(self) -> Stubs:
+        """The stubs of all services. The first use loads grpc."""
+        if self._pid != os.getpid():
+            # The inherited channel does not work in a child, and another thread may have held the lock at the fork.
+            self._lock = threading.Lock()
+            self._stubs = None
+            self.reach = reach_of(self.address)
+            self._pid = os.getpid()
+        with self._lock:
+            if self._stubs is None:
+                self._stubs = open_stubs(self.address)
+            return self._stubs
+
+    def close(self) -> None:
+        """Closes the channel, and ends the renewal of leases. The next call opens another channel."""
+        for leases in list(self.leases):
+            leases.close()
+        with self._lock:
+            if self._stubs is not None and self._pid == os.getpid():
+                self._stubs.channel.close()
+            self._stubs = None

@@ -1,0 +1,135 @@
+"""The base of all errors, those that the server does not send, and the translation of gRPC errors."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import grpc
+
+    from anabranch._wire.retry import Failure
+
+_DOMAIN = "anabranch.v1"
+_DETAILS_KEY = "grpc-status-details-bin"
+
+
+class AnabranchError(Exception):
+    """A call failed, or a value cannot be stored. For errors of calls, the cause is the gRPC error. A failure to send
+    recorded steps has no cause if the server rejected one entry of a batch.
+
+    `reason` is a name of docs/errors.md, for example `STEP_GAP`, or of this module; it is empty if there is none. `metadata` has
+    the values that the reason promises. `retry_after` is the time in seconds after which a retry can succeed; None if
+    the server named none.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        metadata: Mapping[str, str] | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.metadata = dict(metadata or {})
+        self.retry_after = retry_after
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.args, self.__dict__))
+
+
+class Unreachable(AnabranchError):
+    """No server answers at the address, or the connection was lost. A write may have been stored: send it again."""
+
+
+class IncompatibleVersion(AnabranchError):
+    """The server has another major version than this package, or below 1.0 another minor version. `reason` is
+    INCOMPATIBLE_VERSION. Metadata: `version` (of the server)."""
+
+
+class StepTooLarge(AnabranchError):
+    """A step exceeds a limit of the server although its large values are stored as states. `reason` is STEP_TOO_LARGE."""
+
+
+class SpoolFull(AnabranchError):
+    """The spool has no room, so the recording has ended. `reason` is SPOOL_FULL."""
+
+
+class RecorderClosed(AnabranchError):
+    """A forked child records nothing into a trajectory of its parent, and a process that exits records nothing more.
+    `reason` is RECORDER_CLOSED."""
+
+
+class Diverged(AnabranchError):
+    """A replayed environment does not repeat its recording.
+
+    `step` is the number of the first step whose observation differs, `path` leads to the difference within the
+    observation (empty for the whole of it), `stored` and `got` are the two values there.
+    """
+
+    def __init__(self, step: int, path: str, stored: object, got: object) -> None:
+        where = f"observation{path and ' at '}{path}"
+        super().__init__(f"the {where} of step {step} differs from the recording: stored {stored!r}, got {got!r}")
+        self.step = step
+        self.path = path
+        self.stored = stored
+        self.got = got
+
+
+@contextmanager
+def raising_reasons() -> Generator[None, None, None]:
+    """Translates gRPC errors of the block into AnabranchError."""
+    import grpc
+
+    try:
+        yield
+    except grpc.RpcError as error:
+        raise error_from_rpc(error) from error
+
+
+def error_from_rpc(error: grpc.RpcError) -> AnabranchError:
+    """Returns the error of a failed call, as the class of its reason. The caller raises it from `error`."""
+    import grpc
+    from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+    from google.rpc.status_pb2 import Status
+
+    from anabranch.errors import BY_REASON
+
+    if not isinstance(error, grpc.Call):
+        return AnabranchError(str(error))
+    info, retry = ErrorInfo(), RetryInfo()
+    retry_after: float | None = None
+    for entry in error.trailing_metadata() or ():
+        if entry.key == _DETAILS_KEY:
+            for detail in Status.FromString(entry.value).details:
+                detail.Unpack(info)
+                if detail.Unpack(retry):
+                    retry_after = retry.retry_delay.ToTimedelta().total_seconds()
+    message = error.details() or str(error.code())
+    if info.domain != _DOMAIN:
+        unreachable = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
+        return (Unreachable if unreachable else AnabranchError)(message)
+    cls = BY_REASON.get(info.reason, AnabranchError)
+    return cls(message, reason=info.reason, metadata=info.metadata, retry_after=retry_after)
+
+
+def error_from_failure(failure: Failure, message: str) -> AnabranchError:
+    """Returns the error of a recording that failed, as the class of its reason, with the gRPC error as its cause."""
+    from anabranch.errors import BY_REASON
+
+    own = IncompatibleVersion if failure.reason == "INCOMPATIBLE_VERSION" else AnabranchError
+    cls = BY_REASON.get(failure.reason, own)
+    retry_after = failure.retry_after or None
+    error = cls(message, reason=failure.reason, metadata=failure.metadata, retry_after=retry_after)
+    error.__cause__ = failure.cause
+    return error
+
+
+def _rebuild(cls: type[AnabranchError], args: tuple[object, ...], attributes: dict[str, object]) -> AnabranchError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error

@@ -1,0 +1,225 @@
+"""When to retry a call, and how to go on after an error of a stream (rule W12). The same as in the TypeScript client."""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from anabranch._wire.scope import sleep
+
+if TYPE_CHECKING:
+    import grpc
+
+ERROR_DOMAIN = "anabranch.v1"
+
+_FIRST_DELAY = 0.1
+_LONGEST_DELAY = 5.0
+_LONGEST_ASKED_DELAY = 60.0
+#: INTERNAL errors in a row, without progress, after which a retry is considered useless.
+_MAX_SERVER_FAULTS = 3
+
+#: Codes of permanent errors. An error without a reason that has such a code comes from a proxy or another service.
+_PERMANENT_CODES = frozenset(
+    {
+        "INVALID_ARGUMENT",
+        "NOT_FOUND",
+        "ALREADY_EXISTS",
+        "PERMISSION_DENIED",
+        "FAILED_PRECONDITION",
+        "OUT_OF_RANGE",
+        "UNIMPLEMENTED",
+        "DATA_LOSS",
+        "UNAUTHENTICATED",
+    }
+)
+
+#: Reasons after which a retry of the same call can succeed. Data in flight may be stored or not, so callers replay it.
+_TRANSIENT_REASONS = frozenset(
+    {
+        "STORAGE_FULL",
+        "BACKUP_IN_PROGRESS",
+        "MEMORY_FULL",
+        "DATABASE_UNAVAILABLE",
+        "DATABASE_READ_ONLY",
+        "STORAGE_LOST",
+        "SERVER_DRAINING",
+        "TOO_MANY_CONNECTIONS",
+        "SLOW_READER",
+        "CANCELLED",
+        "DEADLINE_EXCEEDED",
+        "MESSAGE_TIMEOUT",
+        "INTERNAL",
+    }
+)
+
+#: Errors that are caused by the content of one step.
+_SINGLE_STEP_REASONS = frozenset(
+    {"INVALID_REQUEST", "STEP_CONFLICT", "STATE_NOT_FOUND", "DIGEST_MISMATCH", "MESSAGE_TOO_LARGE"}
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error of a call."""
+
+    #: Name of the gRPC status code.
+    code: str
+    message: str
+    #: Reason of an Anabranch server, such as `STEP_CONFLICT`. Empty for other errors.
+    reason: str = ""
+    metadata: Mapping[str, str] | None = None
+    #: Delay that the server asks for before the next retry, in seconds.
+    retry_after: float = 0.0
+    #: The gRPC error. None if the failure is an entry of a batch, or was found by this package.
+    cause: BaseException | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def transient(self) -> bool:
+        """Whether a retry of the same call can succeed."""
+        if self.reason:
+            return self.reason in _TRANSIENT_REASONS or self.code == "UNAVAILABLE"
+        return self.code not in _PERMANENT_CODES
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether no Anabranch server answered."""
+        return not self.reason and self.transient
+
+    def __str__(self) -> str:
+        return f"{self.reason or self.code}: {self.message}"
+
+
+def failure_of(error: grpc.RpcError) -> Failure:
+    """Returns what an error of gRPC says."""
+    import grpc
+    from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
+    from google.rpc.status_pb2 import Status
+
+    if not isinstance(error, grpc.Call):
+        return Failure("UNKNOWN", str(error), cause=error)
+    reason, retry_after = "", 0.0
+    metadata: Mapping[str, str] | None = None
+    for entry in error.trailing_metadata() or ():
+        if entry.key != "grpc-status-details-bin":
+            continue
+        for detail in Status.FromString(entry.value).details:
+            info, retry = ErrorInfo(), RetryInfo()
+            if detail.Unpack(info) and info.domain == ERROR_DOMAIN:
+                reason, metadata = info.reason, dict(info.metadata)
+            elif detail.Unpack(retry):
+                retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    return Failure(error.code().name, error.details() or "", reason, metadata, retry_after, error)
+
+
+def protocol_error(what: str) -> Failure:
+    """Returns an answer that no correct server sends. To continue could lose steps."""
+    return Failure("DATA_LOSS", f"the server {what}; sending has ended to avoid losing steps")
+
+
+class Patience:
+    """Decides how long to wait before the next retry, and when to give up. Progress resets it.
+
+    `give_up_after` is in seconds since the first failure without progress.
+    """
+
+    def __init__(
+        self,
+        give_up_after: float = math.inf,
+        now: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._give_up_after = give_up_after
+        self._now = now
+        self._chance = chance
+        self._attempt = 0
+        self._faults = 0
+        self._stalled_since: float | None = None
+
+    def progress(self) -> None:
+        """Records that something succeeded since the last failure."""
+        self._attempt = 0
+        self._faults = 0
+        self._stalled_since = None
+
+    def useless(self, failure: Failure) -> bool:
+        """Records a failure and returns whether it is permanent."""
+        if failure.reason == "INTERNAL":
+            self._faults += 1
+        return not failure.transient or self._faults >= _MAX_SERVER_FAULTS
+
+    def retry_at(self, failure: Failure) -> float:
+        """Returns the time of the next try. Infinity if that would be too late: `gave_up` says so."""
+        now = self._now()
+        if self._stalled_since is None:
+            self._stalled_since = now
+        step = min(_LONGEST_DELAY, _FIRST_DELAY * 2 ** min(self._attempt, 10))
+        self._attempt += 1
+        at = now + min(failure.retry_after, _LONGEST_ASKED_DELAY) + self._chance() * step
+        return at if at - self._stalled_since < self._give_up_after else math.inf
+
+    def gave_up(self, failure: Failure) -> Failure:
+        """Returns what ends the retries after a last failure."""
+        text = f"gave up after {self._give_up_after:g} s without progress; last error: {failure}"
+        return Failure("DEADLINE_EXCEEDED", text, cause=failure.cause)
+
+
+@dataclass(frozen=True)
+class Situation:
+    """The state of a trajectory's sender when a stream ends with an error."""
+
+    writer_id: str
+    ever_opened: bool
+    take_over: bool
+    #: True if other steps may have shared a frame with the rejected one.
+    shared: bool
+
+
+#: - `take_over`: open again with the epoch of the other writer.
+#: - `reopen`: open again; an older stream of this writer arrived late and fenced the newer one.
+#: - `isolate`: open again and send one step per frame, so that a rejection concerns only one step.
+#: - `replace`: the first step that is not acked was rejected for its content: send a marker in its place.
+#: - `branch`: another writer has continued the trajectory, or sealed it: the rest becomes a branch.
+#: - `retry`: wait and open again.
+#: - `fail`: no retry can succeed.
+Verdict = Literal["take_over", "reopen", "isolate", "replace", "branch", "retry", "fail"]
+
+
+def judge(failure: Failure, situation: Situation) -> Verdict:
+    """Decides how to continue after an error of an append stream."""
+    metadata = failure.metadata or {}
+    if failure.reason == "WRITER_FENCED":
+        if metadata.get("writer_id") == situation.writer_id:
+            return "reopen"
+        may_take_over = situation.take_over and not situation.ever_opened and metadata.get("writer_epoch", "").isdigit()
+        return "take_over" if may_take_over else "branch"
+    if failure.reason == "TRAJECTORY_SEALED":
+        return "branch"
+    if failure.reason in _SINGLE_STEP_REASONS and situation.ever_opened:
+        if situation.shared:
+            return "isolate"
+        return "branch" if failure.reason == "STEP_CONFLICT" else "replace"
+    return "retry" if failure.transient else "fail"
+
+
+_T = TypeVar("_T")
+
+
+def retrying(call: Callable[[], _T], seconds: float) -> _T:
+    """Repeats a call that is safe to repeat, until it succeeds, fails permanently, or the time is up."""
+    import grpc
+
+    patience = Patience()
+    end = time.monotonic() + seconds
+    while True:
+        try:
+            return call()
+        except grpc.RpcError as error:
+            failure = failure_of(error)
+            pause = patience.retry_at(failure) - time.monotonic()
+            if patience.useless(failure) or time.monotonic() + pause > end:
+                raise
+            sleep(max(0.0, pause))

@@ -1,0 +1,386 @@
+"""Writes Python values into steps: observations, actions, info. `decode` reads them back.
+
+| value | stored as |
+|---|---|
+| str | text |
+| None, bool, int, float | JSON |
+| bytes, bytearray | data, `application/octet-stream` |
+| NumPy arrays and scalars, CPU tensors, other values with the buffer protocol | a tensor |
+| images of Pillow | data, `image/png` |
+| dict, list, tuple, dataclass, Pydantic model of such values | one JSON; if it has arrays, bytes or images: one item \
+per leaf, with the leaf's path as its type |
+
+Within JSON, objects with a single key that begins with `$` hold what JSON cannot: `$tensor`, `$bytes`, `$png`,
+`$float` (NaN and infinities), `$surrogates` (text that UTF-8 cannot hold), `$items` (a dict with keys that are not
+text, or with a single key that begins with `$`) and `$unstored` (the type of a value that cannot be stored). Tuples
+within JSON are read back as lists, dataclasses and models as dicts. Nothing is ever pickled.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import json
+import logging
+import math
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from anabranch._wire.errors import StepTooLarge
+from anabranch._wire.kinds import CONTAINERS, Kind, kind_of, type_name
+from anabranch._wire.limits import Limits
+from anabranch._wire.paths import Path, format_path, subject_of
+from anabranch._wire.tensors import OversizedValue, UnsupportedValue, form_of, png_of, tensor_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from anabranch.v1.trajectory_pb2 import Content, Step
+
+BYTES_TYPE = "application/octet-stream"
+PNG_TYPE = "image/png"
+TEXT_TYPE = "text/plain; charset=utf-8"
+SURROGATES_TYPE = "text/plain; charset=x-utf-8-surrogatepass"
+JSON_TYPE = "application/json"
+TENSOR_TYPE = "application/vnd.anabranch.tensor"
+
+MAX_ITEMS = 1024
+MAX_TYPE_BYTES = 128
+MAX_DEPTH = 64
+_SMALL = 1 << 63
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+_logger = logging.getLogger("anabranch")
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+
+class ValueEncoder:
+    """Writes values into steps. A client has one.
+
+    A value that cannot be stored is replaced by a marker, counted in `unstored`, and reported once per type. With
+    `strict`, the call raises TypeError with the path and the type of the value instead.
+    """
+
+    def __init__(self, *, strict: bool = False, limits: Limits | None = None) -> None:
+        self.strict = strict
+        #: Those of the server that the values go to.
+        self.limits = limits or Limits()
+        self.unstored: Counter[str] = Counter()
+
+    def add_observation(self, step: Step, value: object) -> None:
+        self._add(step.observations, value, "observation")
+
+    def add_action(self, step: Step, value: object) -> None:
+        self._add(step.actions, value, "action")
+
+    def set_content(self, content: Content, value: object, root: str) -> None:
+        """Writes one value of any kind into one content. `root` names the value in errors."""
+        self._fill(content, value, kind_of(value), root, ())
+
+    def info_json(self, value: Any, root: str = "info") -> str:
+        """Returns a value as strict JSON text. NaN and infinities become "NaN", "Infinity" and "-Infinity"."""
+        return "{}" if _is_empty_dict(value) else self._tree_json(_Tree(self, root, is_info=True), value, ())
+
+    def image_content(self, content: Content, value: object, root: str = "screenshot") -> None:
+        """Writes an image: of Pillow, or the bytes of a PNG, JPEG, WebP or GIF file. Other values as `set_content`."""
+        if isinstance(value, (bytes, bytearray)) and (media_type := _image_type(value)):
+            self._set_data(content, bytes(value), media_type)
+        else:
+            self.set_content(content, value, root)
+
+    def state(self, value: object, root: str) -> tuple[bytes, str]:
+        """Returns the bytes and the media type of a value as a state of a step."""
+        from anabranch.v1.trajectory_pb2 import Content
+
+        content = Content()
+        self.set_content(content, value, root)
+        return content_bytes(content)
+
+    def marker(self, unsupported: UnsupportedValue, root: str, path: Iterable[object]) -> dict[str, str]:
+        """Returns what replaces a value that cannot be stored. With `strict`, raises StepTooLarge for one that is too large,
+        and TypeError otherwise."""
+        subject = subject_of(root, path)
+        if self.strict:
+            text = f"{subject} is a {unsupported.name}, which cannot be stored"
+            if isinstance(unsupported, OversizedValue):
+                raise StepTooLarge(text, reason="STEP_TOO_LARGE") from None
+            raise TypeError(text) from None
+        if not self.unstored[unsupported.name]:
+            _logger.warning("%s is a %s, which cannot be stored. A marker replaces it.", subject, unsupported.name)
+        self.unstored[unsupported.name] += 1
+        return {"$unstored": unsupported.name}
+
+    def _add(self, items: Any, value: object, root: str) -> None:
+        kind = kind_of(value)
+        leaves = _leaves_of(value, kind) if kind in CONTAINERS else None
+        if leaves is None:
+            self._fill(items.add().content, value, kind, root, ())
+            return
+        for item_type, path, leaf, leaf_kind in leaves:
+            item = items.add()
+            item.type = item_type
+            self._fill(item.content, leaf, leaf_kind, root, path)
+
+    def _fill(self, content: Content, value: Any, kind: Kind, root: str, path: Path) -> None:
+        try:
+            if kind is Kind.ARRAY and (form := form_of(value.dtype)) and value.ndim <= self.limits["tensorDimensions"]:
+                self._set_tensor(content, form, value.shape, value.tobytes())
+            elif kind is Kind.TEXT:
+                self._set_text(content, value)
+            elif kind is Kind.NUMBER and type(value) is int and -_SMALL < value < _SMALL:
+                _set_json(content, str(value))
+            elif kind is Kind.BYTES:
+                self._set_data(content, bytes(value), BYTES_TYPE)
+            elif kind is Kind.IMAGE:
+                self._set_data(content, png_of(value), PNG_TYPE)
+            elif kind is Kind.TORCH or kind is Kind.OTHER:
+                self._set_tensor(content, *tensor_of(value, kind))
+            else:
+                _set_json(content, self._tree_json(_Tree(self, root), value, path))
+        except UnsupportedValue as unsupported:
+            _set_json(content, _to_json(self.marker(unsupported, root, path)))
+
+    # One method for each form of content.
+
+    def _set_text(self, content: Content, value: str) -> None:
+        text = str.__str__(value)
+        try:
+            if "\0" not in text:
+                content.text = text
+                return
+            self._set_data(content, text.encode(), TEXT_TYPE)
+        except UnicodeEncodeError:
+            self._set_data(content, text.encode("utf-8", "surrogatepass"), SURROGATES_TYPE)
+
+    def _set_data(self, content: Content, data: bytes, media_type: str) -> None:
+        if len(data) > self.limits["stateBytes"]:
+            raise OversizedValue(f"{media_type} of {len(data)} bytes")
+        content.data = data
+        content.media_type = media_type
+
+    def _set_tensor(self, content: Content, dtype: str, shape: tuple[int, ...], data: bytes) -> None:
+        if len(data) > self.limits["stateBytes"]:
+            raise OversizedValue(f"array of {len(data)} bytes")
+        tensor = content.tensor
+        tensor.dtype = dtype
+        tensor.shape.extend(shape)
+        tensor.data = data
+
+    def _tree_json(self, tree: _Tree, value: object, path: Path) -> str:
+        try:
+            if _is_json(value, MAX_DEPTH - len(path)):
+                return _to_json(value)
+        except (RuntimeError, TypeError, ValueError):
+            # Another thread changes the value. The tree copies each container before it looks into it.
+            pass
+        try:
+            return _to_json(tree.plain(value, path))
+        except RecursionError:
+            # The caller's stack is nearly full.
+            unsupported = UnsupportedValue(f"{type_name(value)} that is nested too deep")
+            return _to_json(self.marker(unsupported, tree.root, path))
+
+
+class _Tree:
+    """Turns nested values into values that JSON has."""
+
+    def __init__(self, encoder: ValueEncoder, root: str, *, is_info: bool = False) -> None:
+        self._encoder = encoder
+        self.root = root
+        self._is_info = is_info
+        self._open: set[int] = set()
+
+    def plain(self, value: Any, path: tuple[object, ...] = ()) -> Any:
+        try:
+            return self._convert(value, kind_of(value), path)
+        except UnsupportedValue as unsupported:
+            return self._encoder.marker(unsupported, self.root, path)
+
+    def _convert(self, value: Any, kind: Kind, path: tuple[object, ...]) -> Any:
+        if kind is Kind.TEXT:
+            return _plain_text(str.__str__(value))
+        if kind is Kind.NUMBER:
+            return self._number(value)
+        if kind in CONTAINERS:
+            return self._container(value, kind, path)
+        if kind is Kind.BYTES:
+            return {"$bytes": _base64(bytes(value))}
+        if kind is Kind.IMAGE:
+            return {"$png": _base64(png_of(value))}
+        if kind is Kind.UNSUPPORTED:
+            raise UnsupportedValue(type_name(value))
+        if kind is Kind.ARRAY and value.dtype.kind in "OT":
+            return self._container(value, kind, path)
+        if self._is_info and kind is Kind.ARRAY and value.shape == () and value.dtype.char in "?bBhHiIlLqQefd":
+            return self._number(value.item())
+        dtype, shape, data = tensor_of(value, kind)
+        return {"$tensor": {"dtype": dtype, "shape": list(shape), "base64": _base64(data)}}
+
+    def _number(self, value: Any) -> Any:
+        if value is None or value is True or value is False:
+            return value
+        if isinstance(value, int):
+            try:
+                int.__repr__(value)
+            except ValueError:
+                raise UnsupportedValue("int of too many digits") from None
+            return int(value)
+        if math.isfinite(value):
+            return float(value)
+        name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+        return name if self._is_info else {"$float": name}
+
+    def _container(self, value: Any, kind: Kind, path: tuple[object, ...]) -> Any:
+        if len(path) >= MAX_DEPTH or id(value) in self._open:
+            raise UnsupportedValue(f"{type_name(value)} that contains itself or is nested too deep")
+        self._open.add(id(value))
+        try:
+            members = members_of(value, kind)
+            if isinstance(members, list):
+                return [self.plain(member, (*path, index)) for index, member in enumerate(members)]
+            return self._object(members, path)
+        finally:
+            self._open.discard(id(value))
+
+    def _object(self, members: dict[Any, Any], path: tuple[object, ...]) -> Any:
+        plain = [(self._key(key), self.plain(member, (*path, key))) for key, member in members.items()]
+        if all(isinstance(key, str) for key, _ in plain) and not (len(plain) == 1 and plain[0][0].startswith("$")):
+            return dict(plain)
+        return {"$items": [[key, member] for key, member in plain]}
+
+    def _key(self, key: Any) -> Any:
+        kind = kind_of(key)
+        if kind is Kind.SEQUENCE:
+            return [self._key(part) for part in key]
+        if kind in CONTAINERS:
+            raise UnsupportedValue(f"dict with keys of {type_name(key)}")
+        return self._convert(key, kind, ())
+
+
+def members_of(value: Any, kind: Kind) -> dict[Any, Any] | list[Any]:
+    """Returns what a container contains. Raises UnsupportedValue if its own code fails."""
+    try:
+        if kind is Kind.SEQUENCE or kind is Kind.ARRAY:
+            return list(value)
+        if kind is Kind.DATACLASS:
+            return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return dict(value.model_dump() if kind is Kind.PYDANTIC else value)
+    except Exception as error:
+        raise UnsupportedValue(type_name(value)) from error
+
+
+_Leaf = tuple[str, Path, Any, Kind]
+
+
+def _leaves_of(value: Any, kind: Kind) -> list[_Leaf] | None:
+    """Returns the leaves of a container that has arrays, bytes or images, with their types. None if it is stored as
+    one JSON: it has none, or the leaves are too many or do not fit the limits of types."""
+    leaves: list[_Leaf] = []
+    try:
+        binary = _collect(value, kind, (), leaves)
+    except _NotSplit:
+        return None
+    return leaves if binary else None
+
+
+class _NotSplit(Exception):
+    pass
+
+
+def _collect(value: Any, kind: Kind, path: Path, leaves: list[_Leaf]) -> bool:
+    """Adds the leaves of a value. Returns whether a leaf is an array, bytes or an image."""
+    if kind in CONTAINERS:
+        if len(path) >= MAX_DEPTH:
+            raise _NotSplit
+        try:
+            members = members_of(value, kind)
+        except UnsupportedValue:
+            raise _NotSplit from None
+        if members:
+            binary = False
+            for key, member in enumerate(members) if isinstance(members, list) else members.items():
+                if not isinstance(key, (str, int)) or (isinstance(key, int) and isinstance(members, dict)):
+                    raise _NotSplit
+                binary |= _collect(member, kind_of(member), (*path, key), leaves)
+            return binary
+    item_type = format_path(path)
+    if len(leaves) == MAX_ITEMS or not _fits(item_type):
+        raise _NotSplit
+    leaves.append((item_type, path, value, kind))
+    return kind not in _JSON_KINDS
+
+
+def _fits(item_type: str) -> bool:
+    try:
+        return len(item_type.encode()) <= MAX_TYPE_BYTES
+    except UnicodeEncodeError:
+        return False
+
+
+_JSON_KINDS = CONTAINERS | {Kind.NUMBER, Kind.TEXT, Kind.UNSUPPORTED}
+
+
+def _set_json(content: Content, text: str) -> None:
+    content.json = text
+
+
+def content_bytes(content: Content) -> tuple[bytes, str]:
+    """Returns the bytes and the media type of a content, from which `decode` reads the value as a state."""
+    if content.HasField("tensor"):
+        tensor = content.tensor
+        sizes = ",".join(map(str, tensor.shape))
+        return tensor.data, f"{TENSOR_TYPE};dtype={tensor.dtype};shape={sizes}"
+    if content.HasField("text"):
+        return content.text.encode(), TEXT_TYPE
+    if content.HasField("json"):
+        return content.json.encode(), JSON_TYPE
+    return content.data, content.media_type
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    """Returns whether JSON has the value as it is. Most values are so; those nested deeper than `depth` are not."""
+    cls: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
+    if cls is str:
+        return value.isascii() or not _SURROGATE.search(value)
+    if cls is int:
+        return -_SMALL < value < _SMALL
+    if cls is float:
+        return math.isfinite(value)
+    if cls is dict:
+        for key, member in value.items():
+            if type(key) is not str or not _is_json(key, 0) or not _is_json(member, depth - 1):
+                return False
+            if len(value) == 1 and key.startswith("$"):
+                return False
+        return depth > 0
+    if cls is list or cls is tuple:
+        return depth > 0 and all(_is_json(member, depth - 1) for member in value)
+    return cls is bool or value is None
+
+
+def _is_empty_dict(value: object) -> bool:
+    return type(value) is dict and not value
+
+
+def _plain_text(text: str) -> str | dict[str, str]:
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            return {"$surrogates": _base64(text.encode("utf-8", "surrogatepass"))}
+    return text
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _image_type(data: bytes | bytearray) -> str | None:
+    """Returns the media type of the file of an image, by its first bytes."""
+    if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((media_type for magic, media_type in _MAGIC.items() if data.startswith(magic)), None)
+
+
+_MAGIC = {b"\x89PNG\r\n\x1a\n": PNG_TYPE, b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
