@@ -15,7 +15,7 @@ import pytest
 from conftest import Server, free_port
 
 import anabranch
-from anabranch import _aio_reading, _aio_recording, aio
+from anabranch import aio
 from anabranch._recording.sender import Sender
 from anabranch._wire.connection import Connection
 from anabranch._wire.errors import Unreachable
@@ -83,12 +83,7 @@ def wrapped(cls: type[Any]) -> type[Any]:
     return get_args(base)[0]
 
 
-CLASSES = [
-    cls
-    for module in (aio, _aio_reading, _aio_recording)
-    for cls in vars(module).values()
-    if inspect.isclass(cls) and issubclass(cls, Wrapper)
-]
+CLASSES = [cls for cls in vars(aio).values() if inspect.isclass(cls) and issubclass(cls, Wrapper)]
 PAIRS = {cls.__name__: (wrapped(cls), cls) for cls in CLASSES if cls is not Wrapper}
 
 

@@ -11,20 +11,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from anabranch import client as _client
+from anabranch import episodes as _episodes
 from anabranch import errors
 from anabranch import groups as _groups
+from anabranch import receipt as _receipt
 from anabranch import rollouts as _rollouts
 from anabranch import runs as _runs
-from anabranch._aio_reading import Episode, Episodes, Group, Step, Tasks
-from anabranch._aio_recording import Receipt, Trajectory, Turn
+from anabranch import tasks as _tasks
+from anabranch import trajectory as _trajectory
 from anabranch._reading.methods import HasId
+from anabranch._recording import turns as _turns
 from anabranch._recording.history import Checkpoint
 from anabranch._recording.recorder import Stats
+from anabranch._recording.replies import Reply, ToolCall
 from anabranch._wire.errors import AnabranchError
 from anabranch._wire.waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, same, sent
 from anabranch.errors import LeaseLost
@@ -56,6 +60,215 @@ __all__ = [
 ]
 
 _logger = logging.getLogger("anabranch")
+
+
+class Step(Wrapper[_episodes.Step]):
+    """A recorded step. Its values are read before the step is returned, those of the steps of groups at first use."""
+
+    trajectory_id = Shared[str]()
+    owner_id = Shared[str]()
+    message = Shared[Any]()
+    number = Shared[int]()
+    observation = Shared[Any]()
+    action = Shared[Any]()
+    reward = Shared[float | None]()
+    terminated = Shared[bool]()
+    truncated = Shared[bool]()
+    info = Shared[Any]()
+    info_text = Shared[str | None]()
+    metrics = Shared[Mapping[str, float]]()
+    states = Shared[tuple[str, ...]]()
+    commit_time = Shared[Any]()
+    prefetch = awaited(_episodes.Step.prefetch, same)
+    state = awaited(_episodes.Step.state, same)
+    blob = awaited(_episodes.Step.blob, same)
+
+
+class Episode(Wrapper[_episodes.Episode]):
+    """A recorded trajectory. Its values are read before it is returned; for those of groups, await `prefetch()`."""
+
+    trajectory = Shared[Any]()
+    id = Shared[str]()
+    name = Shared[str]()
+    task = Shared[str]()
+    labels = Shared[Mapping[str, str]]()
+    status = Shared[str]()
+    reward_sum = Shared[float]()
+    terminated = Shared[bool]()
+    truncated = Shared[bool]()
+    has_reset = Shared[bool]()
+    observations = Shared[Any]()
+    actions = Shared[Any]()
+    rewards = Shared[Any]()
+    infos = Shared[list[Any]]()
+    prefetch = awaited(_episodes.Episode.prefetch, same)
+    to_numpy = awaited(_episodes.Episode.to_numpy, same)
+    tokens = awaited(_episodes.Episode.tokens, same)
+
+    @property
+    def steps(self) -> list[Step]:
+        return [Step(self.threads, step) for step in self.sync.steps]
+
+    @property
+    def moves(self) -> list[Step]:
+        return [Step(self.threads, step) for step in self.sync.moves]
+
+    def __len__(self) -> int:
+        return len(self.sync)
+
+
+class Steps(Wrapper[_episodes.Steps]):
+    """The steps of a selection of episodes, a row per step."""
+
+    to_arrow = awaited(_episodes.Steps.to_arrow, same)
+    to_pandas = awaited(_episodes.Steps.to_pandas, same)
+    to_hf = awaited(_episodes.Steps.to_hf, same)
+    _iterate = iterated(_episodes.Steps.__iter__, Step, prepare=_episodes.Step.prefetch)
+
+    @property
+    def episodes(self) -> Episodes:
+        return Episodes(self.threads, self.sync.episodes)
+
+    def __aiter__(self) -> AsyncIterator[Step]:
+        return self._iterate()
+
+
+class Episodes(Wrapper[_episodes.Episodes]):
+    """A selection of trajectories. Nothing is read before the iteration; each iteration reads again."""
+
+    selection = Shared[Any]()
+    shard = direct(_episodes.Episodes.shard, lambda threads, part: Episodes(threads, part))
+    steps = direct(_episodes.Episodes.steps, Steps)
+    tokens = awaited(_episodes.Episodes.tokens, same)
+    to_arrow = awaited(_episodes.Episodes.to_arrow, same)
+    to_pandas = awaited(_episodes.Episodes.to_pandas, same)
+    to_hf = awaited(_episodes.Episodes.to_hf, same)
+    to_torch = awaited(_episodes.Episodes.to_torch, same)
+    to_minari = awaited(_episodes.Episodes.to_minari, same)
+    _iterate = iterated(_episodes.Episodes.__iter__, Episode, prepare=_episodes.Episode.prefetch)
+
+    def __aiter__(self) -> AsyncIterator[Episode]:
+        return self._iterate()
+
+
+class PlayedRollout(Wrapper[_groups.PlayedRollout]):
+    """A rollout that has ended, with the trajectory of its last attempt."""
+
+    message = Shared[Any]()
+    reward = Shared[float | None]()
+    success = Shared[bool | None]()
+
+    @property
+    def episode(self) -> Episode:
+        return Episode(self.threads, self.sync.episode)
+
+
+class Group(Wrapper[_groups.Group]):
+    """The rollouts of a group, by their number. Its tokens are read before it is returned."""
+
+    number = Shared[int]()
+    rewards = Shared[list[float | None]]()
+    prefetch = awaited(_groups.Group.prefetch, same)
+    tokens = direct(_groups.Group.tokens, same)
+
+    @property
+    def rollouts(self) -> list[PlayedRollout]:
+        return [PlayedRollout(self.threads, rollout) for rollout in self.sync.rollouts]
+
+
+class Tasks(Wrapper[_tasks.Tasks]):
+    """The catalogue of tasks."""
+
+    put = awaited(_tasks.Tasks.put, same)
+    get = awaited(_tasks.Tasks.get, same)
+    list = iterated(_tasks.Tasks.list, same)
+
+
+class Receipt(Wrapper[_receipt.Receipt]):
+    """A recorded step. `await receipt` returns when the step is durable on the server."""
+
+    number = Shared[int]()
+    durable = Shared[bool]()
+
+    async def wait(self, timeout: float | None = None) -> Receipt:
+        await self.threads.run(lambda: self.sync.wait(timeout))
+        return self
+
+    def __await__(self) -> Generator[Any, Any, Receipt]:
+        return self.wait().__await__()
+
+
+class Turn(Wrapper[_turns.Turn]):
+    """One turn of an agent. The step is recorded at the end of the `with` block, which waits for nothing."""
+
+    reply = Shared[Reply]()
+    text = Shared[str]()
+    tool_calls = Shared[list[ToolCall]]()
+    reward = Shared[float | None]()
+    terminated = Shared[bool]()
+    truncated = Shared[bool]()
+    result = direct(_turns.Turn.result, same)
+
+    @property
+    def receipt(self) -> Receipt | None:
+        return None if self.sync.receipt is None else Receipt(self.threads, self.sync.receipt)
+
+    def __enter__(self) -> Self:
+        self.sync.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.sync.__exit__(kind, error, traceback)
+
+
+class Trajectory(Wrapper[_trajectory.Trajectory]):
+    """A sequence of steps. `async with` seals it at the end: as completed, failed, or cancelled with its task.
+
+    After `resume`, `checkpoint` or `branch`, `reward_sum`, `last_observation` and `messages` need earlier steps: await
+    `load()` before.
+    """
+
+    id = Shared[str]()
+    name = Shared[str]()
+    next_step = Shared[int]()
+    done = Shared[bool]()
+    reward_sum = Shared[float]()
+    last_observation = Shared[object]()
+    messages = Shared[list[dict[str, object]]]()
+    reset = direct(_trajectory.Trajectory.reset, Receipt)
+    step = direct(_trajectory.Trajectory.step, Receipt)
+    turn = direct(_trajectory.Trajectory.turn, Turn)
+    tag = direct(_trajectory.Trajectory.tag, same)
+    seal = direct(_trajectory.Trajectory.seal, same)
+    load = awaited(_trajectory.Trajectory.load, same)
+    flush = awaited(_trajectory.Trajectory.flush, same)
+    checkpoint = awaited(_trajectory.Trajectory.checkpoint, same)
+    steps = iterated(_trajectory.Trajectory.steps, Step, prepare=_episodes.Step.prefetch)
+    episode = awaited(_trajectory.Trajectory.episode, Episode)
+    to_numpy = awaited(_trajectory.Trajectory.to_numpy, same)
+    tokens = awaited(_trajectory.Trajectory.tokens, same)
+    series = awaited(_trajectory.Trajectory.series, same)
+    search = iterated(_trajectory.Trajectory.search, same)
+    compare = awaited(_trajectory.Trajectory.compare, same)
+    tree = awaited(_trajectory.Trajectory.tree, same)
+    _branch = awaited(_trajectory.Trajectory.branch, lambda threads, branch: Trajectory(threads, branch))
+
+    @property
+    def client(self) -> Client:
+        return Client(self.threads, self.sync.client)
+
+    def branch(self, *, at: int | None = None, tag: str | None = None, name: str = "") -> Opening[Trajectory]:
+        return Opening(self._branch(at=at, tag=tag, name=name))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.sync.__exit__(kind, error, traceback)
 
 
 class Rollout(Wrapper[_rollouts.Rollout]):
