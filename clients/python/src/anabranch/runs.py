@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch._reading.read import Selection, read_stage
-from anabranch._training.new_rollouts import new_rollout
 from anabranch._wire.decode import decode_json
+from anabranch._wire.kinds import is_a
 from anabranch._wire.outage import call, resumed
 from anabranch.errors import ExperimentNotFound
 from anabranch.tasks import Task, json_text
@@ -244,7 +244,7 @@ class Stage:
         """
         from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest
 
-        new = [new_rollout(rollout) for rollout in rollouts]
+        new = [_new_rollout(rollout) for rollout in rollouts]
         ids: list[str] = []
         for start in range(0, len(new), _BATCH):
             request = CreateRolloutsRequest(stage_id=self.id, rollouts=new[start : start + _BATCH])
@@ -266,7 +266,7 @@ class Stage:
         from anabranch.rollouts import Rollout, claim_by_id
         from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest, NewClaim
 
-        new = new_rollout({"group": group, "number": number, "task": task, **fields})
+        new = _new_rollout({"group": group, "number": number, "task": task, **fields})
         claim = NewClaim(worker_id=self._worker, lease_duration=Duration(seconds=self._leases.seconds))
         request = CreateRolloutsRequest(stage_id=self.id, rollouts=[new], claim=claim, request_id=str(uuid.uuid4()))
         created = call(self._connection, lambda stubs: stubs.rollouts.CreateRollouts(request, timeout=_SECONDS))
@@ -399,3 +399,25 @@ def _plan_message(plan: Plan) -> Any:
         substeps=plan.substeps,
     )
     return message
+
+
+def _new_rollout(rollout: Any) -> Any:
+    """Returns a rollout to create, from a tuple or a dict."""
+    from anabranch.v1.rollout_service_pb2 import NewRollout
+
+    fields: dict[str, Any] = dict(
+        zip(("group", "number", "task"), rollout, strict=True) if is_a(rollout, tuple) else rollout
+    )
+    new = NewRollout(group_number=fields.pop("group"), number=fields.pop("number"))
+    task = fields.pop("task", "")
+    new.task_id = task if is_a(task, str) else task["id"] if is_a(task, dict) else task.id
+    for name, value in fields.items():
+        if name == "labels":
+            new.labels.update(value)
+        elif name in ("input", "metadata"):
+            setattr(new, f"{name}_json", json_text(value, name))
+        elif name in ("priority", "max_turns", "max_attempts", "model_uri"):
+            setattr(new, name, value)
+        else:
+            raise TypeError(f"a rollout has no field {name!r}")
+    return new
