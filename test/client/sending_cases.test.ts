@@ -57,6 +57,7 @@ describe('the table of cases that the writer shares with the Python client', () 
   it('has errors after which a retry can succeed, and others', () => {
     const found = cases.retries.map(({ error }) => ({ error, transient: isTransient(errorOf(error)) }));
     expect(found).toEqual(cases.retries);
+    expect(isTransient(new TypeError('a mistake in the program'))).toBe(false);
   });
 
   it.each(cases.delays)('delays $title', ({ random, give_up_after_ms: limit, failures, delays_ms: expected }) => {

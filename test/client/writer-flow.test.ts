@@ -12,26 +12,6 @@ const rewards = (frames: AppendStepsRequest[]) => frames.map((frame) => frame.st
 const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex');
 
 describe('frames', () => {
-  it('steps appended without waiting share a frame; awaited steps are sent at once, one by one', async () => {
-    const seen: AppendStepsRequest[] = [];
-    const { client } = await connected({ append: [obliging(1n, 0n, seen)] });
-    const writer = await openWriter(client, { trajectoryId: TRAJECTORY });
-    await Promise.all([1, 2, 3].map((n) => writer.append(step(n))));
-    for (const n of [4, 5]) await writer.append(step(n));
-    expect(rewards(seen)).toEqual([[1, 2, 3], [4], [5]]);
-    await writer.close();
-  });
-
-  it('frames stay near 256 KiB however large the steps; a larger step is sent alone', async () => {
-    const seen: AppendStepsRequest[] = [];
-    const { client } = await connected({ append: [obliging(1n, 0n, seen)] });
-    const writer = await openWriter(client, { trajectoryId: TRAJECTORY });
-    const sizes = [100, 100, 100, 500, 10, 10].map((kib) => kib * 1024);
-    await Promise.all(sizes.map((size) => writer.append({ states: { env: new Uint8Array(size) } })));
-    expect(seen.map((frame) => frame.steps.length)).toEqual([2, 1, 1, 2]);
-    await writer.close();
-  });
-
   it('a step is copied when it is appended: later changes by the caller have no effect', async () => {
     const seen: AppendStepsRequest[] = [];
     const { client } = await connected({ append: [obliging(1n, 0n, seen)] });
@@ -82,54 +62,10 @@ describe('frames', () => {
     await writer.close();
   });
 
-  it('at most maxUnackedBytes are unacked, but a larger step is sent all the same', async () => {
-    let most = 0;
-    const script: AppendScript = async function* ({ next }) {
-      yield opened(1n, 0n);
-      for (let end = 0n; end < 7n; ) {
-        // The steps that the window lets through before the next ack: two, except for the large one.
-        const from = end;
-        const due = from === 6n ? 1n : 2n;
-        while (end - from < due) end += BigInt((await next())?.steps.length ?? 7);
-        most = Math.max(most, Number(end - from));
-        yield ack(end);
-      }
-      await next();
-    };
-    const { client } = await connected({ append: [script] });
-    const writer = await openWriter(client, { trajectoryId: TRAJECTORY, maxUnackedBytes: 250 * 1024 });
-    const sizes = [100, 100, 100, 100, 100, 100, 300].map((kib) => kib * 1024);
-    const all = sizes.map((size) => writer.append({ states: { env: new Uint8Array(size) } }));
-    expect((await Promise.all(all)).map((result) => result.stepNumber)).toEqual([0n, 1n, 2n, 3n, 4n, 5n, 6n]);
-    expect(most).toBe(2);
-    await writer.close();
-  });
-
   it('an invalid setting is refused by name', async () => {
     const { client } = await connected({});
     const opening = openWriter(client, { trajectoryId: TRAJECTORY, maxUnackedSteps: 0 });
     await expect(opening).rejects.toThrow('maxUnackedSteps is 0: expected a number above 0');
-  });
-
-  it('a refused step does not fail the steps that shared its frame', async () => {
-    const conflict = refusal(Code.AlreadyExists, 'STEP_CONFLICT', { step_number: '1', next_step_number: '1' });
-    const seen: AppendStepsRequest[] = [];
-    const choosy = (epoch: bigint): AppendScript =>
-      async function* ({ next }) {
-        yield opened(epoch, 0n);
-        for (let frame = await next(); frame !== undefined; frame = await next()) {
-          seen.push(frame);
-          if (frame.steps.some((each) => each.reward === 2)) throw conflict;
-          yield ack((frame.steps.at(-1)?.stepNumber ?? 0n) + 1n);
-        }
-      };
-    const { client } = await connected({ append: [choosy(1n), choosy(2n)] });
-    const writer = await openWriter(client, { trajectoryId: TRAJECTORY });
-    const [good, bad, after] = [1, 2, 3].map((n) => writer.append(step(n)));
-    expect(await good).toMatchObject({ stepNumber: 0n });
-    expect(await bad?.catch(reasonOf)).toBe('STEP_CONFLICT');
-    expect(await after?.catch(reasonOf)).toBe('STEP_CONFLICT');
-    expect(rewards(seen).slice(0, 3)).toEqual([[1, 2, 3], [1], [2]]);
   });
 });
 
