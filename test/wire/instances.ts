@@ -14,13 +14,6 @@ export interface Instances {
   /** A connection to each server. */
   readonly clients: readonly AnabranchClient[];
   readonly sql: OutsideSql;
-  /**
-   * Makes this many concurrent calls, through all servers in turn. Returns their outcomes in the order of the calls.
-   */
-  race<T>(
-    racers: number,
-    call: (client: AnabranchClient, racer: number) => Promise<T>,
-  ): Promise<PromiseSettledResult<T>[]>;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
@@ -31,25 +24,11 @@ export async function openInstances(engine: Engine): Promise<Instances> {
   if (engine === 'postgres') servers.push(all.use(await spawnServer({ database: database.url })));
   const clients = servers.map(({ url }) => all.adopt(connectClient({ address: url }), (client) => client.close()));
   const sql = all.adopt(await outsideSql(database), (opened) => opened.close());
-  // Connects and makes a first call, so that a race starts without set-up.
-  await Promise.all(clients.map((client) => client.runs.listExperiments({})));
   const kept = all.move();
   return {
     servers,
     clients,
     sql,
-    race: (racers, call) =>
-      Promise.allSettled(Array.from({ length: racers }, (_, i) => call(clients[i % clients.length]!, i))),
     [Symbol.asyncDispose]: () => kept.disposeAsync(),
   };
-}
-
-/** The answers of the calls that succeeded. */
-export function answersOf<T>(outcomes: readonly PromiseSettledResult<T>[]): T[] {
-  return outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
-}
-
-/** The errors of the other calls. */
-export function errorsOf(outcomes: readonly PromiseSettledResult<unknown>[]): unknown[] {
-  return outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason as unknown] : []));
 }
