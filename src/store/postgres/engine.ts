@@ -35,18 +35,18 @@ import type { Row, RowOf, RowUpdate, Table } from '../sql/kit/tables/table.ts';
 import type { Tables } from '../sql/kit/tables.ts';
 import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/log/append/heads.ts';
 import { postgresAggregates } from './aggregates.ts';
-import { checkRelations } from './amcheck.ts';
-import { appendSeen } from './append_seen.ts';
+import { appendSeen } from './appends.ts';
+import { insertRows, updateRows } from './bulk_rows.ts';
+import { lockQueued, nextOfStage } from './claims.ts';
 import { isDamage, isRetryable } from './errors.ts';
-import { upsertPointsText, upsertPointsValues } from './metric_points.ts';
+import { checkRelations } from './integrity.ts';
 import type { Notifier } from './notify.ts';
+import { upsertPointsText, upsertPointsValues } from './points.ts';
 import type { Lease, Pool } from './pool.ts';
-import { lockQueued, nextOfStage } from './queue.ts';
-import { Reader } from './reader.ts';
-import { insertRows, updateRows } from './rows.ts';
+import { Reader } from './reads.ts';
 import { SCHEMA, sequenceOf } from './schema.ts';
-import { findStates, outwaitReferrers, referToStates } from './states.ts';
-import { kyselyOver, PipelinedTransaction } from './transaction.ts';
+import { findStates, outwaitReferrers, referToStates } from './state_rows.ts';
+import { kyselyOver, PipelinedTransaction } from './transactions.ts';
 
 const MAX_TRIES = 5;
 

@@ -32,15 +32,15 @@ import { readNow } from '../sql/kit/transaction.ts';
 import { bindDigest, isSet } from '../sql/kit/values.ts';
 import { HEAD_COLUMNS, type HeadRowRead, readHead } from '../sql/log/append/heads.ts';
 import { sqliteAggregates } from './aggregates.ts';
+import type { RowWriter } from './bulk_rows.ts';
+import { type FoundRow, nextOfStage, readQueued } from './claims.ts';
 import { CLOCK, type Connection } from './connection.ts';
 import type { Dialect } from './dialect.ts';
 import { checkIntegrity } from './integrity.ts';
-import { type PointWriter, upsertPoints } from './metric_points.ts';
-import { type FoundRow, nextOfStage, readQueued } from './queue.ts';
+import { type PointWriter, upsertPoints } from './points.ts';
 import type { ReadJob, ReadResult } from './read_job.ts';
 import { objectsOf } from './read_thread_handle.ts';
 import type { ReadThreads } from './read_threads.ts';
-import type { RowWriter } from './rows.ts';
 import type { Wal } from './wal.ts';
 import type { WriteLock } from './write_lock.ts';
 

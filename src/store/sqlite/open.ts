@@ -10,13 +10,13 @@ import type { Engine, Tx } from '../sql/kit/engine.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
+import { RowWriter } from './bulk_rows.ts';
 import { Connection, openWriter } from './connection.ts';
 import { Dialect } from './dialect.ts';
 import { SqliteEngine } from './engine.ts';
 import { isFileError } from './errors.ts';
-import { PointWriter } from './metric_points.ts';
+import { PointWriter } from './points.ts';
 import { ReadThreads } from './read_threads.ts';
-import { RowWriter } from './rows.ts';
 import { Wal } from './wal.ts';
 import { WriteLock } from './write_lock.ts';
 

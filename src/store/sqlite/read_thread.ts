@@ -2,7 +2,7 @@ import type { DatabaseSync } from 'node:sqlite';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { Connection, openReader } from './connection.ts';
 import { makeInterruptible } from './interruption.ts';
-import { readExtrema } from './metric_points.ts';
+import { readExtrema } from './points.ts';
 import type { ReadJob, ReadReply, ReadRequest, ReadRows, ReadThreadOptions, StatementJob } from './read_job.ts';
 
 /**

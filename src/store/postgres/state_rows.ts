@@ -3,7 +3,7 @@ import type { Digest } from '../../domain/ids.ts';
 import type { Db, FoundState } from '../sql/kit/engine.ts';
 import { bindDigest, readDigest } from '../sql/kit/values.ts';
 import { SCHEMA } from './schema.ts';
-import type { PipelinedTransaction } from './transaction.ts';
+import type { PipelinedTransaction } from './transactions.ts';
 
 /** Conflicts with no writer, and is visible in `pg_locks` until the transaction ends. */
 const MARK_REFERRER = `lock table ${SCHEMA}.states in row share mode`;

@@ -4,7 +4,7 @@ import type { RangeExtrema } from '../sql/kit/engine.ts';
 import type { ReadLanes, Timed } from '../sql/kit/reading/lanes.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { SeriesRange } from '../sql/kit/series_range.ts';
-import { ExtremaReader } from './metric_points.ts';
+import { ExtremaReader } from './points.ts';
 import type { Lease, Pool } from './pool.ts';
 import { SCHEMA } from './schema.ts';
 

@@ -3,8 +3,8 @@ import { sumColumns } from '../sql/kit/running_sums.ts';
 import { SEGMENTS } from '../sql/kit/tables/steps.ts';
 import { type NamedColumn, namesOf, type Row, valuesOf } from '../sql/kit/tables/table.ts';
 import { END_UPDATE } from '../sql/log/append/heads.ts';
+import { columnsOf } from './bulk_rows.ts';
 import { encodeArray } from './copy.ts';
-import { columnsOf } from './rows.ts';
 import { SCHEMA } from './schema.ts';
 
 /** What the statement reads about each trajectory: where it is, how this process saw it, and its new end. */

@@ -10,7 +10,7 @@ import {
 } from '../sql/kit/tables/table.ts';
 import { encodeCopy } from './copy.ts';
 import { SCHEMA } from './schema.ts';
-import type { PipelinedTransaction } from './transaction.ts';
+import type { PipelinedTransaction } from './transactions.ts';
 
 /** Rows of one insert statement are powers of two up to this number, so that few statement texts serve all sizes. */
 const MAX_ROWS = 64;
