@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openPostgres } from '../../src/store/postgres/open.ts';
-import type { Engine } from '../../src/store/sql/kit/engine.ts';
+import type { StoreEngine } from '../../src/store/sql/engine.ts';
 import type { PostgresType } from '../../src/store/sql/kit/tables/column.ts';
 import { STATES } from '../../src/store/sql/kit/tables/states.ts';
 import { type NamedColumn, type Row, rowUpdate, type Table } from '../../src/store/sql/kit/tables/table.ts';
@@ -71,7 +71,7 @@ function boundAgain(table: Table, row: Row): Row {
 
 describe.each(ENGINES)('rows written in bulk, on %s', (name) => {
   let database: TestDatabase;
-  let engine: Engine;
+  let engine: StoreEngine;
   beforeAll(async () => {
     database = await createMigratedDatabase(name);
     const fail = (error: unknown) => {
@@ -93,13 +93,13 @@ describe.each(ENGINES)('rows written in bulk, on %s', (name) => {
     const looked = table.order.find(({ source }) => source === 'state key');
     const few = [emptyRow(table), ...samples(table, FEW)];
     const many = [emptyRow(table), ...samples(table, MANY)];
-    await engine.write(async (tx) => {
+    await engine.transactions.run(async (tx) => {
       for (const row of looked === undefined ? [] : [...few, ...many]) {
         const state = { ...sampleRow(STATES), namespace: row.namespace, digest: row[looked!.name] };
-        await engine.insertRows(tx, STATES as Table, [state]);
+        await engine.bulk.insert(tx, STATES as Table, [state]);
       }
-      await engine.insertRows(tx, table, few);
-      await engine.insertRows(tx, table, many);
+      await engine.bulk.insert(tx, table, few);
+      await engine.bulk.insert(tx, table, many);
     });
     const inserted = [...few, ...many];
     expect(await read(table, key)).toEqual(inserted);
@@ -107,9 +107,9 @@ describe.each(ENGINES)('rows written in bulk, on %s', (name) => {
     // A trigger resets it, because these trajectories grow.
     const reset = tableName === 'trajectories' ? { counted: 0 } : {};
     const changes = few.map((row) => ({ ...sampleRow(table), ...kept(row), ...reset, [key]: row[key] }));
-    await engine.write((tx) => engine.updateRows(tx, rowUpdate(table, [key], others), changes));
+    await engine.transactions.run((tx) => engine.bulk.update(tx, rowUpdate(table, [key], others), changes));
     expect(await read(table, key)).toEqual([...changes, ...many]);
-    if (looked !== undefined) await engine.write((tx) => tx.deleteFrom('states').execute());
+    if (looked !== undefined) await engine.transactions.run((tx) => tx.deleteFrom('states').execute());
   });
 
   async function read(table: Table, key: string): Promise<Row[]> {

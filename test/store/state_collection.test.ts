@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
-import type { Engine } from '../../src/store/sql/kit/engine.ts';
+import type { StateRows, StatesEngine } from '../../src/store/sql/log/engine.ts';
 import { collectStates } from '../../src/store/sql/upkeep/state/collection.ts';
 import { dose } from '../support/dose.ts';
 import { makeStep, newState, sha256, stateRef, textObservation, wordStep } from '../support/steps.ts';
@@ -181,7 +181,7 @@ describeStore('collecting states', (on) => {
     const data = Buffer.from('put again');
     const digest = await putState(on.store, namespace, data);
     await age(namespace, 30);
-    const { engine } = on.store as unknown as { readonly engine: Engine };
+    const { engine } = on.store as unknown as { readonly engine: StatesEngine };
     const outwaitReferrers = async () => {
       // After the candidates were selected.
       await collectAll();
@@ -189,13 +189,8 @@ describeStore('collecting states', (on) => {
       await putState(on.store, namespace, data);
       return true;
     };
-    const racing = new Proxy(engine, {
-      get(target, name) {
-        if (name === 'outwaitReferrers') return outwaitReferrers;
-        const value: unknown = Reflect.get(target, name, target);
-        return typeof value === 'function' ? value.bind(target) : value;
-      },
-    });
+    const stateRows: StateRows = Object.assign(Object.create(engine.stateRows), { outwaitReferrers });
+    const racing: StatesEngine = Object.assign(Object.create(engine), { stateRows });
     expect(await collectStates(racing, 24, 1000)).toBe(0);
     expect(await here(namespace, [digest])).toEqual([digest]);
   });

@@ -62,14 +62,14 @@ describeStoreOn(['postgres'], 'TABLES', (on) => {
     const { namespace, ...lacking } = row;
     const move = rowUpdate(STATE_REFS, ['tree'], ['namespace']);
     const written = (engine: Engine, tx: Tx) => [
-      engine.insertRows(tx, STATE_REFS, [row]),
+      engine.bulk.insert(tx, STATE_REFS, [row]),
       // @ts-expect-error: no namespace
-      engine.insertRows(tx, STATE_REFS, [lacking]),
+      engine.bulk.insert(tx, STATE_REFS, [lacking]),
       // @ts-expect-error: a number instead of a bigint
-      engine.insertRows(tx, STATE_REFS, [{ ...row, tree: 1 }]),
-      engine.updateRows(tx, move, [{ tree: 1n, namespace }]),
+      engine.bulk.insert(tx, STATE_REFS, [{ ...row, tree: 1 }]),
+      engine.bulk.update(tx, move, [{ tree: 1n, namespace }]),
       // @ts-expect-error: no namespace
-      engine.updateRows(tx, move, [{ tree: 1n }]),
+      engine.bulk.update(tx, move, [{ tree: 1n }]),
       // @ts-expect-error: the table has no such column
       rowUpdate(STATE_REFS, ['tree'], ['digest']),
     ];

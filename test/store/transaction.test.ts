@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, it, vi } from 'vitest';
 import { openPostgres } from '../../src/store/postgres/open.ts';
-import type { Engine } from '../../src/store/sql/kit/engine.ts';
+import type { StoreEngine } from '../../src/store/sql/engine.ts';
 import { type Transaction, write, writeAs, writeIn } from '../../src/store/sql/kit/transaction.ts';
 import { openSqlite } from '../../src/store/sqlite/open.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
@@ -10,7 +10,7 @@ import { sqlitePath } from './sql.ts';
 
 describe.each(ENGINES)('a transaction, on %s', (name) => {
   let database: TestDatabase;
-  let engine: Engine;
+  let engine: StoreEngine;
   beforeAll(async () => {
     database = await createMigratedDatabase(name);
     engine =
@@ -41,7 +41,7 @@ describe.each(ENGINES)('a transaction, on %s', (name) => {
   });
 
   it('reads its mark once', async () => {
-    const reading = vi.spyOn(engine, 'changeMark');
+    const reading = vi.spyOn(engine.changes, 'mark');
     const mark = await write(engine, async (tx) => {
       const [first, second] = [await tx.readMark(), await tx.in('a').readMark()];
       expect([second, tx.mark]).toEqual([first, first]);

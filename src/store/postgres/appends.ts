@@ -1,11 +1,47 @@
-import type { SeenAppend } from '../sql/kit/engine.ts';
+import type { CallScope } from '../contract/store.ts';
+import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import { sumColumns } from '../sql/kit/running_sums.ts';
 import { SEGMENTS } from '../sql/kit/tables/steps.ts';
 import { type NamedColumn, namesOf, type Row, valuesOf } from '../sql/kit/tables/table.ts';
 import { END_UPDATE } from '../sql/log/append/heads.ts';
+import type { Appends, SeenAppend } from '../sql/log/engine.ts';
 import { columnsOf } from './bulk_rows.ts';
 import { encodeArray } from './copy.ts';
+import type { Pool } from './pool.ts';
 import { SCHEMA } from './schema.ts';
+import { isWorthRetrying } from './transactions.ts';
+
+export interface AppendsDeps {
+  readonly pool: Pool;
+  readonly slots: ReadSlots;
+}
+
+/** Appends in one statement, which is a transaction of its own. */
+export class PostgresAppends implements Appends {
+  readonly #deps: AppendsDeps;
+  readonly #call: CallScope | undefined;
+
+  constructor(deps: AppendsDeps, call: CallScope | undefined) {
+    this.#deps = deps;
+    this.#call = call;
+  }
+
+  async toSeen(appends: readonly SeenAppend[]): Promise<Map<bigint, string>> {
+    const { pool, slots } = this.#deps;
+    slots.wrote();
+    const lease = await pool.lease(this.#call?.signal);
+    try {
+      const { text, values } = appendStatement(appends);
+      const { rows } = await lease.query(text, values);
+      return new Map((rows as { key: bigint; now: string }[]).map(({ key, now }) => [key, now]));
+    } catch (error) {
+      if (isWorthRetrying(pool, error)) return new Map();
+      throw error;
+    } finally {
+      lease.release();
+    }
+  }
+}
 
 /** What the statement reads about each trajectory: where it is, how this process saw it, and its new end. */
 const HEADS: readonly NamedColumn[] = [
@@ -21,7 +57,7 @@ const SET_END = END_UPDATE.columns.map(({ name }) => `${name} = free.${name}`).j
 /**
  * Locks the rows that are as this process last saw them, in the order of all transactions, and appends to these alone.
  * Postgres evaluates the conditions on the latest version of a row, even if another transaction has just changed it. A
- * row that another transaction holds is skipped, as in `lockHeads`. The time is read after the last lock.
+ * row that another transaction holds is skipped, as in `Locks.heads`. The time is read after the last lock.
  *
  * `is true` keeps the planner from joining the segments with the locked rows: it would compare each with each.
  */
@@ -54,7 +90,7 @@ const APPEND_ONE = appendText((columns, first) => {
 });
 
 /** Returns the statement that appends to the trajectories that are as this process last saw them. */
-export function appendSeen(appends: readonly SeenAppend[]): { readonly text: string; readonly values: unknown[] } {
+function appendStatement(appends: readonly SeenAppend[]): { readonly text: string; readonly values: unknown[] } {
   const heads = appends.map(({ seen: { nextStepNumber, writerEpoch, ...ref }, end, sums }) => ({
     ...ref,
     seen_end: nextStepNumber,

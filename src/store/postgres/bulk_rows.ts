@@ -1,4 +1,5 @@
 import { tupleKey } from '../../domain/tuple_key.ts';
+import type { BulkRows, Tx } from '../sql/kit/engine.ts';
 import {
   type NamedColumn,
   namesOf,
@@ -10,7 +11,7 @@ import {
 } from '../sql/kit/tables/table.ts';
 import { encodeCopy } from './copy.ts';
 import { SCHEMA } from './schema.ts';
-import type { PipelinedTransaction } from './transactions.ts';
+import type { OpenTransactions, PipelinedTransaction } from './transactions.ts';
 
 /** Rows of one insert statement are powers of two up to this number, so that few statement texts serve all sizes. */
 const MAX_ROWS = 64;
@@ -18,17 +19,26 @@ const MAX_ROWS = 64;
 /** From this number of rows on, a COPY costs less than prepared inserts, although it is parsed each time. */
 const WORTH_COPYING = 16;
 
-export function insertRows(
-  pipeline: PipelinedTransaction,
-  table: Table,
-  rows: readonly Row[],
-  onConflict: string | undefined,
-): void {
-  if (table.order.some(({ source }) => source !== undefined)) insertLookedUp(pipeline, table, rows);
-  else if (rows.length < WORTH_COPYING || onConflict !== undefined) insertInChunks(pipeline, table, rows, onConflict);
-  else {
-    const text = `copy ${SCHEMA}.${table.name} (${namesOf(table.order)}) from stdin (format binary)`;
-    pipeline.copy(text, encodeCopy(table.order, rows));
+export class PostgresBulkRows implements BulkRows {
+  readonly #open: OpenTransactions;
+
+  constructor(open: OpenTransactions) {
+    this.#open = open;
+  }
+
+  async insert(tx: Tx, table: Table, rows: readonly Row[], onConflict?: string): Promise<void> {
+    const pipeline = this.#open.of(tx);
+    if (table.order.some(({ source }) => source !== undefined)) insertLookedUp(pipeline, table, rows);
+    else if (rows.length < WORTH_COPYING || onConflict !== undefined) insertInChunks(pipeline, table, rows, onConflict);
+    else {
+      const text = `copy ${SCHEMA}.${table.name} (${namesOf(table.order)}) from stdin (format binary)`;
+      pipeline.copy(text, encodeCopy(table.order, rows));
+    }
+  }
+
+  async update(tx: Tx, update: RowUpdate, rows: readonly Row[]): Promise<void> {
+    if (rows.length === 0) return;
+    this.#open.of(tx).send(updateText(update), columnsOf(rows, [...update.keys, ...update.columns]));
   }
 }
 
@@ -54,11 +64,6 @@ function insertInChunks(
     pipeline.send(insertText(table, count, onConflict), values);
     at += count;
   }
-}
-
-export function updateRows(pipeline: PipelinedTransaction, update: RowUpdate, rows: readonly Row[]): void {
-  if (rows.length === 0) return;
-  pipeline.send(updateText(update), columnsOf(rows, [...update.keys, ...update.columns]));
 }
 
 /** Returns the parameters for `unnest`. */

@@ -1,7 +1,21 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { Tx } from '../sql/kit/engine.ts';
+import type { Transactions, Tx } from '../sql/kit/engine.ts';
+import type { Integrity } from '../sql/upkeep/verification/database.ts';
 import { isDamage } from './errors.ts';
 import { SCHEMA } from './schema.ts';
+
+export class PostgresIntegrity implements Integrity {
+  readonly isDamage = isDamage;
+  readonly #transactions: Transactions;
+
+  constructor(transactions: Transactions) {
+    this.#transactions = transactions;
+  }
+
+  check(): AsyncGenerator<readonly string[], void, undefined> {
+    return checkRelations((work) => this.#transactions.run(work, { unbounded: true }));
+  }
+}
 
 interface Checked {
   readonly name: string;
@@ -13,7 +27,7 @@ interface Checked {
  * Runs the extension amcheck on each table and index, if it is installed and its functions may be called. Each check is
  * a transaction of its own, without a time limit: `transact` runs it.
  */
-export async function* checkRelations(
+async function* checkRelations(
   transact: <T>(work: (tx: Tx) => Promise<T>) => Promise<T>,
 ): AsyncGenerator<readonly string[], void, undefined> {
   for (const { name, kind, functions } of await transact(findRelations)) {

@@ -4,17 +4,27 @@ import { StoreOpenError } from '../contract/store.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import { explainConnecting, lineOf } from '../postgres_access/connecting.ts';
 import { ReadOnlyWatch } from '../postgres_access/read_only_watch.ts';
+import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
-import type { Engine } from '../sql/kit/engine.ts';
+import { Compressor } from '../sql/kit/compressor.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
 import { ReadLanes } from '../sql/kit/reading/lanes.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
-import { PostgresEngine } from './engine.ts';
+import { postgresAggregates } from './aggregates.ts';
+import { PostgresBulkRows } from './bulk_rows.ts';
+import { PostgresChanges } from './changes.ts';
+import { PostgresClaims } from './claims.ts';
+import { postgresEngine } from './engine.ts';
 import { isDamage, isReadOnlyTransaction } from './errors.ts';
+import { postgresExpressions } from './expressions.ts';
+import { PostgresKeys } from './keys.ts';
+import { PostgresLocks } from './locks.ts';
 import { Notifier } from './notify.ts';
 import { Pool } from './pool.ts';
 import { SCHEMA } from './schema.ts';
+import { PostgresStateRows } from './state_rows.ts';
+import { OpenTransactions } from './transactions.ts';
 
 export interface PostgresOptions {
   readonly url: string;
@@ -33,7 +43,7 @@ export async function openPostgres(
   logger: Log,
   onFault: (error: unknown) => void,
   migrating: MigrateOptions = {},
-): Promise<Engine> {
+): Promise<StoreEngine> {
   const { url, poolSize = 10, namedStatements = true } = options;
   const warnOfLost = (error: Error) => logger.warn({ err: error }, 'a connection to Postgres was lost');
   const first = new Pool({ url, poolSize: 2, namedStatements: false, bounded: false, onLost: warnOfLost });
@@ -53,18 +63,36 @@ export async function openPostgres(
   if (beginsReadOnly) readOnly.begin();
   await notifier.connect();
   const slots = new ReadSlots();
-  return new PostgresEngine({
+  const lanes = new ReadLanes({ ...lanesOf(poolSize), restFor: (milliseconds) => slots.restAfter(milliseconds) });
+  const open = new OpenTransactions();
+  const kept = new KeptQueries();
+  let closed: Promise<void> | undefined;
+  const close = async () => {
+    await readOnly.close();
+    await notifier.close();
+    lanes.close(new Error('the store is closed'));
+    await pool.end();
+  };
+  const shared = {
+    ...postgresExpressions,
     description: `postgres ${addressOf(url)}`,
-    pool,
-    dialect: new PostgresDialect({ pool }),
-    lanes: new ReadLanes({ ...lanesOf(poolSize), restFor: (milliseconds) => slots.restAfter(milliseconds) }),
-    notifier,
-    readOnly,
-    listeners,
+    lost: undefined,
+    aggregates: postgresAggregates,
+    locks: new PostgresLocks(open),
+    keys: new PostgresKeys(),
+    bulk: new PostgresBulkRows(open),
+    changes: new PostgresChanges(listeners, notifier),
+    stateRows: new PostgresStateRows(open),
+    claims: new PostgresClaims(open, kept),
+    kept,
+    compressor: new Compressor(),
     slots,
-    kept: new KeptQueries(),
-    closed: undefined,
-  });
+    close: () => {
+      closed ??= close();
+      return closed;
+    },
+  };
+  return postgresEngine({ shared, pool, dialect: new PostgresDialect({ pool }), lanes, slots, open });
 }
 
 /** A fifth of the connections for reads of any length, half of them for quick reads. The rest is left for writes. */

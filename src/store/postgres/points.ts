@@ -1,32 +1,84 @@
-import type { RangeExtrema } from '../sql/kit/engine.ts';
-import type { PointBatch } from '../sql/kit/point_batch.ts';
-import { type SeriesRange, splitRange } from '../sql/kit/series_range.ts';
+import { CompiledQuery } from 'kysely';
+import type { CallScope } from '../contract/store.ts';
+import type { Tx } from '../sql/kit/engine.ts';
+import type { ReadSlots } from '../sql/kit/reading/slots.ts';
+import {
+  type PointBatch,
+  type Points,
+  type RangeExtrema,
+  type SeriesRange,
+  splitRange,
+} from '../sql/records/metric/points.ts';
+import type { Pool } from './pool.ts';
+import type { Ask, PostgresReads } from './reads.ts';
+import { SCHEMA } from './schema.ts';
+import { retrying } from './transactions.ts';
+
+export interface PointsDeps {
+  readonly pool: Pool;
+  readonly slots: ReadSlots;
+}
+
+/** Points of metric series, for one call or for work that outlives calls. */
+export class PostgresPoints implements Points {
+  readonly #deps: PointsDeps;
+  readonly #reads: PostgresReads;
+  readonly #call: CallScope | undefined;
+
+  constructor(deps: PointsDeps, reads: PostgresReads, call: CallScope | undefined) {
+    this.#deps = deps;
+    this.#reads = reads;
+    this.#call = call;
+  }
+
+  async upsert(batch: PointBatch, tx?: Tx): Promise<boolean> {
+    const values = upsertValues(batch);
+    const stored = tx === undefined ? this.#upsertAlone(values) : tx.executeQuery(CompiledQuery.raw(UPSERT, values));
+    return Number((await stored).numAffectedRows ?? 0) === batch.values.length;
+  }
+
+  /** Without `tx`, the statement is a transaction of its own. */
+  #upsertAlone(values: unknown[]): Promise<{ numAffectedRows: number }> {
+    const { pool, slots } = this.#deps;
+    slots.wrote();
+    return retrying(pool, async () => {
+      const lease = await pool.lease(this.#call?.signal);
+      try {
+        return { numAffectedRows: (await lease.query(UPSERT, values)).rowCount ?? 0 };
+      } finally {
+        lease.release();
+      }
+    });
+  }
+
+  readExtrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]> {
+    return this.#reads.inSnapshot('extrema', (ask) => new ExtremaReader(ask).read(series, ranges));
+  }
+}
 
 /**
  * Upserts all points or none in one statement. Stores nothing if the run or a series does not exist. Locks the run's
  * row against deletion. Rows are written in order of identity, so that statements do not deadlock.
  */
-export function upsertPointsText(schema: string): string {
-  return `with kept as (
-      select key from ${schema}.runs where namespace = $1 and id = $2 and not hidden for key share
-    ), known as materialized (
-      select w.place, m.key
-      from kept
-      cross join unnest($3::uuid[], $4::text[]) with ordinality as w (stage_id, name, place)
-      left join ${schema}.stages as s on s.namespace = $1 and s.id = w.stage_id and s.run = kept.key
-      join ${schema}.metric_series as m on m.run = kept.key and m.name = w.name collate "C"
-        and m.stage = case when w.stage_id is null then 0 else s.key end
-    )
-    insert into ${schema}.metric_points (series, metric_step, namespace, value)
-    select known.key, p.metric_step, $1, p.value
-    from unnest($5::bigint[], $6::bigint[], $7::double precision[]) as p (place, metric_step, value)
-    join known on known.place = p.place
-    where (select count(*) from known) = cardinality($4::text[])
-    order by known.key, p.metric_step
-    on conflict (series, metric_step) do update set value = excluded.value`;
-}
+const UPSERT = `with kept as (
+    select key from ${SCHEMA}.runs where namespace = $1 and id = $2 and not hidden for key share
+  ), known as materialized (
+    select w.place, m.key
+    from kept
+    cross join unnest($3::uuid[], $4::text[]) with ordinality as w (stage_id, name, place)
+    left join ${SCHEMA}.stages as s on s.namespace = $1 and s.id = w.stage_id and s.run = kept.key
+    join ${SCHEMA}.metric_series as m on m.run = kept.key and m.name = w.name collate "C"
+      and m.stage = case when w.stage_id is null then 0 else s.key end
+  )
+  insert into ${SCHEMA}.metric_points (series, metric_step, namespace, value)
+  select known.key, p.metric_step, $1, p.value
+  from unnest($5::bigint[], $6::bigint[], $7::double precision[]) as p (place, metric_step, value)
+  join known on known.place = p.place
+  where (select count(*) from known) = cardinality($4::text[])
+  order by known.key, p.metric_step
+  on conflict (series, metric_step) do update set value = excluded.value`;
 
-export function upsertPointsValues({ namespace, runId, series, places, metricSteps, values }: PointBatch): unknown[] {
+function upsertValues({ namespace, runId, series, places, metricSteps, values }: PointBatch): unknown[] {
   return [
     namespace,
     runId,
@@ -38,9 +90,6 @@ export function upsertPointsValues({ namespace, runId, series, places, metricSte
   ];
 }
 
-/** Runs one statement and returns its rows as arrays. */
-type Ask = (text: string, values: unknown[]) => Promise<unknown[][]>;
-
 /**
  * Number of parts of a range. One pass of aggregates without groups, the fastest way to read a series, finds the part
  * with an extremum. Its step is found by reading that part again.
@@ -48,12 +97,10 @@ type Ask = (text: string, values: unknown[]) => Promise<unknown[][]>;
 const PIECES = 8;
 
 /** Must run in one snapshot, so that the second read finds the values of the first. */
-export class ExtremaReader {
+class ExtremaReader {
   readonly #ask: Ask;
-  readonly #points: string;
 
-  constructor(schema: string, ask: Ask) {
-    this.#points = `${schema}.metric_points`;
+  constructor(ask: Ask) {
     this.#ask = ask;
   }
 
@@ -77,7 +124,7 @@ export class ExtremaReader {
        from unnest($2::bigint[], $3::bigint[]) with ordinality as w (first, last, place)
        cross join lateral (
          select min(p.value) as lowest, max(p.value) as highest
-         from ${this.#points} as p where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last
+         from ${SCHEMA}.metric_points as p where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last
        ) as m order by w.place`,
       boundsValues(series, pieces),
     );
@@ -100,7 +147,7 @@ export class ExtremaReader {
        from unnest($2::bigint[], $3::bigint[]) with ordinality as w (first, last, place)
        cross join lateral (
          select max(p.value) filter (where p.value <> 'NaN') as highest
-         from ${this.#points} as p where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last
+         from ${SCHEMA}.metric_points as p where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last
        ) as m order by w.place`,
       boundsValues(series, pieces),
     );
@@ -116,7 +163,7 @@ export class ExtremaReader {
       `select m.metric_step::text, m.value
        from unnest($2::bigint[], $3::bigint[], $4::double precision[]) with ordinality as w (first, last, value, place)
        cross join lateral (
-         select p.metric_step, p.value from ${this.#points} as p
+         select p.metric_step, p.value from ${SCHEMA}.metric_points as p
          where p.series = $1 and p.metric_step >= w.first and p.metric_step <= w.last and p.value = w.value
          order by p.metric_step limit 1
        ) as m order by w.place`,

@@ -1,15 +1,16 @@
-import type { CompiledQuery } from 'kysely';
+import { type CompiledQuery, Kysely, type PostgresDialect, type RawBuilder } from 'kysely';
 import { type CallScope, DatabaseSilent } from '../contract/store.ts';
-import type { RangeExtrema } from '../sql/kit/engine.ts';
+import type { QueriesOf, Reads, RowsOf } from '../sql/kit/engine.ts';
+import { readingDialect } from '../sql/kit/reading/dialect.ts';
 import type { ReadLanes, Timed } from '../sql/kit/reading/lanes.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
-import type { SeriesRange } from '../sql/kit/series_range.ts';
-import { ExtremaReader } from './points.ts';
+import type { Tables } from '../sql/kit/tables.ts';
 import type { Lease, Pool } from './pool.ts';
 import { SCHEMA } from './schema.ts';
 
-interface ReaderDeps {
+export interface ReadsDeps {
   readonly pool: Pool;
+  readonly dialect: PostgresDialect;
   readonly lanes: ReadLanes;
   readonly slots: ReadSlots;
 }
@@ -20,21 +21,62 @@ interface Parsed<Rows> {
   readonly parseMs: number;
 }
 
+/** Runs one statement and returns its rows as arrays. */
+export type Ask = (text: string, values: unknown[]) => Promise<unknown[][]>;
+
 /** Reads of committed rows, for one call or for work that outlives calls. */
-export class Reader {
-  readonly #deps: ReaderDeps;
+export class PostgresReads implements Reads {
+  readonly #deps: ReadsDeps;
   /** Its signal may be created when it is first read, so it is read as late as possible. */
   readonly #call: CallScope | undefined;
   readonly #plansByIndex: boolean;
+  #db: Kysely<Tables> | undefined;
 
-  constructor(deps: ReaderDeps, call: CallScope | undefined, plansByIndex: boolean) {
+  constructor(deps: ReadsDeps, call: CallScope | undefined, plansByIndex: boolean) {
     this.#deps = deps;
     this.#call = call;
     this.#plansByIndex = plansByIndex;
   }
 
+  get db(): Kysely<Tables> {
+    this.#db ??= new Kysely<Tables>({
+      dialect: readingDialect(this.#deps.dialect, ({ sql: text, parameters }) =>
+        this.#read(text, async (lease) => (await lease.query(text, [...parameters])).rows),
+      ),
+    }).withSchema(SCHEMA);
+    return this.#db;
+  }
+
+  async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
+    const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
+    return (await this.#read(text, (lease) => lease.rows(text, [...parameters]))) as unknown[] as Row[];
+  }
+
+  async snapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
+    const all: readonly CompiledQuery<object>[] = queries;
+    const rowsIn = async (lease: Lease, { sql: text, parameters }: CompiledQuery<object>): Promise<object[]> =>
+      (await lease.query(text, [...parameters])).rows;
+    const { rows: tables, parseMs } = await this.#readInLane(all.map(({ sql: text }) => text).join(';'), (lease) =>
+      inTransaction(lease, BEGIN_SNAPSHOT, () => Promise.all(all.map((query) => rowsIn(lease, query)))),
+    );
+    return (await this.#deps.slots.handOverAll(tables, parseMs)) as RowsOf<Rows>;
+  }
+
+  /** Runs several statements, each of which depends on the rows of the one before, in one snapshot. */
+  inSnapshot<Row>(kind: string, work: (ask: Ask) => Promise<Row[]>): Promise<Row[]> {
+    return this.#read(kind, async (lease) => {
+      try {
+        const begun = lease.query(`${BEGIN_SNAPSHOT}; ${BY_INDEX}`);
+        return (await Promise.all([work((text, values) => lease.rows(text, values)), begun]))[0];
+      } finally {
+        // Runs after a failed statement too. A connection that cannot roll back is discarded.
+        await lease.rollback().catch(() => {});
+      }
+    });
+  }
+
   /** Runs a read and hands over its rows in a slot. `kind` is equal for reads of about the same cost. */
-  async read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
+  async #read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
     const { rows, parseMs } = await this.#readInLane(kind, work);
     return this.#deps.slots.handOver(rows, parseMs);
   }
@@ -65,29 +107,6 @@ export class Reader {
     } finally {
       lease.release();
     }
-  }
-
-  /** Returns the rows of each query, all read from one snapshot. */
-  async snapshot(queries: readonly CompiledQuery<object>[]): Promise<object[][]> {
-    const rowsIn = async (lease: Lease, { sql: text, parameters }: CompiledQuery<object>): Promise<object[]> =>
-      (await lease.query(text, [...parameters])).rows;
-    const { rows: tables, parseMs } = await this.#readInLane(queries.map(({ sql: text }) => text).join(';'), (lease) =>
-      inTransaction(lease, BEGIN_SNAPSHOT, () => Promise.all(queries.map((query) => rowsIn(lease, query)))),
-    );
-    return this.#deps.slots.handOverAll(tables, parseMs);
-  }
-
-  extrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]> {
-    return this.read('extrema', async (lease) => {
-      try {
-        const reader = new ExtremaReader(SCHEMA, (text, values) => lease.rows(text, values));
-        const begun = lease.query(`${BEGIN_SNAPSHOT}; ${BY_INDEX}`);
-        return (await Promise.all([reader.read(series, ranges), begun]))[0];
-      } finally {
-        // Runs after a failed statement too. A connection that cannot roll back is discarded.
-        await lease.rollback().catch(() => {});
-      }
-    });
   }
 }
 

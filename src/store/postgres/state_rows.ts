@@ -1,9 +1,10 @@
 import { sql } from 'kysely';
 import type { Digest } from '../../domain/ids.ts';
-import type { Db, FoundState } from '../sql/kit/engine.ts';
+import type { Db, Tx } from '../sql/kit/engine.ts';
 import { bindDigest, readDigest } from '../sql/kit/values.ts';
+import type { FoundState, StateRows } from '../sql/log/engine.ts';
 import { SCHEMA } from './schema.ts';
-import type { PipelinedTransaction } from './transactions.ts';
+import type { OpenTransactions } from './transactions.ts';
 
 /** Conflicts with no writer, and is visible in `pg_locks` until the transaction ends. */
 const MARK_REFERRER = `lock table ${SCHEMA}.states in row share mode`;
@@ -18,44 +19,45 @@ const REFER_TO_STATES = `with l as materialized (
     from l where s.namespace = $1 and s.digest = l.digest)
   select digest from l`;
 
-export async function findStates(
-  pipeline: PipelinedTransaction,
-  namespace: string,
-  digests: readonly Digest[],
-  purpose: 'refer' | 'lock',
-): Promise<FoundState[]> {
-  if (purpose === 'refer') pipeline.send(MARK_REFERRER);
-  const text = purpose === 'lock' ? `${FIND_STATES} order by digest for no key update` : FIND_STATES;
-  const { rows } = await pipeline.ask(text, [namespace, digests.map(bindDigest)]);
-  return (rows as { digest: Uint8Array; size: bigint; referenced: boolean }[]).map(({ digest, size, referenced }) => ({
-    digest: readDigest(digest),
-    size: Number(size),
-    referenced,
-  }));
-}
-
-export async function referToStates(
-  pipeline: PipelinedTransaction,
-  namespace: string,
-  digests: readonly Digest[],
-): Promise<Digest[]> {
-  const { rows } = await pipeline.ask(REFER_TO_STATES, [namespace, digests.map(bindDigest)]);
-  return (rows as { digest: Uint8Array }[]).map(({ digest }) => readDigest(digest));
-}
-
 /** Time limit for waiting transactions, and the interval of checks. */
 const OUTWAIT_MS = 5000;
 const OUTWAIT_STEP_MS = 20;
 
-export async function outwaitReferrers(db: Db): Promise<boolean> {
-  const until = performance.now() + OUTWAIT_MS;
-  let left = await referrers(db);
-  while (left.length > 0 && performance.now() < until) {
-    await new Promise((resolve) => setTimeout(resolve, OUTWAIT_STEP_MS));
-    const now = await referrers(db);
-    left = left.filter((transaction) => now.includes(transaction));
+export class PostgresStateRows implements StateRows {
+  readonly #open: OpenTransactions;
+
+  constructor(open: OpenTransactions) {
+    this.#open = open;
   }
-  return left.length === 0;
+
+  async find(tx: Tx, namespace: string, digests: readonly Digest[], purpose: 'refer' | 'lock'): Promise<FoundState[]> {
+    const pipeline = this.#open.of(tx);
+    if (purpose === 'refer') pipeline.send(MARK_REFERRER);
+    const text = purpose === 'lock' ? `${FIND_STATES} order by digest for no key update` : FIND_STATES;
+    const { rows } = await pipeline.ask(text, [namespace, digests.map(bindDigest)]);
+    const found = rows as { digest: Uint8Array; size: bigint; referenced: boolean }[];
+    return found.map(({ digest, size, referenced }) => ({
+      digest: readDigest(digest),
+      size: Number(size),
+      referenced,
+    }));
+  }
+
+  async refer(tx: Tx, namespace: string, digests: readonly Digest[]): Promise<Digest[]> {
+    const { rows } = await this.#open.of(tx).ask(REFER_TO_STATES, [namespace, digests.map(bindDigest)]);
+    return (rows as { digest: Uint8Array }[]).map(({ digest }) => readDigest(digest));
+  }
+
+  async outwaitReferrers(db: Db): Promise<boolean> {
+    const until = performance.now() + OUTWAIT_MS;
+    let left = await referrers(db);
+    while (left.length > 0 && performance.now() < until) {
+      await new Promise((resolve) => setTimeout(resolve, OUTWAIT_STEP_MS));
+      const now = await referrers(db);
+      left = left.filter((transaction) => now.includes(transaction));
+    }
+    return left.length === 0;
+  }
 }
 
 /** Returns the transactions that `MARK_REFERRER` marks now. */

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import type { Store } from '../contract/store.ts';
-import type { Engine } from './kit/engine.ts';
+import type { StoreEngine } from './engine.ts';
 import { listNamespaces } from './kit/namespaces.ts';
 import { expireRequests } from './kit/requests.ts';
 import { listStatusChanges } from './kit/status/status_changes.ts';
@@ -50,7 +50,7 @@ import { purgeDeleted } from './upkeep/run/purge.ts';
 import { verify } from './upkeep/verification/verify.ts';
 
 /** Returns the store over either engine. */
-export function sqlStore(engine: Engine, stateCacheBytes?: number): Store {
+export function sqlStore(engine: StoreEngine, stateCacheBytes?: number): Store {
   const encoder = new StateEncoder(stateCacheBytes);
   return storeOver({ engine, known: new KnownHeads(), encoder, searcher: new StepSearcher() });
 }

@@ -6,7 +6,7 @@ import type { Store } from '../contract/store.ts';
 import type { TagStore } from '../contract/tag.ts';
 import type { TrajectoryStore } from '../contract/trajectory.ts';
 import type { UsageStore } from '../contract/usage.ts';
-import type { Engine } from './kit/engine.ts';
+import type { StoreEngine } from './engine.ts';
 import { scopeOf } from './kit/transaction.ts';
 import { append } from './log/append/append.ts';
 import { appendToNew } from './log/append/append_new.ts';
@@ -40,7 +40,7 @@ import { measureUsage } from './upkeep/usage/measure.ts';
 
 /** What a store is made of. */
 export interface Parts {
-  readonly engine: Engine;
+  readonly engine: StoreEngine;
   readonly known: KnownHeads;
   readonly encoder: StateEncoder;
   readonly searcher: StepSearcher;
@@ -115,7 +115,7 @@ export const TRAJECTORY_METHODS: Methods & ThisType<Store & Parts> = {
     return findUnmerged(this.engine, after, limit, idleSeconds);
   },
   onChange(listener) {
-    return this.engine.onChange(listener);
+    return this.engine.changes.onChange(listener);
   },
 
   readSteps(namespace, tree, lineage, range, view) {

@@ -1,3 +1,4 @@
+import type { BulkRows, Tx } from '../sql/kit/engine.ts';
 import { namesOf, type Row, type RowUpdate, type Table, valuesOf, valuesText } from '../sql/kit/tables/table.ts';
 import type { Connection } from './connection.ts';
 
@@ -8,8 +9,8 @@ interface RowStatement {
   readonly columns: Table['order'];
 }
 
-/** Writes many rows, each with the same prepared statement. */
-export class RowWriter {
+/** Writes each row with the same prepared statement. */
+export class SqliteBulkRows implements BulkRows {
   readonly #writer: Connection;
   readonly #statements = new Map<Table | RowUpdate, RowStatement>();
 
@@ -17,11 +18,11 @@ export class RowWriter {
     this.#writer = writer;
   }
 
-  insert(table: Table, rows: readonly Row[], onConflict = ''): void {
+  async insert(_tx: Tx, table: Table, rows: readonly Row[], onConflict = ''): Promise<void> {
     if (rows.length > 0) this.#run(this.#statements.get(table) ?? this.#keep(table, insertOf(table)), rows, onConflict);
   }
 
-  update(update: RowUpdate, rows: readonly Row[]): void {
+  async update(_tx: Tx, update: RowUpdate, rows: readonly Row[]): Promise<void> {
     if (rows.length > 0) this.#run(this.#statements.get(update) ?? this.#keep(update, updateOf(update)), rows, '');
   }
 

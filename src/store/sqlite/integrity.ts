@@ -1,11 +1,28 @@
+import type { CallScope } from '../contract/store.ts';
 import { isDamage } from '../file_guard/path.ts';
+import type { Integrity } from '../sql/upkeep/verification/database.ts';
 import { ReadThreadHandle } from './read_thread_handle.ts';
+
+export class SqliteIntegrity implements Integrity {
+  readonly isDamage = isDamage;
+  readonly #path: string;
+  readonly #call: CallScope | undefined;
+
+  constructor(path: string, call: CallScope | undefined) {
+    this.#path = path;
+    this.#call = call;
+  }
+
+  check(): AsyncGenerator<readonly string[], void, undefined> {
+    return checkIntegrity(this.#path, this.#call?.signal);
+  }
+}
 
 /**
  * Runs `integrity_check` table by table, because the log cannot be restarted while one runs. Uses a thread of its own,
  * because a large table would keep a lane of reads busy.
  */
-export async function* checkIntegrity(
+async function* checkIntegrity(
   path: string,
   signal: AbortSignal | undefined,
 ): AsyncGenerator<readonly string[], void, undefined> {

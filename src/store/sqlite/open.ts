@@ -5,18 +5,27 @@ import { type FileLock, lockFile } from '../file_guard/lock.ts';
 import { cannotOpen, resolvePath } from '../file_guard/path.ts';
 import { FileWatch } from '../file_guard/watch.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
+import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
-import type { Engine, Tx } from '../sql/kit/engine.ts';
+import { Compressor } from '../sql/kit/compressor.ts';
+import type { Tx } from '../sql/kit/engine.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
-import { RowWriter } from './bulk_rows.ts';
+import { sqliteAggregates } from './aggregates.ts';
+import { SqliteBulkRows } from './bulk_rows.ts';
+import { SqliteChanges } from './changes.ts';
+import { SqliteClaims } from './claims.ts';
 import { Connection, openWriter } from './connection.ts';
 import { Dialect } from './dialect.ts';
-import { SqliteEngine } from './engine.ts';
+import { sqliteEngine } from './engine.ts';
 import { isFileError } from './errors.ts';
+import { sqliteExpressions } from './expressions.ts';
+import { SqliteKeys } from './keys.ts';
+import { SqliteLocks } from './locks.ts';
 import { PointWriter } from './points.ts';
 import { ReadThreads } from './read_threads.ts';
+import { SqliteStateRows } from './state_rows.ts';
 import { Wal } from './wal.ts';
 import { WriteLock } from './write_lock.ts';
 
@@ -31,7 +40,7 @@ export async function openSqlite(
   named: string,
   onFault: (error: unknown) => void,
   migrating: MigrateOptions = {},
-): Promise<Engine> {
+): Promise<StoreEngine> {
   const path = resolvePath(named);
   let lock: FileLock | undefined;
   let writer: Connection | undefined;
@@ -50,7 +59,8 @@ export async function openSqlite(
     const threads = new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1)));
     const slots = new ReadSlots();
     const wal = new Wal({
-      ...{ path, onFault },
+      path,
+      onFault,
       pauseReaders: () => threads.pause(),
       checkpoint: async () => {
         await sql`pragma wal_checkpoint(passive)`.execute(writing);
@@ -71,12 +81,39 @@ export async function openSqlite(
       await watch.checked();
       return result;
     };
-    return new SqliteEngine({
-      ...{ description: `sqlite ${named}`, path, threads, slots, dialect, writing, writer, transact, writeLock, lock },
-      ...{ watch, lost: watch.lost },
-      ...{ listeners: new ChangeListeners(onFault), kept: new KeptQueries(), rows: new RowWriter(writer) },
-      ...{ points: new PointWriter(writer, transact), givenKeys: new Map(), closed: undefined, wal },
-    });
+    const kept = new KeptQueries();
+    const keys = new SqliteKeys(writer);
+    const changes = new SqliteChanges(new ChangeListeners(onFault));
+    let closed: Promise<void> | undefined;
+    const close = async () => {
+      watch.close();
+      await threads.close();
+      await writing.destroy();
+      watch.release();
+      lock?.release();
+    };
+    const shared = {
+      ...sqliteExpressions,
+      description: `sqlite ${named}`,
+      lost: watch.lost,
+      aggregates: sqliteAggregates,
+      locks: new SqliteLocks(writer),
+      keys,
+      bulk: new SqliteBulkRows(writer),
+      changes,
+      stateRows: new SqliteStateRows(writer),
+      claims: new SqliteClaims({ writer, writing, keys, changes, kept }),
+      kept,
+      compressor: new Compressor(),
+      slots,
+      emptyLog: () => wal.empty(),
+      close: () => {
+        closed ??= close();
+        return closed;
+      },
+    };
+    const pointWriter = new PointWriter(writer, transact);
+    return sqliteEngine({ path, shared, threads, dialect, watch, slots, writer, transact, writeLock, pointWriter });
   } catch (error) {
     writer?.close();
     lock?.release();

@@ -1,10 +1,38 @@
-import type { RangeExtrema } from '../sql/kit/engine.ts';
-import type { PointBatch } from '../sql/kit/point_batch.ts';
-import type { SeriesRange } from '../sql/kit/series_range.ts';
+import type { CallScope } from '../contract/store.ts';
+import type { Tx } from '../sql/kit/engine.ts';
 import { bindReal } from '../sql/kit/values.ts';
+import type { PointBatch, Points, RangeExtrema, SeriesRange } from '../sql/records/metric/points.ts';
 import type { Connection } from './connection.ts';
 import { isLocked } from './errors.ts';
 import { STILL_WANTED } from './interruption.ts';
+import type { SqliteReads } from './reads.ts';
+
+export interface PointsDeps {
+  readonly writer: Connection;
+  readonly pointWriter: PointWriter;
+}
+
+/** Points of metric series, for one call or for work that outlives calls. */
+export class SqlitePoints implements Points {
+  readonly #deps: PointsDeps;
+  readonly #reads: SqliteReads;
+  readonly #call: CallScope | undefined;
+
+  constructor(deps: PointsDeps, reads: SqliteReads, call: CallScope | undefined) {
+    this.#deps = deps;
+    this.#reads = reads;
+    this.#call = call;
+  }
+
+  async upsert(batch: PointBatch, tx?: Tx): Promise<boolean> {
+    const { writer, pointWriter } = this.#deps;
+    return tx === undefined ? pointWriter.write(batch, this.#call?.signal) : upsertPoints(writer, batch);
+  }
+
+  readExtrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]> {
+    return this.#reads.read({ kind: 'extrema', series, ranges });
+  }
+}
 
 const FIND_RUN = 'select key from runs where namespace = ? and id = ? and not hidden';
 const FIND_STAGE = 'select key from stages where namespace = ? and id = ? and run = ?';
@@ -13,7 +41,7 @@ const UPSERT = `insert into metric_points (series, metric_step, namespace, value
   on conflict (series, metric_step) do update set value = excluded.value`;
 
 /** Upserts all points of a batch or none, in a transaction. Stores nothing if the run or a series does not exist. */
-export function upsertPoints(writer: Connection, batch: PointBatch): boolean {
+function upsertPoints(writer: Connection, batch: PointBatch): boolean {
   const keys = seriesKeys(writer, batch);
   if (keys === undefined) return false;
   const { namespace, places, metricSteps, values } = batch;

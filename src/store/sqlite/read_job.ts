@@ -1,5 +1,4 @@
-import type { RangeExtrema } from '../sql/kit/engine.ts';
-import type { SeriesRange } from '../sql/kit/series_range.ts';
+import type { RangeExtrema, SeriesRange } from '../sql/records/metric/points.ts';
 
 /** What a read thread can be asked for. Everything in it is copied from thread to thread. */
 export type ReadJob = StatementJob | SnapshotJob | ExtremaJob;

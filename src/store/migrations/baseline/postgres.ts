@@ -294,7 +294,7 @@ create index experiments_by_key on experiments (namespace, key);
 create unique index experiments_by_name on experiments (namespace, name) where not hidden;
 create index experiments_hidden on experiments (key) where hidden;
 
--- Runs. mark orders changes for watchers (Engine.changeMark).
+-- Runs. mark orders changes for watchers (Changes.mark).
 create table runs (
   key bigint primary key,
   namespace text not null,

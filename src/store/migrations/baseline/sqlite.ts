@@ -284,7 +284,7 @@ create unique index experiments_by_name on experiments (namespace, name) where n
 create index experiments_by_key on experiments (namespace, key);
 create index experiments_hidden on experiments (key) where hidden;
 
--- Runs. mark orders changes for watchers (Engine.changeMark).
+-- Runs. mark orders changes for watchers (Changes.mark).
 create table runs (
   key integer primary key autoincrement,
   namespace text not null,

@@ -26,7 +26,7 @@ export class KeptQueries {
   readonly #kept = new Map<string, CompiledQuery<unknown>>();
 
   /**
-   * Returns the query with these values, for `executeQuery` or `Engine.rows`. The name must identify the text, apart
+   * Returns the query with these values, for `executeQuery` or `Reads.rows`. The name must identify the text, apart
    * from the lengths of lists among the values. `build` receives placeholders and must only insert them into the query.
    */
   of<const Values extends readonly unknown[], Row>(

@@ -2,7 +2,7 @@ import type { Transaction } from './transaction.ts';
 
 /** Runs deletes within a tree one at a time (B2): waits for the others. */
 export function lockTrees({ engine, db }: Transaction, trees: readonly bigint[]): Promise<void> {
-  return engine.lockNames(
+  return engine.locks.names(
     db,
     trees.map((tree) => `trees/${tree}`),
   );
@@ -14,7 +14,7 @@ export function lockTrees({ engine, db }: Transaction, trees: readonly bigint[])
  * success locks the siblings afterwards.
  */
 export function lockPolicies({ engine, db }: Transaction, groups: readonly bigint[]): Promise<void> {
-  return engine.lockNames(
+  return engine.locks.names(
     db,
     groups.map((group) => `policies/${group}`),
   );

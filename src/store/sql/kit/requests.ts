@@ -44,12 +44,12 @@ const TRIES = 5;
  * ID1: creates at most one resource per key. Concurrent requests with the key return the same resource. `make` rejects
  * conflicts with an error. If a concurrent creation causes a unique violation, `make` runs again and finds it.
  */
-export async function makeOnce<T>(
-  engine: Engine,
+export async function makeOnce<E extends Engine, T>(
+  engine: E,
   caller: Caller,
   key: IdempotencyKey | undefined,
   noun: Noun<T>,
-  make: (tx: CallerTransaction) => Promise<{ readonly ref: MadeRef; readonly id: string; readonly made: T }>,
+  make: (tx: CallerTransaction<E>) => Promise<{ readonly ref: MadeRef; readonly id: string; readonly made: T }>,
 ): Promise<T> {
   for (let attempt = 1; ; attempt += 1) {
     try {

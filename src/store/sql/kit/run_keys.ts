@@ -21,7 +21,7 @@ export async function findRunKeys({ engine, db, namespace }: ReadScope, id: stri
  * that no orphaned row remains. Errors: RUN_NOT_FOUND.
  */
 export async function keepRun(tx: NamespaceTransaction, id: string): Promise<RunKeys> {
-  const row = await tx.engine.lock(selectRunKeys(tx.db, tx.namespace, id), 'keep').executeTakeFirst();
+  const row = await tx.engine.locks.rows(selectRunKeys(tx.db, tx.namespace, id), 'keep').executeTakeFirst();
   if (row === undefined) throw runNotFound(id);
   return row;
 }
@@ -29,7 +29,7 @@ export async function keepRun(tx: NamespaceTransaction, id: string): Promise<Run
 /** Takes the same lock on the run of a row that was just read. Returns false if the run was deleted since. */
 export async function keepRunOf(tx: Transaction, seen: { readonly run: { readonly key: bigint } }): Promise<boolean> {
   const query = tx.db.selectFrom('runs').select('key').where('key', '=', seen.run.key).where('hidden', '=', 0);
-  return (await tx.engine.lock(query, 'keep').executeTakeFirst()) !== undefined;
+  return (await tx.engine.locks.rows(query, 'keep').executeTakeFirst()) !== undefined;
 }
 
 function selectRunKeys(db: Db, namespace: string, id: string) {

@@ -4,14 +4,14 @@ import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Db, Engine, Later, LockedHead, WriteOptions } from './engine.ts';
 
 /** What reads of one namespace need. Outside of transactions, `db` sees committed rows only. */
-export interface ReadScope {
-  readonly engine: Engine;
+export interface ReadScope<E extends Engine = Engine> {
+  readonly engine: E;
   readonly db: Db;
   readonly namespace: string;
 }
 
 /** Returns the scope of reads outside of transactions. */
-export function scopeOf(engine: Engine, namespace: string): ReadScope {
+export function scopeOf<E extends Engine>(engine: E, namespace: string): ReadScope<E> {
   return { engine, db: engine.db, namespace };
 }
 
@@ -25,24 +25,24 @@ interface Stamp {
  * One transaction of the database: its statements (`db`), and the time and change mark of the rows that it writes. A
  * retry of the work gets a new object.
  */
-export class Transaction {
-  readonly engine: Engine;
+export class Transaction<E extends Engine = Engine> {
+  readonly engine: E;
   readonly db: Db;
   readonly #stamp: Stamp;
 
-  constructor(engine: Engine, db: Db, stamp: Stamp = { now: undefined, mark: undefined }) {
+  constructor(engine: E, db: Db, stamp: Stamp = { now: undefined, mark: undefined }) {
     this.engine = engine;
     this.db = db;
     this.#stamp = stamp;
   }
 
   /** Returns the same transaction for rows of one namespace. */
-  in(namespace: string): NamespaceTransaction {
+  in(namespace: string): NamespaceTransaction<E> {
     return new NamespaceTransaction(this.engine, this.db, namespace, this.#stamp);
   }
 
   /** Returns the same transaction on behalf of a caller. */
-  as(caller: Caller): CallerTransaction {
+  as(caller: Caller): CallerTransaction<E> {
     return new CallerTransaction(this.engine, this.db, caller, this.#stamp);
   }
 
@@ -70,72 +70,71 @@ export class Transaction {
     return this.#stamp.now;
   }
 
-  /** Returns the mark for the rows that this transaction changes (see `Engine.changeMark`). Reads it once. */
+  /** Returns the mark for the rows that this transaction changes (see `Changes.mark`). Reads it once. */
   async readMark(): Promise<bigint> {
-    this.#stamp.mark ??= await this.engine.changeMark(this.db);
+    this.#stamp.mark ??= await this.engine.changes.mark(this.db);
     return this.#stamp.mark;
   }
 
-  /** Begins a transaction of claims (see `Engine.beginClaim`). Reads time and mark. */
-  async beginClaim(): Promise<void> {
-    const { now, mark } = await this.engine.beginClaim(this.db);
+  /** Sets time and mark, which a statement has returned together. */
+  stamp(now: string, mark: bigint): void {
     this.#stamp.now = now;
     this.#stamp.mark = mark;
   }
 
-  /** Locks the heads of trajectories (see `Engine.lockHeads`). Reads the time under these locks, if there are any. */
+  /** Locks the heads of trajectories (see `Locks.heads`). Reads the time under these locks, if there are any. */
   async lockHeads(refs: readonly TrajectoryRef[], wait: 'never' | 'bounded'): Promise<LockedHead[]> {
-    const { heads, now } = await this.engine.lockHeads(this.db, refs, wait);
+    const { heads, now } = await this.engine.locks.heads(this.db, refs, wait);
     if (heads.length > 0) this.#stamp.now = now;
     return heads;
   }
 }
 
 /** A transaction for rows of one namespace. */
-export class NamespaceTransaction extends Transaction implements ReadScope {
+export class NamespaceTransaction<E extends Engine = Engine> extends Transaction<E> implements ReadScope<E> {
   readonly namespace: string;
 
-  constructor(engine: Engine, db: Db, namespace: string, stamp?: Stamp) {
+  constructor(engine: E, db: Db, namespace: string, stamp?: Stamp) {
     super(engine, db, stamp);
     this.namespace = namespace;
   }
 }
 
 /** A transaction on behalf of a caller, whom StatusChanges name. */
-export class CallerTransaction extends NamespaceTransaction {
+export class CallerTransaction<E extends Engine = Engine> extends NamespaceTransaction<E> {
   readonly caller: Caller;
 
-  constructor(engine: Engine, db: Db, caller: Caller, stamp?: Stamp) {
+  constructor(engine: E, db: Db, caller: Caller, stamp?: Stamp) {
     super(engine, db, caller.namespace, stamp);
     this.caller = caller;
   }
 }
 
-/** Runs `work` in one transaction (see `Engine.write`). */
-export function write<T>(
-  engine: Engine,
-  work: (tx: Transaction) => Promise<T | Later<T>>,
+/** Runs `work` in one transaction (see `Transactions.run`). */
+export function write<E extends Engine, T>(
+  engine: E,
+  work: (tx: Transaction<E>) => Promise<T | Later<T>>,
   options?: WriteOptions,
 ): Promise<T> {
-  return engine.write((db) => work(new Transaction(engine, db)), options);
+  return engine.transactions.run((db) => work(new Transaction(engine, db)), options);
 }
 
 /** Runs `work` in one transaction for rows of a namespace. */
-export function writeIn<T>(
-  engine: Engine,
+export function writeIn<E extends Engine, T>(
+  engine: E,
   namespace: string,
-  work: (tx: NamespaceTransaction) => Promise<T | Later<T>>,
+  work: (tx: NamespaceTransaction<E>) => Promise<T | Later<T>>,
 ): Promise<T> {
-  return engine.write((db) => work(new NamespaceTransaction(engine, db, namespace)));
+  return engine.transactions.run((db) => work(new NamespaceTransaction(engine, db, namespace)));
 }
 
 /** Runs `work` in one transaction on behalf of a caller. */
-export function writeAs<T>(
-  engine: Engine,
+export function writeAs<E extends Engine, T>(
+  engine: E,
   caller: Caller,
-  work: (tx: CallerTransaction) => Promise<T | Later<T>>,
+  work: (tx: CallerTransaction<E>) => Promise<T | Later<T>>,
 ): Promise<T> {
-  return engine.write((db) => work(new CallerTransaction(engine, db, caller)));
+  return engine.transactions.run((db) => work(new CallerTransaction(engine, db, caller)));
 }
 
 /** Returns the time of the database as text for time columns. */

@@ -70,7 +70,7 @@ export async function checkTotals(engine: Engine): Promise<readonly StorageFault
     sql`select namespace, ${SUMS} from (${rows}) as u group by namespace`.compile(
       engine.db,
     ) as CompiledQuery<NamespaceTotals>;
-  const [totals, rows] = await engine.readSnapshot([
+  const [totals, rows] = await engine.reads.snapshot([
     byNamespace(maintained(engine, sql<SqlBool>`1 = 1`)),
     byNamespace(counted(engine)),
   ]);
@@ -94,7 +94,7 @@ export async function foldTotals(engine: Engine, mostRows = 1): Promise<void> {
   const { rows } = await sql<{ namespace: string }>`
     select namespace from ${counts} group by namespace having count(*) > ${sql.lit(mostRows)}`.execute(engine.db);
   for (const { namespace } of rows) {
-    await engine.write((tx) =>
+    await engine.transactions.run((tx) =>
       sql`with taken as (delete from ${counts} where namespace = ${namespace} returning *)
         insert into ${counts} select namespace, ${SUMS} from taken group by namespace`.execute(tx),
     );

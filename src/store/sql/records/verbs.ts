@@ -1,10 +1,10 @@
 import type { Caller } from '../../../domain/caller.ts';
 import { decideMove, type Noun, type Status, type VerbOf } from '../../../domain/lifecycle.ts';
 import type { MoveDetails } from '../../contract/run.ts';
-import type { Engine } from '../kit/engine.ts';
 import type { StatusRow } from '../kit/status/moved_status.ts';
 import { messageOfEnd, type StatusEntity } from '../kit/status/status_changes.ts';
 import { type CallerTransaction, writeAs } from '../kit/transaction.ts';
+import type { StatesEngine } from '../log/engine.ts';
 import { type Cancelled, markRollouts, unmarkRollouts } from './rollout/cancellation.ts';
 
 /** A verb as it is called. */
@@ -27,14 +27,14 @@ export interface Movable<N extends Noun, Row extends StatusRow, Of extends Move<
    * Moves the locked row and records its StatusChange. `to` is undefined if the verb is already in effect. Returns the
    * keys to announce; none if nothing changed.
    */
-  apply(tx: CallerTransaction, row: Row, to: Status | undefined, move: Of): Promise<readonly bigint[]>;
+  apply(tx: CallerTransaction<StatesEngine>, row: Row, to: Status | undefined, move: Of): Promise<readonly bigint[]>;
   /** Reads the resource, whose row is locked. */
   read(tx: CallerTransaction, row: Row): Promise<Resource | undefined>;
 }
 
 /** L2, L5: applies a verb. Writes no StatusChange if the verb is already in effect. */
 export async function applyVerb<N extends Noun, Row extends StatusRow, Of extends Move<N>, Resource>(
-  engine: Engine,
+  engine: StatesEngine,
   caller: Caller,
   id: string,
   of: Movable<N, Row, Of, Resource>,
@@ -52,6 +52,6 @@ export async function applyVerb<N extends Noun, Row extends StatusRow, Of extend
     if (after === undefined) throw new Error(`the ${of.noun} that this transaction has locked is missing`);
     return { moved: after, changed: keys };
   });
-  engine.announce(changed);
+  engine.changes.announce(changed);
   return moved;
 }

@@ -51,5 +51,5 @@ class ReadingDriver implements Driver {
 }
 
 function refuse(): never {
-  throw new Error('This connection runs single read statements only. Use Engine.write for transactions.');
+  throw new Error('This connection runs single read statements only. Use `Transactions.run` for transactions.');
 }

@@ -88,7 +88,7 @@ export async function recordStatuses(tx: Transaction, moves: readonly RecordedMo
     progress_percent: move.progressPercent ?? null,
     change_time: tx.now,
   }));
-  await tx.engine.insertRows(tx.db, STATUS_CHANGES, rows);
+  await tx.engine.bulk.insert(tx.db, STATUS_CHANGES, rows);
 }
 
 export async function listStatusChanges(

@@ -52,7 +52,7 @@ export const stateKey: Column<ColumnType<bigint, never, never>, Uint8Array> = {
 export const text = column<ColumnType<string, string, string>, string>('text');
 export const uuid = column<ColumnType<string, string, string>, string>('uuid');
 export const bytes = column<ColumnType<Uint8Array, Uint8Array, Uint8Array>, Uint8Array>('bytea');
-/** ISO text in UTC with six fractional digits on both engines. Queries may also bind `Engine.now`. */
+/** ISO text in UTC with six fractional digits on both engines. Queries may also bind `Expressions.now`. */
 export const time = column<ColumnType<string, unknown, unknown>, string>('timestamptz');
 
 /** Returns the column with values of this form only. */

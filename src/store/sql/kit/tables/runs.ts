@@ -89,7 +89,7 @@ export const RUNS = table('runs', {
   /** Number of StatusChanges, which is the ordinal of the next one. */
   status_changes: of(int, COUNT),
   revision: of(int, COUNT),
-  /** Mark of the last change of the row (`Engine.changeMark`). */
+  /** Mark of the last change of the row (`Changes.mark`). */
   mark: int,
   hidden: flag,
 });

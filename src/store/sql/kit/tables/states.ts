@@ -8,7 +8,7 @@ import { table } from './table.ts';
  * - `version` rises with every change of the row.
  * An append neither locks nor changes a state that is referenced already. The collector makes this safe in three steps:
  * 1. It selects states that are not referenced, and their versions.
- * 2. It waits until all appends have ended that looked up states before (`Engine.outwaitReferrers`), and then looks
+ * 2. It waits until all appends have ended that looked up states before (`StateRows.outwaitReferrers`), and then looks
  *    for references to the selected states. An append that found one while it was referenced has added a reference,
  *    maybe after the row was reset.
  * 3. It deletes selected states without references whose versions are unchanged. An append that found such a state

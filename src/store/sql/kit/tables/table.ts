@@ -64,7 +64,7 @@ export type TypeOf<T extends Table> = {
   [Name in keyof T['columns']]: T['columns'][Name] extends Column<infer Typed, unknown> ? Typed : never;
 };
 
-/** A row for `Engine.insertRows`. It has every column, also those with a default, but none that is assigned. */
+/** A row for `BulkRows.insert`. It has every column, also those with a default, but none that is assigned. */
 export type RowOf<T extends Table> = {
   readonly [Name in keyof T['columns'] as T['columns'][Name] extends Column<unknown, never>
     ? never
@@ -91,5 +91,5 @@ export function rowUpdate<T extends Table, const Key extends NameIn<T>, const Na
   return { table: name, keys: among(keys), columns: among(columns) };
 }
 
-/** A row for `Engine.updateRows`: the keys and all columns of the update. */
+/** A row for `BulkRows.update`: the keys and all columns of the update. */
 export type UpdateOf<U extends RowUpdate> = U extends RowUpdate<infer Updated> ? Updated : never;

@@ -8,7 +8,7 @@ import { ownerOf, rangesOf } from '../../../../domain/lineage.ts';
 import { rowStates } from '../../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../../contract/append.ts';
-import type { Engine, LockedHead } from '../../kit/engine.ts';
+import type { LockedHead } from '../../kit/engine.ts';
 import { type Sums, sumColumns } from '../../kit/running_sums.ts';
 import { type RecordedMove, recordStatuses } from '../../kit/status/status_changes.ts';
 import type { RowOf } from '../../kit/tables/table.ts';
@@ -16,6 +16,7 @@ import { TAGS } from '../../kit/tables/trajectories.ts';
 import { inOneRoundTrip } from '../../kit/together.ts';
 import { type Transaction, write } from '../../kit/transaction.ts';
 import { readOptionalTime } from '../../kit/values.ts';
+import type { AppendsEngine, StatesEngine } from '../engine.ts';
 import { rangesOver } from '../read/number_ranges.ts';
 import { segmentsOver } from '../read/read_stored.ts';
 import { SegmentCursor } from '../read/stored_segment.ts';
@@ -55,7 +56,7 @@ interface GroupMember {
 }
 
 export async function append(
-  engine: Engine,
+  engine: AppendsEngine,
   { known, encoder }: { readonly known: KnownHeads; readonly encoder: StateEncoder },
   batches: readonly AppendBatch[],
   wait: 'never' | 'bounded',
@@ -88,7 +89,7 @@ interface Appended {
 
 /** Decides batches and writes what they append, in a transaction. */
 export async function appendIn(
-  tx: Transaction,
+  tx: Transaction<StatesEngine>,
   writing: StepWriterOptions,
   batches: readonly AppendBatch[],
   inline: readonly (readonly EncodedState[])[],
@@ -107,10 +108,10 @@ export async function appendIn(
 }
 
 /** Announces and caches what a transaction has committed. */
-export function publish(engine: Engine, known: KnownHeads, members: readonly GroupMember[]): void {
+export function publish(engine: AppendsEngine, known: KnownHeads, members: readonly GroupMember[]): void {
   const changed = members.filter((member) => member.changed);
-  engine.announce(changed.map(({ locked }) => locked.key));
-  if (engine.appendSeen === undefined) return;
+  engine.changes.announce(changed.map(({ locked }) => locked.key));
+  if (engine.appends === undefined) return;
   for (const member of members) if (member.changed || member.granted) known.learn(member);
 }
 
@@ -209,13 +210,13 @@ class Group {
   async write(batches: readonly AppendBatch[], wait: 'briefly' | 'bounded'): Promise<void> {
     if (batches.length === 0) return;
     const grants = [...this.#members.values()].filter(({ granted }) => granted).map(({ locked }) => grantRow(locked));
-    if (grants.length > 0) await this.#tx.engine.updateRows(this.#tx.db, GRANT_UPDATE, grants);
+    if (grants.length > 0) await this.#tx.engine.bulk.update(this.#tx.db, GRANT_UPDATE, grants);
     const heads = [...this.#members.values()].filter((member) => member.changed).map((member) => this.#headRow(member));
     if (heads.length === 0) return;
     await this.#writer.write(wait);
-    await this.#tx.engine.updateRows(this.#tx.db, HEAD_UPDATE, heads);
+    await this.#tx.engine.bulk.update(this.#tx.db, HEAD_UPDATE, heads);
     const tags = [...this.#members.values()].flatMap((member) => this.#tagRows(member));
-    if (tags.length > 0) await this.#tx.engine.insertRows(this.#tx.db, TAGS, tags, MOVE_TAG);
+    if (tags.length > 0) await this.#tx.engine.bulk.insert(this.#tx.db, TAGS, tags, MOVE_TAG);
     if (this.#sealed.length === 0) return;
     const seals = this.#sealed.map(({ caller, member: { locked, head } }): RecordedMove => {
       const entity = { tree: locked.tree, noun: 'TRAJECTORY', key: locked.key } as const;

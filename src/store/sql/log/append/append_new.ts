@@ -1,14 +1,14 @@
 import type { AppendBatch, AppendOutcome, CreatingBatch } from '../../../contract/append.ts';
-import type { Engine } from '../../kit/engine.ts';
 import { write } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
+import type { AppendsEngine } from '../engine.ts';
 import { type EncodedState, encodeStates } from '../states/bytes.ts';
 import { createMissing, encodeInline } from '../trajectory/creation.ts';
 import { appendIn, publish } from './append.ts';
 import type { KnownHeads } from './known_heads.ts';
 
 export async function appendToNew(
-  engine: Engine,
+  engine: AppendsEngine,
   known: KnownHeads,
   batches: readonly CreatingBatch[],
 ): Promise<(AppendOutcome | undefined)[]> {
@@ -19,7 +19,7 @@ export async function appendToNew(
   }
   const { members, places } = await againWhenRaced(() =>
     write(engine, async (tx) => {
-      await engine.waitBriefly(tx.db);
+      await engine.locks.waitBriefly(tx.db);
       const places = new Map<number, AppendBatch>();
       for (const [i, { create, ...batch }] of batches.entries()) {
         const made = await createMissing(tx.as(batch.caller), create, roots[i]!, { writerId: undefined });

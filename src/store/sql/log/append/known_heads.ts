@@ -4,8 +4,9 @@ import { type Instant, parseInstant } from '../../../../domain/instant.ts';
 import { isSealed } from '../../../../domain/lifecycle.ts';
 import { rowStates } from '../../../../domain/step_codec/packed_step.ts';
 import type { AppendBatch, AppendOutcome } from '../../../contract/append.ts';
-import type { Engine, LockedHead, SeenAppend } from '../../kit/engine.ts';
+import type { LockedHead } from '../../kit/engine.ts';
 import type { Sums } from '../../kit/running_sums.ts';
+import type { AppendsEngine, SeenAppend } from '../engine.ts';
 import { type CompressedRows, compressedByTrajectory, withCompressedSteps } from './compressed_rows.ts';
 import { headOf } from './heads.ts';
 import { SegmentBuilder, StepEncoder } from './segment.ts';
@@ -45,24 +46,24 @@ export class KnownHeads {
   }
 }
 
-/** `Engine.appendSeen` sets the commit time. */
+/** `Appends.toSeen` sets the commit time. */
 const SET_BY_ENGINE = '';
 
 const NO_SIZES: ReadonlyMap<string, number> = new Map();
 
 /**
  * Appends steps, whose states are all stored in their rows, to any number of trajectories. The cached heads decide, and
- * `Engine.appendSeen` writes only to those whose locked rows still equal them. A cached head never causes a rejection:
+ * `Appends.toSeen` writes only to those whose locked rows still equal them. A cached head never causes a rejection:
  * everything but a plain append is left to a transaction, which reads the locked rows. Returns an outcome for each
  * batch, undefined if nothing of it was written; or undefined if that holds for all.
  */
 export async function appendToKnown(
-  engine: Engine,
+  engine: AppendsEngine,
   known: KnownHeads,
   batches: readonly AppendBatch[],
   compressed: CompressedRows | undefined,
 ): Promise<(AppendOutcome | undefined)[] | undefined> {
-  if (engine.appendSeen === undefined) return undefined;
+  if (engine.appends === undefined) return undefined;
   const appends = new Map<bigint, PlainAppend>();
   const ends: bigint[] = [];
   for (const batch of batches) {
@@ -80,10 +81,10 @@ export async function appendToKnown(
   // Concurrent appends must not use heads that this statement may change.
   for (const key of appends.keys()) known.forget(key);
   const prepared = [...appends.values()].map((append) => append.prepared(compressed));
-  const times = await engine.appendSeen(prepared);
+  const times = await engine.appends.toSeen(prepared);
   if (times.size === 0) return undefined;
   for (const key of times.keys()) known.learn(appends.get(key)!.moved());
-  engine.announce([...times.keys()]);
+  engine.changes.announce([...times.keys()]);
   const rows = compressedByTrajectory(prepared.flatMap(({ segments }) => segments));
   return batches.map((batch, i) => {
     const { key } = batch.ref;

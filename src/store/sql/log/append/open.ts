@@ -8,9 +8,10 @@ import {
 import type { Caller } from '../../../../domain/caller.ts';
 import type { Grant } from '../../../contract/append.ts';
 import type { TrajectoryCreation } from '../../../contract/trajectory.ts';
-import type { Engine, LockedHead } from '../../kit/engine.ts';
+import type { LockedHead } from '../../kit/engine.ts';
 import { type CallerTransaction, writeAs } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
+import type { AppendsEngine, StatesEngine } from '../engine.ts';
 import type { EncodedState } from '../states/bytes.ts';
 import { createMissing, encodeInline } from '../trajectory/creation.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
@@ -27,7 +28,7 @@ const LONGEST_REST_MS = 200;
  * hold no connection, so that many waiting opens do not block other calls.
  */
 export async function openForAppend(
-  engine: Engine,
+  engine: AppendsEngine,
   known: KnownHeads,
   caller: Caller,
   open: OpenRequest,
@@ -44,7 +45,7 @@ export async function openForAppend(
     );
     if (granted !== undefined) {
       const { locked, grant } = granted;
-      if (engine.appendSeen !== undefined && locked !== undefined) known.learnLocked(locked);
+      if (engine.appends !== undefined && locked !== undefined) known.learnLocked(locked);
       return grant;
     }
     if (performance.now() >= end) throw trajectoryLocked(open.trajectoryId, OPEN_WAIT_MS);
@@ -60,7 +61,7 @@ interface Granted {
 
 /** Returns undefined if the trajectory exists. */
 async function createAndGrant(
-  tx: CallerTransaction,
+  tx: CallerTransaction<StatesEngine>,
   open: OpenRequest,
   create: TrajectoryCreation,
   inline: readonly EncodedState[],

@@ -128,10 +128,10 @@ export class StepWriter {
     const finished = this.finished(this.#segments);
     const segments = finished instanceof Promise ? await finished : finished;
     await Promise.all([
-      this.#tx.engine.insertRows(this.#tx.db, SEGMENTS, segments),
-      this.#tx.engine.insertRows(this.#tx.db, STATE_REFS, this.#stateRefs),
-      this.#tx.engine.insertRows(this.#tx.db, ATTACHED_STATES, this.#attachedStates),
-      this.#tx.engine.insertRows(this.#tx.db, STEP_SCORES, this.#scores),
+      this.#tx.engine.bulk.insert(this.#tx.db, SEGMENTS, segments),
+      this.#tx.engine.bulk.insert(this.#tx.db, STATE_REFS, this.#stateRefs),
+      this.#tx.engine.bulk.insert(this.#tx.db, ATTACHED_STATES, this.#attachedStates),
+      this.#tx.engine.bulk.insert(this.#tx.db, STEP_SCORES, this.#scores),
     ]);
   }
 

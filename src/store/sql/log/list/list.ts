@@ -113,7 +113,7 @@ async function listWindow(
     sql`s.step_number >= p.lo and s.step_number < p.hi`,
     ...stepConditions(engine, where),
   ];
-  const rows = await engine.rows<
+  const rows = await engine.reads.rows<
     [tree: number, key: number, ownerId: string, stepNumber: number, first: number, bodyBytes: number]
   >(sql`
     with ${lineageTable(engine, where.of.tree, where.of.lineage)}, ${searchedSegments(engine)}

@@ -91,7 +91,7 @@ async function* partsOfBelonging(scope: ReadScope, search: Search, of: Belonging
   const direction = search.order.descending ? sql`desc` : sql`asc`;
   for (let limit = FIRST_TRAJECTORIES; ; limit *= 4) {
     const excluded = searched.length === 0 ? [] : [sql`not ${engine.among(sql`o.key`, searched)}`];
-    const rows = await engine.rows<RangeRow>(sql`
+    const rows = await engine.reads.rows<RangeRow>(sql`
       select o.tree, o.key, coalesce(o.branch_point + 1, 0), o.next_step_number, ${boundOf(engine, search)} as bound
       from ${engine.table('trajectories')} as o
       where ${sql.join([belongs(scope, of), ...conditionsOf(engine, search), ...excluded], sql` and `)}
@@ -120,7 +120,7 @@ async function rangesOfLineage(
   for (const piece of piecesOf(lineage)) {
     if (ranges.length > 0) await nextIteration();
     const own = sql`o.tree = g.tree and o.key = g.key and o.namespace = ${namespace}`;
-    const rows = await engine.rows<RangeRow>(sql`
+    const rows = await engine.reads.rows<RangeRow>(sql`
       with ${lineageTable(engine, tree, piece)}
       select g.tree, g.key, g.lo, g.hi, ${boundOf(engine, search)}
       from g cross join ${engine.table('trajectories')} as o

@@ -118,7 +118,7 @@ async function searchCandidates(
   ];
   // All of the key of a segment comes from one table: Postgres could take a part of it from another one, and read all
   // segments of the trajectory.
-  const rows = await engine.rows<FoundRow>(sql`
+  const rows = await engine.reads.rows<FoundRow>(sql`
     with ${candidateTable(scope, search, part, wanted)},
     d as materialized (
       select c.tree, c.trajectory, ${first} as first_step_number, c.lo, c.hi, c.bound, cast(o.id as text) as id

@@ -63,7 +63,7 @@ async function sampleRewards(
   }
   for (const piece of pieces([...union.values()])) {
     const base = piece.map(({ from }) => from).reduce(least);
-    const rows = await engine.rows<RewardRow>(sql`with ${rangeTable(engine, piece)}, ${searchedSegments(engine)}
+    const rows = await engine.reads.rows<RewardRow>(sql`with ${rangeTable(engine, piece)}, ${searchedSegments(engine)}
       select s.trajectory, s.first_step_number - ${base}, s.next_step_number - ${base}, s.reward_sum, s.rewards
       from p cross join ${engine.table('trajectories')} as o cross join ${engine.table('segments')} as s
       where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}

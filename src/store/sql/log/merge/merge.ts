@@ -126,7 +126,7 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
       .where('tree', '=', tree)
       .where('key', '=', key)
       .where('purging', '=', 0);
-    if ((await tx.engine.lock(trajectory, 'keep').executeTakeFirst()) === undefined) continue;
+    if ((await tx.engine.locks.rows(trajectory, 'keep').executeTakeFirst()) === undefined) continue;
     let isDone = true;
     for (const each of merging.rows) {
       if (await removeRows(tx, merging.ref, each)) merged.push(...each.rows);
@@ -134,7 +134,7 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
     }
     if (isDone) done.push(merging);
   }
-  await tx.engine.insertRows(tx.db, SEGMENTS, merged);
+  await tx.engine.bulk.insert(tx.db, SEGMENTS, merged);
   for (const merging of done) await advance(tx, merging);
 }
 
@@ -150,7 +150,7 @@ async function advance(tx: Transaction, merging: Merging): Promise<void> {
     .selectFrom('trajectories')
     .select('key')
     .where((row) => row.and(ofTrajectory));
-  if ((await tx.engine.lockFree(trajectory, 'write').executeTakeFirst()) === undefined) return;
+  if ((await tx.engine.locks.freeRows(trajectory, 'write').executeTakeFirst()) === undefined) return;
   await tx.db
     .updateTable('trajectories')
     .set({
@@ -175,7 +175,7 @@ async function countRows(tx: Transaction, ref: TrajectoryRef, from: bigint, to: 
     .where('first_step_number', '>=', from)
     .where('first_step_number', '<', to)
     .where('body_bytes', 'is', null);
-  const free = (await tx.engine.lockFree(uncounted, 'write').execute()).map((row) => row.first_step_number);
+  const free = (await tx.engine.locks.freeRows(uncounted, 'write').execute()).map((row) => row.first_step_number);
   await tx.db
     .updateTable('segments')
     .set({ body_bytes: sql<bigint>`octet_length(body)` })
@@ -193,8 +193,8 @@ async function removeRows(
   { from, to, replaced, attached, folded }: Replacement,
 ): Promise<boolean> {
   const { tree, key } = ref;
-  const found = await tx.engine
-    .lock(
+  const found = await tx.engine.locks
+    .rows(
       tx.db
         .selectFrom('segments')
         .select(['first_step_number', 'next_step_number', 'checksum', 'state_names'])

@@ -95,7 +95,7 @@ export async function readStored(
   engine: Engine,
   { from, beginning, segments, attached, withStates = false }: StoredQuery,
 ): Promise<{ readonly segments: OwnedSegment[]; readonly attached: AttachedStates }> {
-  const rows = await engine.rows<StoredRow>(sql`${beginning}
+  const rows = await engine.reads.rows<StoredRow>(sql`${beginning}
     select s.first_step_number - ${from}, s.next_step_number - ${from}, s.trajectory, cast(o.id as text), s.writer_epoch,
       s.commit_time, s.commits, s.reward_sum, s.checksum, s.encoding, s.body_bytes, s.body, null, null, ${withStates ? sql`s.states, s.states_bytes` : sql`null, null`}
     ${segments}

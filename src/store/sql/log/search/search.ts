@@ -26,7 +26,7 @@ export async function searchSteps(
 ): Promise<readonly FoundText[]> {
   if (ranges.length === 0) return [];
   const base = ranges.map(({ from }) => from).reduce((a, b) => (a < b ? a : b));
-  const rows = await engine.rows<BodyRow>(sql`with ${rangeTable(engine, ranges)}, ${searchedSegments(engine)}
+  const rows = await engine.reads.rows<BodyRow>(sql`with ${rangeTable(engine, ranges)}, ${searchedSegments(engine)}
     select s.trajectory, s.first_step_number - ${base}, s.next_step_number - ${base}, s.checksum, s.encoding,
       s.body_bytes, s.body
     from p cross join ${engine.table('trajectories')} as o cross join ${engine.table('segments')} as s

@@ -14,11 +14,11 @@ import { isKept, isSmall, type StateRef } from '../../../../domain/step.ts';
 import { frameBytes } from '../../../../domain/step_codec/frames.ts';
 import { ownBegin, type TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { AttachedState } from '../../../contract/append.ts';
-import type { Engine } from '../../kit/engine.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { inOneRoundTrip } from '../../kit/together.ts';
 import { scopeOf, type Transaction, writeAs } from '../../kit/transaction.ts';
 import { StepWriter } from '../append/writer.ts';
+import type { StatesEngine } from '../engine.ts';
 import { segmentsOver } from '../read/read_stored.ts';
 import { withRun } from '../read/step_runs.ts';
 import { SegmentCursor, type StoredSegment } from '../read/stored_segment.ts';
@@ -29,7 +29,7 @@ import type { StateEncoder } from './encoder.ts';
 import { ReferredStates } from './referred_states.ts';
 
 export async function attachState(
-  engine: Engine,
+  engine: StatesEngine,
   encoder: StateEncoder,
   caller: Caller,
   attaching: AttachedState,
@@ -55,7 +55,7 @@ interface Attachment {
 }
 
 function attachEncoded(
-  engine: Engine,
+  engine: StatesEngine,
   caller: Caller,
   { attaching, ref, sent, inline }: Attachment,
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
@@ -96,7 +96,7 @@ type NamedSegment = StoredSegment & Pick<SegmentRow, 'state_names'>;
 async function segmentOf(tx: Transaction, ref: TrajectoryRef, stepNumber: bigint): Promise<NamedSegment | undefined> {
   for (;;) {
     const query = segmentsOver(tx, ref, stepNumber, stepNumber + 1n).select('s.state_names');
-    const segment = await tx.engine.lock(query, 'write').executeTakeFirst();
+    const segment = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
     // A merge that has just committed has replaced the row, if there was one.
     if (segment !== undefined || (await query.executeTakeFirst()) === undefined) return segment;
   }
@@ -207,8 +207,8 @@ function stateConflict(stepNumber: bigint, name: string): AnabranchError {
 }
 
 async function lockRow(tx: Transaction, ref: TrajectoryRef): Promise<void> {
-  await tx.engine
-    .lock(
+  await tx.engine.locks
+    .rows(
       tx.db.selectFrom('trajectories').select('key').where('tree', '=', ref.tree).where('key', '=', ref.key),
       'write',
     )

@@ -82,7 +82,7 @@ export async function readPiece(
   ordinal: bigint,
 ): Promise<Piece | undefined> {
   const chunks = engine.table('state_chunks');
-  const rows = await engine.byIndex().rows<PieceRow>(sql`
+  const rows = await engine.byIndex().reads.rows<PieceRow>(sql`
     with recursive c(upload, base, place) as (
       select p.upload, p.piece_upload, 0 from ${chunks} as r cross join ${chunks} as p
       where r.upload = ${upload} and r.ordinal = ${ordinal}
@@ -132,7 +132,7 @@ export async function lockPiece(tx: Transaction, { owner, data }: StoredPiece, o
     .where('ordinal', '=', ordinal)
     .where('data', 'is not', null);
   // Deltas are counted under a lock that excludes others.
-  const locked = await tx.engine.lock(query, data === null ? 'keep' : 'delete').executeTakeFirst();
+  const locked = await tx.engine.locks.rows(query, data === null ? 'keep' : 'delete').executeTakeFirst();
   if (locked === undefined || data === null) return locked !== undefined;
   const dependents = await tx.db
     .selectFrom('state_chunks')
@@ -166,7 +166,9 @@ interface Independent extends Dependent {
 export async function dropUpload(engine: Engine, upload: string, idleHours?: number): Promise<void> {
   let whole: Independent | undefined;
   for (;;) {
-    const next = await engine.giveWayAfter(() => write(engine, (tx) => dropSome(tx, { upload, idleHours, whole })));
+    const next = await engine.transactions.giveWayAfter(() =>
+      write(engine, (tx) => dropSome(tx, { upload, idleHours, whole })),
+    );
     if (next === 'done') return;
     whole = next === 'more' ? undefined : await encodeAlone(engine, next);
   }
@@ -200,7 +202,7 @@ async function dropSome(
   // Until the last transaction the upload has all its chunks, so it can still be finished.
   let query = tx.db.selectFrom('state_uploads').select('upload').where('upload', '=', upload);
   if (idleHours !== undefined) query = query.where('renew_time', '<', tx.engine.hoursAgo(idleHours));
-  if ((await tx.engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 'done';
+  if ((await tx.engine.locks.rows(query, 'delete').executeTakeFirst()) === undefined) return 'done';
   if (whole !== undefined) await storeAlone(tx, upload, whole);
   const references = await dependentsOf(tx, upload, 'is').limit(HANDED_OVER).execute();
   const delta =
@@ -214,7 +216,7 @@ async function dropSome(
   }
   // Locked before dependents are looked for again, so that none is stored in between.
   const own = tx.db.selectFrom('state_chunks').select('ordinal').where('upload', '=', upload).orderBy('ordinal');
-  await tx.engine.lock(own, 'delete').execute();
+  await tx.engine.locks.rows(own, 'delete').execute();
   for (const data of ['is', 'is not'] as const) {
     if ((await dependentsOf(tx, upload, data).limit(1).executeTakeFirst()) !== undefined) return 'more';
   }
@@ -259,7 +261,7 @@ async function handOver(tx: Transaction, upload: string, ordinals: readonly bigi
     .where(({ or, eb }) => or([eb('upload', '=', upload), eb('piece_upload', '=', upload)]))
     .orderBy('ordinal')
     .orderBy('upload');
-  const locked = await tx.engine.lock(pieces, 'delete').execute();
+  const locked = await tx.engine.locks.rows(pieces, 'delete').execute();
   const dependents = locked.filter((row) => row.piece_upload === upload);
   const now = await tx.db
     .selectFrom('state_chunks')

@@ -41,7 +41,7 @@ export class Unreferencing {
       .where(engine.among(sql.ref('key'), keys))
       .orderBy('digest');
     // Locked before references are looked for: of two transactions that delete the last ones, the later one finds none.
-    await engine.lock(states, 'write').execute();
+    await engine.locks.rows(states, 'write').execute();
     await sql`update ${engine.table('states')} as s set referenced = false, version = version + 1
       where ${engine.among(sql.ref('s.key'), keys)} and not ${isReferenced(engine)}`.execute(db);
   }

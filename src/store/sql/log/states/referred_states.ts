@@ -8,6 +8,7 @@ import { STATES } from '../../kit/tables/states.ts';
 import type { RowOf } from '../../kit/tables/table.ts';
 import type { Transaction } from '../../kit/transaction.ts';
 import { bindDigest, readDigest } from '../../kit/values.ts';
+import type { StatesEngine } from '../engine.ts';
 import { selectBases } from './bases.ts';
 import type { EncodedState } from './bytes.ts';
 import { MOST_DEPENDENTS } from './chain.ts';
@@ -53,10 +54,10 @@ interface NamespaceStates {
  * these locks in that order and none before the pass, so that transactions do not deadlock.
  */
 export class ReferredStates {
-  readonly #tx: Transaction;
+  readonly #tx: Transaction<StatesEngine>;
   readonly #namespaces = new Map<string, NamespaceStates>();
 
-  constructor(tx: Transaction) {
+  constructor(tx: Transaction<StatesEngine>) {
     this.#tx = tx;
   }
 
@@ -68,7 +69,7 @@ export class ReferredStates {
     const wanted = [...new Set(digests)];
     if (wanted.length === 0) return;
     const { states, sizes } = this.#of(namespace);
-    for (const { digest, size, referenced } of await this.#tx.engine.findStates(
+    for (const { digest, size, referenced } of await this.#tx.engine.stateRows.find(
       this.#tx.db,
       namespace,
       wanted,
@@ -112,7 +113,7 @@ export class ReferredStates {
     const unmarked = this.#unmarked();
     if (unmarked.length === 0) return;
     // All statements are sent at once and run in this order.
-    const waiting = wait === 'briefly' ? this.#tx.engine.waitBriefly(this.#tx.db) : undefined;
+    const waiting = wait === 'briefly' ? this.#tx.engine.locks.waitBriefly(this.#tx.db) : undefined;
     const marking = runsOf(withBases(unmarked)).map((run) => this.#mark(run));
     const checks = [...Map.groupBy(unmarked, ({ namespace }) => namespace)].map(([namespace, states]) =>
       checkBases(
@@ -128,16 +129,16 @@ export class ReferredStates {
     const { namespace, purpose } = run[0]!;
     if (purpose === 'store') {
       const rows = run.flatMap(({ bytes }) => (bytes === undefined ? [] : [stateRow(namespace, bytes, this.#tx.now)]));
-      await this.#tx.engine.insertRows(this.#tx.db, STATES, rows, REFERENCE_IF_STORED);
+      await this.#tx.engine.bulk.insert(this.#tx.db, STATES, rows, REFERENCE_IF_STORED);
       return;
     }
     const digests = run.map(({ digest }) => digest);
     if (purpose === 'base') {
       // A missing one is found by `checkBases`.
-      await this.#tx.engine.findStates(this.#tx.db, namespace, digests, 'lock');
+      await this.#tx.engine.stateRows.find(this.#tx.db, namespace, digests, 'lock');
       return;
     }
-    const marked = new Set(await this.#tx.engine.referToStates(this.#tx.db, namespace, digests));
+    const marked = new Set(await this.#tx.engine.stateRows.refer(this.#tx.db, namespace, digests));
     const missing = digests.find((digest) => !marked.has(digest));
     if (missing !== undefined) throw stateNotFound(missing);
   }
@@ -234,7 +235,7 @@ async function checkBases(tx: Transaction, namespace: string, stored: readonly E
   const query = tx.engine.kept.of('bases', [namespace, padded(bases).map(bindDigest)], (of, among) =>
     selectBases(tx.db, of).where('s.digest', 'in', among),
   );
-  const rows = await tx.engine.ask(tx.db, query);
+  const rows = await tx.engine.transactions.ask(tx.db, query);
   const found = new Map(rows.map((row) => [readDigest(row.digest), row]));
   for (const { base, depth, baseBytes } of deltas) {
     const row = found.get(base!);

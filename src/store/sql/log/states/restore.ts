@@ -118,7 +118,7 @@ function readChain(
   const states = engine.table('states');
   const unknown = known === undefined ? sql`` : sql`and c.base <> ${bindDigest(known)}`;
   const readable = isCollected ? sql`` : sql`and s.collected = ${0}`;
-  return engine.byIndex().rows<ChainRow>(sql`
+  return engine.byIndex().reads.rows<ChainRow>(sql`
     with recursive c(digest, base, place) as (
       select s.digest, s.base, 0 from ${states} as s
       where s.namespace = ${namespace} and s.digest = ${bindDigest(digest)} ${readable}

@@ -8,6 +8,7 @@ import type { StateInfo, StateUpload } from '../../../contract/state.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { type NamespaceTransaction, scopeOf, type Transaction, write, writeIn } from '../../kit/transaction.ts';
 import { bindDigest } from '../../kit/values.ts';
+import type { StatesEngine } from '../engine.ts';
 import { chunkDigest, encodeBytes } from './bytes.ts';
 import {
   dropUpload,
@@ -35,7 +36,7 @@ interface PendingPiece {
 }
 
 export class Upload implements StateUpload {
-  readonly #engine: Engine;
+  readonly #engine: StatesEngine;
   readonly #namespace: string;
   readonly #baseDigest: Digest | undefined;
   /** The upload of the base. Looked up with the first chunk; undefined if the base is not stored in chunks. */
@@ -51,7 +52,7 @@ export class Upload implements StateUpload {
   #ordinal = 0n;
   #done = false;
 
-  constructor(engine: Engine, namespace: string, base: Digest | undefined) {
+  constructor(engine: StatesEngine, namespace: string, base: Digest | undefined) {
     this.#engine = engine;
     this.#namespace = namespace;
     this.#baseDigest = base;
@@ -84,7 +85,7 @@ export class Upload implements StateUpload {
     const encoded = single === undefined ? { encoding: 'raw', data: null } : await encodeBytes(single);
     const isKept = await writeIn(this.#engine, this.#namespace, async (tx) => {
       if (single === undefined) await this.#keepUpload(tx);
-      const [here] = await this.#engine.findStates(tx.db, this.#namespace, [digest], 'lock');
+      const [here] = await this.#engine.stateRows.find(tx.db, this.#namespace, [digest], 'lock');
       if (here !== undefined) {
         await renew(tx, [digest]);
         return false;
@@ -234,7 +235,7 @@ function renewal(engine: Engine) {
 }
 
 export async function findStates(
-  engine: Engine,
+  engine: StatesEngine,
   namespace: string,
   digests: readonly Digest[],
   renewing: boolean,
@@ -243,7 +244,7 @@ export async function findStates(
   const distinct = [...new Set(digests)];
   const found = renewing
     ? await writeIn(engine, namespace, async (tx) => {
-        const locked = await engine.findStates(tx.db, namespace, distinct, 'lock');
+        const locked = await engine.stateRows.find(tx.db, namespace, distinct, 'lock');
         if (locked.length > 0)
           await renew(
             tx,

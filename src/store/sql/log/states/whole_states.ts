@@ -52,7 +52,7 @@ export async function readWholeStates(
 ): Promise<ReadonlyMap<Digest, Uint8Array>> {
   if (digests.length === 0) return new Map();
   const states = engine.table('states');
-  const rows = await engine.byIndex().rows<StoredRow>(sql`
+  const rows = await engine.byIndex().reads.rows<StoredRow>(sql`
     with recursive c(digest, base) as (
       select s.digest, s.base from ${states} as s
       where s.namespace = ${namespace} and s.digest in (${sql.join(padded(digests).map(bindDigest))})

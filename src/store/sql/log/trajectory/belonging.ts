@@ -32,7 +32,7 @@ export async function lockBelonging(
 
 async function keepExperiment(tx: NamespaceTransaction, id: string): Promise<bigint> {
   const query = visibleById(tx, 'experiments', id).select('key');
-  const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
+  const row = await tx.engine.locks.rows(query, 'keep').executeTakeFirst();
   if (row === undefined) throw experimentNotFound(id);
   return row.key;
 }

@@ -20,6 +20,7 @@ import type { CallerTransaction, NamespaceTransaction, Transaction } from '../..
 import { bindLabels, flag, isSet } from '../../kit/values.ts';
 import { placeKey, sumsAt } from '../append/sums_at.ts';
 import { StepWriter, sizesOf } from '../append/writer.ts';
+import type { StatesEngine } from '../engine.ts';
 import type { EncodedState } from '../states/bytes.ts';
 import { ReferredStates } from '../states/referred_states.ts';
 import type { Belonging } from './belonging.ts';
@@ -42,12 +43,12 @@ export type NewRoot = Omit<NewTrajectory, 'runId' | 'experimentId' | 'states'> &
  * STATE_NOT_FOUND.
  */
 export async function makeRoot(
-  tx: CallerTransaction,
+  tx: CallerTransaction<StatesEngine>,
   fields: NewRoot,
   inline: readonly EncodedState[],
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
-  const [row] = await inOneRoundTrip([tx.engine.nextKey(tx.db, 'trajectories'), refuseTaken(tx, fields)]);
+  const [row] = await inOneRoundTrip([tx.engine.keys.next(tx.db, 'trajectories'), refuseTaken(tx, fields)]);
   const ref = { tree: row, key: row };
   const sums = await writeRoot(tx, ref, fields, inline);
   await insertTrajectory(tx, fields, {
@@ -65,7 +66,7 @@ export async function makeRoot(
 
 /** Writes step 0, with epoch 0. Returns the sums after it. */
 async function writeRoot(
-  tx: CallerTransaction,
+  tx: CallerTransaction<StatesEngine>,
   ref: TrajectoryRef,
   { root, scoredMetrics = [] }: NewRoot,
   inline: readonly EncodedState[],
@@ -103,7 +104,7 @@ export async function makeBranch(
   const owner = await ownerKey(tx, source, point);
   const [shared, key] = await inOneRoundTrip([
     lockStep(tx, source, owner, point),
-    tx.engine.nextKey(tx.db, 'trajectories'),
+    tx.engine.keys.next(tx.db, 'trajectories'),
     tx.readNow(),
     refuseTaken(tx, fields),
   ]);
@@ -138,7 +139,7 @@ async function lockStep(tx: Transaction, source: Trajectory, owner: bigint, poin
     .where('key', '=', owner);
   const place = { tree, owner, stepNumber: point };
   const [locked, found] = await inOneRoundTrip([
-    tx.engine.lock(row, 'keep').executeTakeFirst(),
+    tx.engine.locks.rows(row, 'keep').executeTakeFirst(),
     // Runs under the lock, because the statements run in this order.
     sumsAt(tx, [place]),
   ]);
@@ -173,7 +174,7 @@ type Placement = Pick<
 
 /** The statements are sent in order, so later reads of the transaction see the row. */
 async function insertTrajectory(tx: CallerTransaction, fields: NewFields, placement: Placement): Promise<void> {
-  await tx.engine.insertRows(tx.db, TRAJECTORIES, [trajectoryRow(tx.namespace, fields, tx.now, placement)]);
+  await tx.engine.bulk.insert(tx.db, TRAJECTORIES, [trajectoryRow(tx.namespace, fields, tx.now, placement)]);
   const { tree, key } = placement;
   await recordStatus(tx, { tree, noun: 'TRAJECTORY', key }, CREATION);
 }

@@ -6,6 +6,7 @@ import { findRequest, keepRequest, madeBy, type Noun, requestIdReused } from '..
 import { inOneRoundTrip } from '../../kit/together.ts';
 import type { CallerTransaction, NamespaceTransaction } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
+import type { StatesEngine } from '../engine.ts';
 import { type EncodedState, encodeStates } from '../states/bytes.ts';
 import { lockBelonging } from './belonging.ts';
 import { branchPointOf, makeBranch, makeRoot, type Opening, trajectoryExists } from './create.ts';
@@ -29,7 +30,7 @@ export async function encodeInline(making: NewTrajectory | NewBranch): Promise<E
  * key.
  */
 export async function makeTrajectory(
-  tx: CallerTransaction,
+  tx: CallerTransaction<StatesEngine>,
   making: NewTrajectory | NewBranch,
   inline: readonly EncodedState[],
 ): Promise<{ readonly ref: TrajectoryRef; readonly id: string; readonly made: Trajectory }> {
@@ -51,7 +52,7 @@ async function findSame(
 }
 
 function insert(
-  tx: CallerTransaction,
+  tx: CallerTransaction<StatesEngine>,
   making: NewTrajectory | NewBranch,
   inline: readonly EncodedState[],
   opening: Opening | undefined,
@@ -66,7 +67,7 @@ async function readMade(tx: CallerTransaction, { tree, key }: TrajectoryRef): Pr
 }
 
 async function fromNothing(
-  tx: CallerTransaction,
+  tx: CallerTransaction<StatesEngine>,
   making: NewTrajectory,
   inline: readonly EncodedState[],
   opening: Opening | undefined,
@@ -95,7 +96,7 @@ async function fromSource(
  * created it), TRAJECTORY_NOT_FOUND (it was deleted), REQUEST_ID_REUSED, and those of `makeTrajectory`.
  */
 export async function createMissing(
-  tx: CallerTransaction,
+  tx: CallerTransaction<StatesEngine>,
   { making, key }: TrajectoryCreation,
   inline: readonly EncodedState[],
   opening: Opening,

@@ -21,7 +21,7 @@ export interface HeadSeal {
 export async function sealHeads(tx: Transaction, seals: readonly HeadSeal[]): Promise<void> {
   const open = seals.filter(({ head }) => !isSealed(head.status));
   if (open.length === 0) return;
-  await tx.engine.updateRows(
+  await tx.engine.bulk.update(
     tx.db,
     HEAD_UPDATE,
     open.map((seal) => sealed(seal, tx.now)),

@@ -23,7 +23,7 @@ export async function setTag(
 ): Promise<Tag> {
   const { key, set } = await writeIn(engine, namespace, async (tx) => {
     await lockOwner(tx, trajectoryId, stepNumber);
-    const row = await engine.lock(visible(tx, trajectoryId), 'write').executeTakeFirst();
+    const row = await engine.locks.rows(visible(tx, trajectoryId), 'write').executeTakeFirst();
     if (row === undefined) throw trajectoryNotFound(trajectoryId);
     if (stepNumber >= row.next_step_number) throw stepNotFound(trajectoryId, stepNumber, row.next_step_number);
     const there = await tagOf(tx.db, row, name);
@@ -45,7 +45,7 @@ export async function setTag(
         .execute();
     return { key: row.key, set: readTag(trajectoryId, await tagOf(tx.db, row, name), name) };
   });
-  engine.announce([key]);
+  engine.changes.announce([key]);
   return set;
 }
 
@@ -58,7 +58,7 @@ async function lockOwner(tx: NamespaceTransaction, trajectoryId: string, stepNum
   const owner = await ownerIn(tx, row, stepNumber);
   if (owner === undefined) return;
   const locked = tx.db.selectFrom('trajectories').select('key').where('tree', '=', row.tree).where('key', '=', owner);
-  await tx.engine.lock(locked, 'keep').execute();
+  await tx.engine.locks.rows(locked, 'keep').execute();
 }
 
 export async function getTag(scope: ReadScope, trajectoryId: string, name: string): Promise<Tag> {
@@ -140,7 +140,7 @@ export async function deleteTag(engine: Engine, namespace: string, trajectoryId:
     if (numDeletedRows === 0n) throw tagNotFound(trajectoryId, name);
     return row.key;
   });
-  engine.announce([key]);
+  engine.changes.announce([key]);
 }
 
 interface TagRow {

@@ -11,19 +11,20 @@ import { mergeMetrics } from '../../kit/metric_maps.ts';
 import { makeOnce } from '../../kit/requests.ts';
 import { type ReadScope, writeIn } from '../../kit/transaction.ts';
 import { bindLabels, bindMetrics } from '../../kit/values.ts';
+import type { StatesEngine } from '../engine.ts';
 import { encodeInline, MADE_TRAJECTORIES, makeTrajectory } from './creation.ts';
 import { findByKey, readTrajectory, selectTrajectories } from './rows.ts';
 
 /** Creates a root or a branch. A known key returns the trajectory that it created. */
 export async function createTrajectory(
-  engine: Engine,
+  engine: StatesEngine,
   caller: Caller,
   making: NewTrajectory | NewBranch,
   key: IdempotencyKey | undefined,
 ): Promise<Trajectory> {
   const inline = await encodeInline(making);
   const made = await makeOnce(engine, caller, key, MADE_TRAJECTORIES, (tx) => makeTrajectory(tx, making, inline));
-  if ('sourceId' in making) engine.announce([made.ref.key]);
+  if ('sourceId' in making) engine.changes.announce([made.ref.key]);
   return made;
 }
 
@@ -50,8 +51,8 @@ export async function updateTrajectory(
   changes: TrajectoryChanges,
 ): Promise<Trajectory> {
   const changed = await writeIn(engine, namespace, async (tx) => {
-    const row = await engine
-      .lock(visibleById(tx, 'trajectories', id).select(['tree', 'key', 'metrics']), 'write')
+    const row = await engine.locks
+      .rows(visibleById(tx, 'trajectories', id).select(['tree', 'key', 'metrics']), 'write')
       .executeTakeFirst();
     if (row === undefined) throw trajectoryNotFound(id);
     await tx.db
@@ -70,6 +71,6 @@ export async function updateTrajectory(
     if (updated === undefined) throw trajectoryNotFound(id);
     return updated;
   });
-  engine.announce([changed.ref.key]);
+  engine.changes.announce([changed.ref.key]);
   return changed;
 }

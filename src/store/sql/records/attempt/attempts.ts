@@ -126,7 +126,7 @@ export async function endAttempts(
     const ending = { status, message, end_time: tx.now, reward: rewardAt(end), turns: turnsAt(end) };
     return { rollout: rollout.key, number: rollout.attempt, ...ending };
   });
-  await tx.engine.updateRows(tx.db, END, rows);
+  await tx.engine.bulk.update(tx.db, END, rows);
   await sealAttempts(tx, seals);
 }
 

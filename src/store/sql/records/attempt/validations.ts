@@ -40,7 +40,7 @@ export async function recordValidation(
     if (written === undefined) throw new Error('a validation written in this transaction is missing');
     return { rollout: await readWritten(tx, row), validation: written };
   });
-  engine.announce([recorded.rollout.run.key]);
+  engine.changes.announce([recorded.rollout.run.key]);
   return recorded;
 }
 
@@ -70,7 +70,7 @@ export async function overrideValidation(
     const rollout = await readWritten(tx, row);
     return { rollout, override: readOverride({ ...entry, override_time: now }) };
   });
-  engine.announce([overridden.rollout.run.key]);
+  engine.changes.announce([overridden.rollout.run.key]);
   return overridden;
 }
 

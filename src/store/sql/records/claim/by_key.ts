@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { QueuedRow } from '../../kit/engine.ts';
 import type { Transaction } from '../../kit/transaction.ts';
+import type { QueuedRow } from './queue.ts';
 import { groupIdOf, taskIdOf } from './queue.ts';
 
 /**
@@ -23,8 +23,8 @@ export async function lockByKey(
     .orderBy('r.priority', 'desc')
     .orderBy('r.key')
     .limit(limit);
-  const rows = await engine.lockFree(query, 'write').execute();
+  const rows = await engine.locks.freeRows(query, 'write').execute();
   if (rows.length === 0) return [];
-  const next = await engine.nextKeys(db, 'trajectories', rows.length);
+  const next = await engine.keys.nextMany(db, 'trajectories', rows.length);
   return rows.map((row, i) => ({ ...row, next_trajectory: next[i]! }));
 }

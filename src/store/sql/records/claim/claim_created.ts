@@ -1,13 +1,13 @@
 import { AnabranchError, trajectoryNotFound } from '../../../../domain/errors.ts';
 import type { Claim, NewClaims } from '../../../contract/rollout.ts';
 import { Contended } from '../../../contract/store.ts';
-import type { QueuedRow } from '../../kit/engine.ts';
 import { inOneRoundTrip } from '../../kit/together.ts';
 import type { CallerTransaction } from '../../kit/transaction.ts';
 import { readStart } from '../rollout/rows.ts';
 import type { KeptStage } from '../stage/keys.ts';
 import { lockByKey } from './by_key.ts';
 import { createClaims, type Granted, previewClaims } from './create.ts';
+import type { QueuedRow } from './queue.ts';
 import { readContexts } from './stage_contexts.ts';
 import { type FoundPoint, holdStartPoints, type LockedStartPoint, nameOf } from './start_points.ts';
 import { readTasks } from './tasks.ts';

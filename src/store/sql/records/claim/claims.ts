@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { AnabranchError } from '../../../../domain/errors.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../../../contract/rollout.ts';
 import { Contended, isOutage } from '../../../contract/store.ts';
-import { type Engine, Later, type QueuedRow, type Wanted } from '../../kit/engine.ts';
+import { Later } from '../../kit/engine.ts';
 import { requestIdReused } from '../../kit/requests.ts';
 import { inOneRoundTrip } from '../../kit/together.ts';
 import { type Transaction, write } from '../../kit/transaction.ts';
@@ -14,7 +14,7 @@ import { lockByKey } from './by_key.ts';
 import { createClaims, type Granted, previewClaims } from './create.ts';
 import { nextInMs } from './delays.ts';
 import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './keys.ts';
-import { isClaimable, isWanted } from './queue.ts';
+import { type ClaimsEngine, isClaimable, isWanted, type QueuedRow, type Wanted } from './queue.ts';
 import { readClaims } from './reading.ts';
 import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, isInScope, readScope } from './scope.ts';
 import { readContext, readContexts, type StageContexts, type Taken } from './stage_contexts.ts';
@@ -25,10 +25,10 @@ import { readTasks, type TasksByKey } from './tasks.ts';
  * Serves many claim requests in one transaction. Requests with equal filters share their statements. The transaction is
  * retried if another one stores the same request_id first.
  */
-export async function claimRollouts(engine: Engine, requests: readonly ClaimRequest[]): Promise<ClaimOutcome[]> {
+export async function claimRollouts(engine: ClaimsEngine, requests: readonly ClaimRequest[]): Promise<ClaimOutcome[]> {
   if (requests.length === 0) return [];
   const { outcomes, changed } = await againWhenRaced(() => write(engine, (tx) => new Claiming(tx, requests).claim()));
-  engine.announce(changed);
+  engine.changes.announce(changed);
   return outcomes;
 }
 
@@ -63,7 +63,7 @@ interface Claimed {
 }
 
 class Claiming {
-  readonly #tx: Transaction;
+  readonly #tx: Transaction<ClaimsEngine>;
   readonly #requests: readonly ClaimRequest[];
   readonly #outcomes = new Map<number, ClaimOutcome>();
   /** Keys of rollouts that this transaction has locked, so that no other filter locks them again. */
@@ -74,7 +74,7 @@ class Claiming {
   /** Tasks and validators that were read to compute the size of an answer. */
   #tasks: TasksByKey = new Map();
 
-  constructor(tx: Transaction, requests: readonly ClaimRequest[]) {
+  constructor(tx: Transaction<ClaimsEngine>, requests: readonly ClaimRequest[]) {
     this.#tx = tx;
     this.#requests = requests;
   }
@@ -84,7 +84,7 @@ class Claiming {
     const requests = this.#requests;
     const batches = batchesOf(requests);
     const [, kept, scopes, prelocked] = await inOneRoundTrip([
-      tx.beginClaim(),
+      this.#begin(),
       findKeptClaims(tx, requests),
       inOneRoundTrip(batches.map((batch) => this.#scopeOf(batch))),
       batches.length === 1 ? this.#lockAhead(batches[0]!) : undefined,
@@ -98,6 +98,12 @@ class Claiming {
     const left = await this.#leftOf(open, granted);
     await keepClaims(tx, requests, granted);
     return new Later(claims.value.then((made) => this.#answer(open, repeated, granted, made, left)));
+  }
+
+  /** Must be the first statement. Reads time and mark. */
+  async #begin(): Promise<void> {
+    const { now, mark } = await this.#tx.engine.claims.begin(this.#tx.db);
+    this.#tx.stamp(now, mark);
   }
 
   #answer(
@@ -162,7 +168,10 @@ class Claiming {
     // Rollouts that are locked here are invisible to other claims, so repeated requests count once.
     const once = Map.groupBy(indexes, (index) => keyNameOf(this.#requests[index]!) ?? index);
     const limit = this.#wantedOf([...once.values()].flatMap(([first = -1]) => first));
-    const [rows, found] = await inOneRoundTrip([tx.engine.lockNext(tx.db, stage, limit), readContext(tx, stage)]);
+    const [rows, found] = await inOneRoundTrip([
+      tx.engine.claims.lockNext(tx.db, stage, limit),
+      readContext(tx, stage),
+    ]);
     return { rows, contexts: found };
   }
 
@@ -214,7 +223,7 @@ class Claiming {
   #lock(scope: ClaimScope, wanted: Wanted, limit: number): Promise<QueuedRow[]> {
     const tx = this.#tx;
     const { queues, rollouts } = scope;
-    if (rollouts === undefined) return tx.engine.lockQueued(tx.db, queues, wanted, limit);
+    if (rollouts === undefined) return tx.engine.claims.lockQueued(tx.db, queues, wanted, limit);
     const stages = queues.map(({ stage }) => stage);
     const isClaimableNow = isWanted(tx.engine, wanted, isClaimable(tx.engine));
     return lockByKey(tx, rollouts, limit, sql`${isInScope(tx.engine, scope, stages)} and ${isClaimableNow}`);

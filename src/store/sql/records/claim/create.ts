@@ -110,18 +110,18 @@ function attemptOf(granted: Granted, now: string): NewAttempt {
 
 async function writeAttempts(tx: Transaction, attempts: readonly NewAttempt[]): Promise<void> {
   const { now } = tx;
-  await tx.engine.insertRows(
+  await tx.engine.bulk.insert(
     tx.db,
     TRAJECTORIES,
     attempts.map((attempt) => trajectoryRowOf(attempt, now)),
   );
-  await tx.engine.insertRows(
+  await tx.engine.bulk.insert(
     tx.db,
     ATTEMPTS,
     attempts.map((attempt) => attemptRow(attempt, now)),
   );
   await recordStatuses(tx, attempts.flatMap(movesOf));
-  await tx.engine.updateRows(
+  await tx.engine.bulk.update(
     tx.db,
     CLAIM,
     attempts.map((attempt) => claimedRow(attempt, now, tx.mark)),

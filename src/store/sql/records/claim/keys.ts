@@ -92,7 +92,7 @@ export async function keepClaims(
     };
   });
   rows.sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
-  await tx.engine.insertRows(tx.db, REQUESTS, rows);
+  await tx.engine.bulk.insert(tx.db, REQUESTS, rows);
 }
 
 function keyOf({ namespace, rpc, request_id }: RowOf<typeof REQUESTS>): string {

@@ -1,5 +1,61 @@
-import { type RawBuilder, sql } from 'kysely';
-import type { Engine, Queue, QueuedRow, StageName, Wanted } from '../../kit/engine.ts';
+import { type RawBuilder, type Selectable, sql } from 'kysely';
+import type { Engine, Tx } from '../../kit/engine.ts';
+import type { RolloutsTable } from '../../kit/tables.ts';
+
+export interface ClaimsEngine extends Engine {
+  readonly claims: Claims;
+}
+
+/** What claims need of an engine. */
+export interface Claims {
+  /**
+   * Returns the time and the change mark of a claim transaction. Disables sequential scans, sorts and replanning for
+   * the rest of the transaction. Must be the first statement.
+   */
+  begin(tx: Tx): Promise<{ readonly now: string; readonly mark: bigint }>;
+
+  /**
+   * Takes at most `limit` PENDING rollouts from these queues, ordered by priority and creation, each locked for
+   * writing. Skips rollouts that other transactions hold (Q4, Q5). The cost does not grow with the length of the queue.
+   */
+  lockQueued(tx: Tx, queues: readonly Queue[], wanted: Wanted, limit: number): Promise<QueuedRow[]>;
+
+  /**
+   * Takes the next PENDING rollouts of one stage, found by name, without further filters. Returns none if the stage is
+   * not claimable (Q4).
+   */
+  lockNext(tx: Tx, stage: StageName, limit: number): Promise<QueuedRow[]>;
+}
+
+/** PENDING rollouts of a stage: all of them, or those of one task. */
+export interface Queue {
+  readonly stage: bigint;
+  readonly task: bigint | null;
+}
+
+/** A stage as callers name it. */
+export interface StageName {
+  readonly namespace: string;
+  readonly id: string;
+}
+
+/** Filter on queued rollouts. */
+export interface Wanted {
+  readonly labels: ReadonlyMap<string, string>;
+  readonly minPriority: number;
+  /** Keys of rollouts to exclude. */
+  readonly except: readonly bigint[];
+}
+
+/**
+ * A rollout from a queue, with immutable columns of other tables that a claim returns, and a key for the trajectory of
+ * its attempt.
+ */
+export interface QueuedRow extends Selectable<RolloutsTable> {
+  readonly group_id: string;
+  readonly task_id: string | null;
+  readonly next_trajectory: bigint;
+}
 
 /**
  * A literal that matches the partial indexes of PENDING rollouts. With a parameter, a generic plan could not use them.

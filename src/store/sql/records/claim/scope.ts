@@ -3,13 +3,14 @@ import { rolloutNotFound, stageNotFound } from '../../../../domain/errors.ts';
 import { TERMINAL_STATUSES } from '../../../../domain/lifecycle.ts';
 import type { ClaimRequest } from '../../../contract/rollout.ts';
 import { byId } from '../../kit/by_id.ts';
-import type { Db, Engine, Queue } from '../../kit/engine.ts';
+import type { Db, Engine } from '../../kit/engine.ts';
 import { findRunKeys } from '../../kit/run_keys.ts';
 import { padded } from '../../kit/statement_shapes.ts';
 import { inOneRoundTrip } from '../../kit/together.ts';
 import type { NamespaceTransaction, Transaction } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { findStage } from '../stage/rows.ts';
+import type { Queue } from './queue.ts';
 import { IS_PENDING, isWanted } from './queue.ts';
 
 /** Requests with equal filters. They share statements and are served in order of arrival. */
@@ -134,7 +135,7 @@ async function readStages(
   const query = engine.kept.of(name, [tx.namespace, runId ?? '', stageId ?? ''], (of, run, stage) =>
     selectOpen(engine.db, of, runId && run, stageId && stage),
   );
-  return engine.ask(tx.db, query);
+  return engine.transactions.ask(tx.db, query);
 }
 
 function selectOpen(db: Db, namespace: string, runId: string | undefined, stageId: string | undefined) {

@@ -1,10 +1,11 @@
 import type { Pause } from '../../../../domain/pauses.ts';
 import type { Plan, StageKind } from '../../../../domain/run.ts';
-import type { Db, QueuedRow, StageName } from '../../kit/engine.ts';
+import type { Db } from '../../kit/engine.ts';
 import { padded } from '../../kit/statement_shapes.ts';
 import type { Transaction } from '../../kit/transaction.ts';
 import { readPauses } from '../run/pauses.ts';
 import { readPlan } from '../run/rows.ts';
+import type { QueuedRow, StageName } from './queue.ts';
 import { IS_OPEN } from './queue.ts';
 import type { LockedStartPoint } from './start_points.ts';
 
@@ -40,7 +41,7 @@ export async function readContexts(tx: Transaction, rows: readonly QueuedRow[]):
   const { engine } = tx;
   const stages = padded([...new Set(rows.map(({ stage }) => stage))]);
   return contextsOf(
-    await engine.ask(
+    await engine.transactions.ask(
       tx.db,
       engine.kept.of('contexts of stages', [stages], (among) => selectContexts(engine.db).where('s.key', 'in', among)),
     ),
@@ -51,7 +52,7 @@ export async function readContexts(tx: Transaction, rows: readonly QueuedRow[]):
 export async function readContext(tx: Transaction, { namespace, id }: StageName): Promise<StageContexts> {
   const { engine } = tx;
   return contextsOf(
-    await engine.ask(
+    await engine.transactions.ask(
       tx.db,
       engine.kept.of('context of stage', [namespace, id], (of, named) =>
         selectContexts(engine.db).where('s.namespace', '=', of).where('s.id', '=', named),

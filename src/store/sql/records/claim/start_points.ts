@@ -97,6 +97,6 @@ async function holdSteps(tx: Transaction, places: readonly StepPlace[]) {
     .where(engine.among(sql.ref('t.key'), keys))
     .orderBy('t.tree')
     .orderBy('t.key');
-  const [locked, sums] = await inOneRoundTrip([engine.lockFree(owners, 'keep').execute(), sumsAt(tx, places)]);
+  const [locked, sums] = await inOneRoundTrip([engine.locks.freeRows(owners, 'keep').execute(), sumsAt(tx, places)]);
   return [new Map(locked.map((row) => [row.key, row])), sums] as const;
 }

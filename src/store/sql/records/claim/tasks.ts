@@ -21,11 +21,11 @@ export async function readTasks(
   const { db, kept } = engine;
   const keys = padded(found);
   const [tasks, validators] = await Promise.all([
-    engine.ask(
+    engine.transactions.ask(
       tx.db,
       kept.of('tasks by key', [keys], (among) => selectTasks(db).where('k.key', 'in', among)),
     ),
-    engine.ask(
+    engine.transactions.ask(
       tx.db,
       kept.of('validators of tasks', [keys], (among) => selectValidators(db).where('v.task', 'in', among)),
     ),

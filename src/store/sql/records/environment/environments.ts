@@ -39,7 +39,7 @@ async function insertEnvironment(
 ): Promise<bigint | undefined> {
   const { id, status = 'PENDING', message = '', phase = '', metadataJson = '' } = upsert;
   const now = await tx.readNow();
-  const key = await tx.engine.nextKey(tx.db, 'environments');
+  const key = await tx.engine.keys.next(tx.db, 'environments');
   const row: Insertable<EnvironmentsTable> = {
     key,
     namespace: tx.namespace,
@@ -74,7 +74,7 @@ async function insertEnvironment(
 /** Returns the key. An environment of a deleted run keeps its id until it is purged. Errors: ENVIRONMENT_EXISTS. */
 async function updateEnvironment(tx: CallerTransaction, run: bigint, upsert: EnvironmentUpsert): Promise<bigint> {
   const query = byId(tx, 'environments', upsert.id).selectAll();
-  const row = await tx.engine.lock(query, 'write').executeTakeFirst();
+  const row = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
   if (row === undefined || row.run !== run) {
     throw new AnabranchError(
       'ENVIRONMENT_EXISTS',

@@ -60,7 +60,7 @@ async function findTaken(
 }
 
 async function insertExperiment(tx: NamespaceTransaction, newExperiment: NewExperiment): Promise<bigint> {
-  const key = await tx.engine.nextKey(tx.db, 'experiments');
+  const key = await tx.engine.keys.next(tx.db, 'experiments');
   const now = await tx.readNow();
   await tx.db
     .insertInto('experiments')
@@ -181,7 +181,7 @@ async function tryLockExperiment(
     .where('namespace', '=', tx.namespace)
     .where(sql<boolean>`not hidden`);
   const query = 'id' in reference ? visible.where('id', '=', reference.id) : visible.where('name', '=', reference.name);
-  const row = await tx.engine.lock(query, 'write').executeTakeFirst();
+  const row = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
   if (row === undefined) return undefined;
   const { key, name, default_config_json, last_run_number } = row;
   return { key, name, defaultConfigJson: default_config_json, lastRunNumber: last_run_number };

@@ -47,7 +47,7 @@ export async function lockGroups({ engine, db }: Transaction, keys: readonly big
     .select('key')
     .where(engine.among(sql.ref('key'), keys))
     .orderBy('key');
-  await engine.lock(rows, 'write').execute();
+  await engine.locks.rows(rows, 'write').execute();
 }
 
 function valuesOf(key: bigint, count: Partial<GroupCount>) {

@@ -31,7 +31,7 @@ export async function getOrCreateGroups(
   const missing = groups.filter(({ number }) => !there.has(number)).sort((a, b) => (a.number < b.number ? -1 : 1));
   if (missing.length === 0) return there;
   const mark = await tx.readMark();
-  const keys = await tx.engine.nextKeys(tx.db, 'groups', missing.length);
+  const keys = await tx.engine.keys.nextMany(tx.db, 'groups', missing.length);
   const rows = missing.map((group, i) => ({
     key: keys[i]!,
     namespace: tx.namespace,

@@ -34,14 +34,14 @@ export async function upsertGroup(
     if (after === undefined) throw new Error('a group of a run locked in this transaction is missing');
     return { group: after, created: ref.created, changed: isChanged };
   });
-  if (changed) engine.announce([group.run.key]);
+  if (changed) engine.changes.announce([group.run.key]);
   return { group, created };
 }
 
 /** Returns whether the row changed. */
 async function updateGroup(tx: NamespaceTransaction, key: bigint, upsert: GroupUpsert): Promise<boolean> {
   const query = tx.db.selectFrom('groups').selectAll().where('key', '=', key);
-  const row = await tx.engine.lock(query, 'write').executeTakeFirstOrThrow();
+  const row = await tx.engine.locks.rows(query, 'write').executeTakeFirstOrThrow();
   const columns = columnsOf(row.metrics, upsert);
   const differs = Object.entries(columns).some(([column, value]) => row[column as keyof typeof row] !== value);
   if (!differs) return false;

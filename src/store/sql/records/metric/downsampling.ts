@@ -1,10 +1,10 @@
 import { sql } from 'kysely';
 import type { MeasuredSeries, MetricPoints, SeriesExtent } from '../../../../domain/metric.ts';
-import type { Engine, SeriesPoint } from '../../kit/engine.ts';
-import type { SeriesRange } from '../../kit/series_range.ts';
+import type { Engine } from '../../kit/engine.ts';
 import { chunksOf, padded } from '../../kit/statement_shapes.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { readReal } from '../../kit/values.ts';
+import type { PointsEngine, SeriesPoint, SeriesRange } from './points.ts';
 
 /**
  * Series that are read at the same time: enough for two processors of the database, and few enough to leave connections
@@ -19,7 +19,7 @@ const POINTS_PER_STATEMENT = 100_000n;
 const IS_NUMBER = sql`p.value <> 'NaN'`;
 
 export async function downsample(
-  scope: ReadScope,
+  scope: ReadScope<PointsEngine>,
   series: readonly MeasuredSeries[],
   maxPoints: number,
 ): Promise<Map<bigint, MetricPoints>> {
@@ -52,7 +52,7 @@ async function keysOf({ db, namespace }: ReadScope, series: readonly MeasuredSer
 }
 
 async function downsampleOne(
-  engine: Engine,
+  engine: PointsEngine,
   { key, extent }: MeasuredSeries,
   maxPoints: number,
 ): Promise<MetricPoints> {
@@ -65,7 +65,10 @@ async function downsampleOne(
   // The first and the last point and two points for each bucket must fit the limit.
   const buckets = await bucketsOf(engine, key, extent, BigInt(Math.floor((maxPoints - 2) / 2)));
   for (let at = 0; at < buckets.length; at += BUCKETS_PER_STATEMENT) {
-    for (const { lowest, highest } of await engine.readExtrema(key, buckets.slice(at, at + BUCKETS_PER_STATEMENT))) {
+    for (const { lowest, highest } of await engine.points.readExtrema(
+      key,
+      buckets.slice(at, at + BUCKETS_PER_STATEMENT),
+    )) {
       keep(lowest);
       keep(highest);
     }

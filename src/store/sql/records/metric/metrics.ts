@@ -10,29 +10,29 @@ import type {
 } from '../../../../domain/metric.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { type PointBatch, pointBatch, type SeriesName, writtenIn } from '../../kit/point_batch.ts';
 import { keepRun } from '../../kit/run_keys.ts';
 import { CHUNK, chunksOf, inPowersOfTwo, padded } from '../../kit/statement_shapes.ts';
 import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../../kit/transaction.ts';
 import { bindReal, readReal } from '../../kit/values.ts';
 import { runKeys } from '../run/rows.ts';
+import { type PointBatch, type PointsEngine, pointBatch, type SeriesName, writtenIn } from './points.ts';
 
 export async function logMetrics(
-  engine: Engine,
+  engine: PointsEngine,
   namespace: string,
   runId: string,
   points: readonly NewMetricPoint[],
 ): Promise<void> {
   const batch = pointBatch(namespace, runId, points);
-  if (!(await engine.upsertPoints(batch))) await logNewSeries(engine, batch);
-  engine.announce([writtenIn(batch)]);
+  if (!(await engine.points.upsert(batch))) await logNewSeries(engine, batch);
+  engine.changes.announce([writtenIn(batch)]);
 }
 
 /** Stores points if a series is new. Errors: RUN_NOT_FOUND, also if the run was deleted, STAGE_NOT_FOUND. */
-function logNewSeries(engine: Engine, batch: PointBatch): Promise<void> {
+function logNewSeries(engine: PointsEngine, batch: PointBatch): Promise<void> {
   return writeIn(engine, batch.namespace, async (tx) => {
     await makeSeries(tx, batch);
-    if (!(await engine.upsertPoints(batch, tx.db))) throw new Error('a series created in this transaction is missing');
+    if (!(await engine.points.upsert(batch, tx.db))) throw new Error('a series created in this transaction is missing');
   });
 }
 
@@ -52,7 +52,7 @@ async function makeSeries(tx: NamespaceTransaction, { runId, series }: PointBatc
     const there = await namesOf(tx, run, some);
     const missing = some.filter(({ stage, name }) => !there.has(tupleKey(stage, name)));
     if (missing.length === 0) continue;
-    const keys = await tx.engine.nextKeys(tx.db, 'metric_series', missing.length);
+    const keys = await tx.engine.keys.nextMany(tx.db, 'metric_series', missing.length);
     const rows = missing.map((place, i) => ({ key: keys[i]!, namespace: tx.namespace, run, ...place }));
     for (const values of inPowersOfTwo(rows, CHUNK)) {
       await tx.db

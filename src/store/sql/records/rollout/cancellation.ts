@@ -86,8 +86,8 @@ export async function cancelMarkedRollouts(engine: Engine): Promise<boolean> {
  */
 async function cancelBatch(engine: Engine, of: Cancelled): Promise<RolloutsCancelled | undefined> {
   const transaction = (tx: Transaction) => cancelSome(tx, of);
-  const { state, changed } = await engine.giveWayAfter(() => write(engine, transaction));
-  engine.announce(changed);
+  const { state, changed } = await engine.transactions.giveWayAfter(() => write(engine, transaction));
+  engine.changes.announce(changed);
   return state;
 }
 
@@ -115,7 +115,7 @@ async function lockMark(tx: Transaction, { run, stage }: Cancelled) {
     .selectAll()
     .where('run', '=', run)
     .where('stage', '=', stage ?? WHOLE_RUN);
-  return tx.engine.lock(query, 'write').executeTakeFirst();
+  return tx.engine.locks.rows(query, 'write').executeTakeFirst();
 }
 
 async function writeMark(tx: Transaction, { run, stage }: Cancelled, cancelled: bigint, open: boolean): Promise<void> {
@@ -160,7 +160,7 @@ async function lockOpenRollouts(
     .where(sql<boolean>`status in ('PENDING', 'INITIALIZING', 'RUNNING')`)
     .orderBy(PENDING_LAST)
     .orderBy('key');
-  const rows = await tx.engine.lock(query, 'write').execute();
+  const rows = await tx.engine.locks.rows(query, 'write').execute();
   const visible = await tx.db.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 0).execute();
   return visible.length === 0 ? [] : rows;
 }

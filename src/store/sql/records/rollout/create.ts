@@ -36,7 +36,7 @@ export async function createRollouts(
       return { made: await creation.run(), run: stage.run };
     }),
   );
-  if (made.rollouts.some(({ existed }) => !existed)) engine.announce([run]);
+  if (made.rollouts.some(({ existed }) => !existed)) engine.changes.announce([run]);
   return made;
 }
 
@@ -267,7 +267,7 @@ class RolloutCreation {
     const tx = this.#tx;
     const stage = this.#stage;
     const { engine, caller } = tx;
-    const keys = await engine.nextKeys(tx.db, 'rollouts', missing.length);
+    const keys = await engine.keys.nextMany(tx.db, 'rollouts', missing.length);
     const counts = new Map<bigint, { rollouts: bigint }>();
     const rows = missing.map((rollout, i) => {
       const group = groups.get(rollout.groupNumber);
@@ -278,7 +278,7 @@ class RolloutCreation {
     });
     // Locks the groups. A call that numbers rollouts locks them first too, and could wait for these rows.
     await countInGroups(tx, counts);
-    await engine.insertRows(tx.db, ROLLOUTS, rows);
+    await engine.bulk.insert(tx.db, ROLLOUTS, rows);
     const creations = keys.map((key) => {
       const entity = { tree: stage.run, noun: 'ROLLOUT', key } as const;
       return { caller, entity, move: { ordinal: 0n, from: null, to: 'PENDING', message: '' } as const };

@@ -44,7 +44,7 @@ export async function keepCreation(
   const [first] = rollouts;
   if (key === undefined || first === undefined) return;
   const stored = rollouts.map((rollout): StoredRollout => [`${rollout.key}`, `${rollout.attempt}`, rollout.existed]);
-  await tx.engine.insertRows(tx.db, REQUESTS, [
+  await tx.engine.bulk.insert(tx.db, REQUESTS, [
     {
       namespace: tx.namespace,
       rpc: key.rpc,

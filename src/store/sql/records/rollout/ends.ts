@@ -55,7 +55,7 @@ export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd
     const after = await readWritten(tx, row);
     return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
   });
-  engine.announce(changed.filter((key) => key !== null));
+  engine.changes.announce(changed.filter((key) => key !== null));
   return rollout;
 }
 

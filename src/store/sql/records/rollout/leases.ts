@@ -57,7 +57,7 @@ async function lockVisible(tx: NamespaceTransaction, ids: readonly string[]) {
     .where('r.id', 'in', ids)
     .orderBy(PENDING_LAST)
     .orderBy('r.key');
-  const rows = await tx.engine.lock(query, 'write').execute();
+  const rows = await tx.engine.locks.rows(query, 'write').execute();
   const runs = await visibleRuns(
     tx,
     rows.map(({ run }) => run),
@@ -121,7 +121,7 @@ const LEASE_UPDATE = rowUpdate(ROLLOUTS, ['key'], LEASE_COLUMNS);
 async function writeLeases(tx: Transaction, writes: readonly LeaseWrite[]): Promise<void> {
   if (writes.length === 0) return;
   const rows = writes.map(({ row, lease }) => ({ key: row.key, ...bindLease(lease) }));
-  await tx.engine.updateRows(tx.db, LEASE_UPDATE, rows);
+  await tx.engine.bulk.update(tx.db, LEASE_UPDATE, rows);
 }
 
 /** Actor of the status changes of rollouts that are requeued because their lease ended. */
@@ -132,7 +132,7 @@ export async function sweepLeases(engine: Engine, limit: number): Promise<number
   for (let more = true; more && total < limit; ) {
     const size = Math.min(BATCH, limit - total);
     const { requeued, kept, changed } = await write(engine, (tx) => sweepBatch(tx, size));
-    engine.announce(changed);
+    engine.changes.announce(changed);
     total += requeued;
     // Renewed leases no longer match. Only rows that other transactions hold can be selected again.
     more = requeued + kept >= size;
@@ -197,7 +197,7 @@ async function lockDue(tx: Transaction, limit: number): Promise<LockedRollout[]>
       )
       .limit(limit);
   const ended = live().where('r.lease_end_time', '<', tx.now).orderBy('r.lease_end_time');
-  const rows = await tx.engine.lockFree(ended, 'write').execute();
+  const rows = await tx.engine.locks.freeRows(ended, 'write').execute();
   const [latest] = await tx.db
     .selectFrom('rollouts as r')
     .select(['r.lease_end_time', 'r.lease_ms'])
@@ -206,7 +206,7 @@ async function lockDue(tx: Transaction, limit: number): Promise<LockedRollout[]>
     .limit(1)
     .execute();
   if (latest === undefined || !isAhead(latest, tx.now)) return rows;
-  const last = await tx.engine.lockFree(live().orderBy('r.lease_end_time', 'desc'), 'write').execute();
+  const last = await tx.engine.locks.freeRows(live().orderBy('r.lease_end_time', 'desc'), 'write').execute();
   return [...rows, ...last.filter((row) => isAhead(row, tx.now))];
 }
 

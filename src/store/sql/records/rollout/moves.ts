@@ -55,7 +55,7 @@ async function moved(
     const after = await readWritten(tx, row);
     return { rollout: after, changed: others === undefined ? [] : [row.run, ...others] };
   });
-  engine.announce(changed.filter((key) => key !== null));
+  engine.changes.announce(changed.filter((key) => key !== null));
   return rollout;
 }
 
@@ -110,7 +110,7 @@ export async function releaseRollout(
     const after = await readWritten(tx, row);
     return { rollout: after, changed: moves ? [row.run, row.trajectory] : [] };
   });
-  engine.announce(changed.filter((key) => key !== null));
+  engine.changes.announce(changed.filter((key) => key !== null));
   return rollout;
 }
 

@@ -131,7 +131,7 @@ export async function moveMany(tx: Transaction, moves: readonly UnheldMove[]): P
   if (moves.length === 0) return;
   const mark = await tx.readMark();
   const rows = moves.map((move) => movedRow(move, tx.now, mark));
-  await tx.engine.updateRows(tx.db, MOVE, rows);
+  await tx.engine.bulk.update(tx.db, MOVE, rows);
   await recordStatuses(
     tx,
     moves.map(({ caller, row, to, message, metadataJson, phase = '' }) => ({

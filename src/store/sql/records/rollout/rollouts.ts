@@ -42,7 +42,7 @@ import { holdingOf, type LockedRollout, lockRollout, writeRollout } from './writ
 export async function getRollout(scope: ReadScope, id: string): Promise<RolloutRecord | undefined> {
   const { engine, db, namespace } = scope;
   const key = byId(scope, 'rollouts', id).select('key').$asScalar();
-  const [rollouts, attempts, validations, overrides, environments] = await engine.readSnapshot([
+  const [rollouts, attempts, validations, overrides, environments] = await engine.reads.snapshot([
     selectRollout(engine, db, namespace, { id }, 'FULL').compile(),
     selectAttempts(db, key).compile(),
     selectValidations(db, key).compile(),
@@ -284,7 +284,7 @@ export async function updateRollout(
     }
     return readWritten(tx, row);
   });
-  engine.announce([rollout.run.key]);
+  engine.changes.announce([rollout.run.key]);
   return rollout;
 }
 

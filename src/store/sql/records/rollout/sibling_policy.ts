@@ -30,7 +30,7 @@ async function cancelPending(tx: Transaction, success: LockedRollout): Promise<v
     .where('group_key', '=', success.group_key)
     .where(sql<boolean>`status = 'PENDING'`)
     .orderBy('key');
-  const rows = await tx.engine.lock(query, 'write').execute();
+  const rows = await tx.engine.locks.rows(query, 'write').execute();
   if (rows.length === 0) return;
   const shown = await readAttemptValues(tx, rows);
   const details = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };

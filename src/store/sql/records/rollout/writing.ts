@@ -16,7 +16,7 @@ export async function lockRollout(tx: NamespaceTransaction, id: string): Promise
   const named = tx.db.selectFrom('rollouts as r').where('r.namespace', '=', tx.namespace).where('r.id', '=', id);
   const visible = named.innerJoin('runs as u', 'u.key', 'r.run').select('u.key').where('u.hidden', '=', 0);
   const [row, run] = await inOneRoundTrip([
-    tx.engine.lock(named.selectAll('r'), 'write').executeTakeFirst(),
+    tx.engine.locks.rows(named.selectAll('r'), 'write').executeTakeFirst(),
     visible.executeTakeFirst(),
   ]);
   if (row === undefined || run === undefined) throw rolloutNotFound(id);

@@ -34,7 +34,7 @@ export async function branchRun(
     const { row, tree, main } = await makeRunBranch(tx, newBranch);
     return { ref: { tree, key: row }, id: newBranch.id, made: await readCreated(tx, row, main) };
   });
-  if (made.created) engine.announce([made.run.key]);
+  if (made.created) engine.changes.announce([made.run.key]);
   return made;
 }
 
@@ -55,7 +55,7 @@ async function makeRunBranch(
     findRun(tx, seen),
     mainTrajectoryOf(tx, seen),
     newBranch.name === '' ? undefined : findNamed(tx, experiment.key, newBranch.name),
-    engine.nextKey(tx.db, 'runs'),
+    engine.keys.next(tx.db, 'runs'),
     tx.readMark(),
     refuseTakenId(tx, newBranch.id),
   ]);

@@ -15,7 +15,7 @@ export async function heartbeatRun(engine: Engine, namespace: string, id: string
     await writeRun(tx, locked.key, heartbeatAt(time, locked.heartbeat_timeout_ms));
     return { row: locked, now: time };
   });
-  engine.announce([row.key]);
+  engine.changes.announce([row.key]);
   return { status: row.status as Status, statusMessage: row.status_message, heartbeatTime: parseInstant(now) };
 }
 
@@ -44,7 +44,7 @@ export async function failStaleRuns(engine: Engine, limit: number): Promise<numb
     const sealed = await sealMains(tx, mains, ended);
     return { runs: stale.map(({ key }) => key), sealed };
   });
-  engine.announce([...failed.runs, ...failed.sealed]);
+  engine.changes.announce([...failed.runs, ...failed.sealed]);
   return failed.runs.length;
 }
 
@@ -55,7 +55,7 @@ async function lockStale(tx: Transaction, limit: number): Promise<LockedRun[]> {
     .where('r.stale_time', '<', tx.now)
     .orderBy('r.stale_time')
     .limit(limit);
-  return tx.engine.lockFree(query, 'write').execute();
+  return tx.engine.locks.freeRows(query, 'write').execute();
 }
 
 function silenceOf({ heartbeat_time }: LockedRun, now: string): string {

@@ -5,13 +5,14 @@ import { pausesAfter } from '../../../../domain/pauses.ts';
 import { progressOf } from '../../../../domain/progress.ts';
 import type { Run } from '../../../../domain/run.ts';
 import type { MoveDetails, RunMove } from '../../../contract/run.ts';
-import type { Engine, LockedHead } from '../../kit/engine.ts';
+import type { LockedHead } from '../../kit/engine.ts';
 import { movedColumns, statusMove } from '../../kit/status/moved_status.ts';
 import { recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
 import type { CallerTransaction, Transaction } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { stillThere } from '../../log/append/append.ts';
 import { inLockOrder } from '../../log/append/heads.ts';
+import type { StatesEngine } from '../../log/engine.ts';
 import { makeBranch, makeRoot } from '../../log/trajectory/create.ts';
 import { findByKey } from '../../log/trajectory/rows.ts';
 import { sealHeads } from '../../log/trajectory/sealing.ts';
@@ -25,7 +26,7 @@ import { heartbeatAt, type LockedRun, lockRun, writeRun } from './writing.ts';
  * Locks are taken in the order run, trajectory. The main trajectory is sealed when the run ends, and replaced if a
  * reopened run finds it sealed.
  */
-export function moveRun(engine: Engine, caller: Caller, id: string, move: RunMove): Promise<Run> {
+export function moveRun(engine: StatesEngine, caller: Caller, id: string, move: RunMove): Promise<Run> {
   return applyVerb(engine, caller, id, RUNS, move);
 }
 
@@ -104,7 +105,7 @@ export async function sealMains(
  * if it has no step. A deleted main trajectory is not replaced.
  */
 async function replaceSealedMain(
-  tx: CallerTransaction,
+  tx: CallerTransaction<StatesEngine>,
   row: LockedRun,
   locked: LockedHead,
   { trajectoryId: id, trajectoryUid: uid }: RunMove,

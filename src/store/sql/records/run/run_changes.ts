@@ -22,7 +22,7 @@ export async function readRunChanges(
   asked: Horizon | undefined,
   allStages: boolean,
 ): Promise<RunChangesRead | undefined> {
-  const horizon = await scope.engine.readHorizon();
+  const horizon = await scope.engine.changes.readHorizon(scope.engine.db);
   const run = await findRun(scope, { id: runId }, 'BASIC');
   if (run === undefined) return undefined;
   const since = asked?.era === horizon.era ? asked : undefined;
@@ -39,7 +39,7 @@ async function readStages(
   { since, allStages }: ChangedIn,
 ): Promise<Stage[]> {
   let query = selectStages(db, 'BASIC').where('s.run', '=', run.key).where('s.namespace', '=', namespace);
-  if (since !== undefined) query = query.where((eb) => eb.or(engine.changedSince(sql.ref('s.mark'), since)));
+  if (since !== undefined) query = query.where((eb) => eb.or(engine.changes.since(sql.ref('s.mark'), since)));
   else if (!allStages) query = query.where('s.status', 'not in', TERMINAL_STATUSES);
   const rows = await query.orderBy('s.key').execute();
   return rows.map(readStage);
@@ -111,7 +111,9 @@ async function findPage(
 ): Promise<FoundPage> {
   const order: readonly string[] = since === undefined ? SNAPSHOT_ORDERS[table] : BY_MARK;
   const conditions =
-    since === undefined ? [allStages ? EVERY_ROW : ofOpenStage(engine)] : engine.changedSince(sql.ref('c.mark'), since);
+    since === undefined
+      ? [allStages ? EVERY_ROW : ofOpenStage(engine)]
+      : engine.changes.since(sql.ref('c.mark'), since);
   const columns = new Set(['key', ...(table === 'rollouts' ? ['group_key'] : []), ...order]);
   const list = (names: Iterable<string>) => sql.join([...names].map((name) => sql.ref(`c.${name}`)));
   const cursor = sql.join(order.map((_, i) => sql`cast(${after?.[i] ?? -1n} as bigint)`));

@@ -16,6 +16,7 @@ import { inOneRoundTrip } from '../../kit/together.ts';
 import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeIn } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
 import { bindLabels, bindMetrics, bindTimeBound, changedColumns, flag } from '../../kit/values.ts';
+import type { StatesEngine } from '../../log/engine.ts';
 import { type EncodedState, encodeStates } from '../../log/states/bytes.ts';
 import type { Belonging } from '../../log/trajectory/belonging.ts';
 import { makeRoot } from '../../log/trajectory/create.ts';
@@ -26,7 +27,7 @@ import { bindPlan, findRun, isStale, readRun, selectRuns } from './rows.ts';
 import { heartbeatAt, type LockedRun, lockRun, writeRun } from './writing.ts';
 
 export async function createRun(
-  engine: Engine,
+  engine: StatesEngine,
   caller: Caller,
   newRun: NewRun,
   key: IdempotencyKey | undefined,
@@ -46,12 +47,12 @@ export async function createRun(
     const { key: row, main } = await makeRun(tx, newRun, experiment, inline);
     return { ref: { tree: row, key: row }, id: newRun.id, made: await readCreated(tx, row, main) };
   });
-  if (made.created) engine.announce([made.run.key]);
+  if (made.created) engine.changes.announce([made.run.key]);
   return made;
 }
 
 async function makeRun(
-  tx: CallerTransaction,
+  tx: CallerTransaction<StatesEngine>,
   newRun: NewRun,
   experiment: LockedExperiment,
   inline: readonly EncodedState[],
@@ -60,7 +61,7 @@ async function makeRun(
   const configJson = effectiveConfig(experiment.defaultConfigJson, newRun, ROOT_CONFIG);
   const [name, key] = await inOneRoundTrip([
     newRun.name === '' ? defaultName(tx, experiment) : newRun.name,
-    engine.nextKey(tx.db, 'runs'),
+    engine.keys.next(tx.db, 'runs'),
     tx.readNow(),
     tx.readMark(),
     refuseTakenId(tx, newRun.id),
@@ -83,7 +84,7 @@ async function makeRun(
 
 /** Creates the main trajectory if it is requested. It gets the name and labels of the run. */
 async function makeMain(
-  tx: CallerTransaction,
+  tx: CallerTransaction<StatesEngine>,
   { mainTrajectory, labels }: NewRun,
   of: { name: string; inline: readonly EncodedState[]; belonging: Belonging },
 ): Promise<TrajectoryRef | undefined> {
@@ -201,7 +202,7 @@ async function runKey(scope: ReadScope, id: string): Promise<bigint | undefined>
 
 export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {
   const run = await againWhenRaced(() => writeIn(engine, namespace, (tx) => updateLocked(tx, id, changes)));
-  engine.announce([run.key]);
+  engine.changes.announce([run.key]);
   return run;
 }
 

@@ -37,7 +37,7 @@ export function selectToWrite(tx: Transaction) {
 /** Locks a run's row for writing. Errors: RUN_NOT_FOUND. */
 export async function lockRun(tx: NamespaceTransaction, id: string): Promise<LockedRun> {
   const query = selectToWrite(tx).where('r.namespace', '=', tx.namespace).where('r.id', '=', id);
-  const row = await tx.engine.lock(query, 'write').executeTakeFirst();
+  const row = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
   if (row === undefined) throw runNotFound(id);
   return row;
 }

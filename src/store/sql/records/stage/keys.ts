@@ -35,7 +35,7 @@ export async function keepStage(tx: NamespaceTransaction, id: string): Promise<K
     's.status',
     'r.status as run_status',
   ]);
-  const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
+  const row = await tx.engine.locks.rows(query, 'keep').executeTakeFirst();
   if (row === undefined) throw stageNotFound(id);
   const { key, run, status, run_status: runStatus } = row;
   return { key, run, id, isQueueOpen: row.queue_close_time === null, status, runStatus };

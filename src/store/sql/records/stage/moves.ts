@@ -6,11 +6,12 @@ import type { Engine } from '../../kit/engine.ts';
 import { movedColumns, statusMove } from '../../kit/status/moved_status.ts';
 import { recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
 import { type CallerTransaction, writeIn } from '../../kit/transaction.ts';
+import type { StatesEngine } from '../../log/engine.ts';
 import { applyVerb, type Movable, type Move } from '../verbs.ts';
 import { findStage } from './rows.ts';
 import { endOfStage, type LockedStage, lockStage, writeStage } from './writing.ts';
 
-export function moveStage(engine: Engine, caller: Caller, id: string, move: StageMove): Promise<Stage> {
+export function moveStage(engine: StatesEngine, caller: Caller, id: string, move: StageMove): Promise<Stage> {
   return applyVerb(engine, caller, id, STAGES, move);
 }
 
@@ -47,7 +48,7 @@ export async function closeQueue(engine: Engine, namespace: string, id: string):
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return { stage: after, closed: closes };
   });
-  if (closed) engine.announce([stage.run.key]);
+  if (closed) engine.changes.announce([stage.run.key]);
   return stage;
 }
 

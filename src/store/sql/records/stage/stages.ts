@@ -35,7 +35,7 @@ export async function getOrCreateStage(
     if (stage === undefined) throw new Error('the stage created in this transaction is missing');
     return { stage, created };
   });
-  if (made.created) engine.announce([made.stage.run.key]);
+  if (made.created) engine.changes.announce([made.stage.run.key]);
   return made;
 }
 
@@ -48,7 +48,7 @@ async function insertStage(tx: CallerTransaction, run: bigint, newStage: NewStag
   const { engine, namespace } = tx;
   const { id, status, phase } = newStage;
   const now = await tx.readNow();
-  const key = await engine.nextKey(tx.db, 'stages');
+  const key = await engine.keys.next(tx.db, 'stages');
   const inserted = await tx.db
     .insertInto('stages')
     .values({
@@ -143,7 +143,7 @@ export async function updateStage(
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return after;
   });
-  engine.announce([stage.run.key]);
+  engine.changes.announce([stage.run.key]);
   return stage;
 }
 

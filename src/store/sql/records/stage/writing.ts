@@ -24,8 +24,8 @@ export async function lockStage(
 ): Promise<LockedStage> {
   const seen = await findStage(tx, { id });
   if (seen === undefined || !(await keepRunOf(tx, seen))) throw stageNotFound(id);
-  const row = await tx.engine
-    .lock(tx.db.selectFrom('stages').selectAll().where('key', '=', seen.key), lock)
+  const row = await tx.engine.locks
+    .rows(tx.db.selectFrom('stages').selectAll().where('key', '=', seen.key), lock)
     .executeTakeFirst();
   if (row === undefined) throw stageNotFound(id);
   return row;

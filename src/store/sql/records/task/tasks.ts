@@ -62,7 +62,7 @@ async function lockTasks(
   const found = new Map<string, TaskColumns>();
   for (const ids of chunksOf(tasks.map(({ id }) => id))) {
     const query = tx.db.selectFrom('tasks').selectAll().where('namespace', '=', tx.namespace).where('id', 'in', ids);
-    for (const row of await tx.engine.lock(query.orderBy('id'), 'write').execute()) found.set(row.id, row);
+    for (const row of await tx.engine.locks.rows(query.orderBy('id'), 'write').execute()) found.set(row.id, row);
   }
   return found;
 }
@@ -73,7 +73,7 @@ async function insertTasks(
   tasks: readonly TaskUpsert[],
   now: string,
 ): Promise<ReadonlyMap<string, bigint>> {
-  const keys = await tx.engine.nextKeys(tx.db, 'tasks', tasks.length);
+  const keys = await tx.engine.keys.nextMany(tx.db, 'tasks', tasks.length);
   const made = new Map<string, bigint>();
   const rows = tasks.map((task, i) => newRow(tx.namespace, keys[i]!, task, now));
   for (const chunk of chunksOf(rows)) {

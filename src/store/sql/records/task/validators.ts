@@ -38,7 +38,7 @@ export async function upsertValidators(
   const missing = plans.flatMap(({ task, created }) => created.map((each) => ({ task, ...each })));
   const removed = plans.flatMap((plan) => plan.removed);
   for (const chunk of chunksOf(removed)) await tx.db.deleteFrom('validators').where('key', 'in', chunk).execute();
-  const newKeys = missing.length === 0 ? [] : await tx.engine.nextKeys(tx.db, 'validators', missing.length);
+  const newKeys = missing.length === 0 ? [] : await tx.engine.keys.nextMany(tx.db, 'validators', missing.length);
   const rows = [
     ...plans.flatMap(({ updated }) => updated),
     ...missing.map(({ task, type, upsert }, i) => newRow(newKeys[i]!, task, type, upsert, now)),

@@ -17,7 +17,7 @@ const GIVEN_UP_HOURS = 24;
  */
 export async function discardImport(engine: Engine, ref: TrajectoryRef): Promise<boolean> {
   if (!(await markDiscarded(engine, ref, false))) return false;
-  while (await engine.giveWayAfter(() => purgeTree(engine, ref.tree, [ref.key], PURGED)));
+  while (await engine.transactions.giveWayAfter(() => purgeTree(engine, ref.tree, [ref.key], PURGED)));
   return true;
 }
 
@@ -26,7 +26,7 @@ function markDiscarded(engine: Engine, { tree, key }: TrajectoryRef, withAncesto
   return write(engine, async (tx) => {
     await lockTrees(tx, [tree]);
     const query = tx.db.selectFrom('trajectories').select('hidden').where('tree', '=', tree).where('key', '=', key);
-    await engine.lock(query, 'delete').execute();
+    await engine.locks.rows(query, 'delete').execute();
     const { numDeletedRows } = await tx.db
       .deleteFrom('trajectory_imports')
       .where('tree', '=', tree)

@@ -212,7 +212,7 @@ export async function trajectoryRecord(
   { tree, key, end, hidden }: Omit<ExportedTrajectory, 'id'>,
 ): Promise<TrajectoryLine | undefined> {
   const compiled = (query: ReturnType<typeof sql>) => query.compile(db) as CompiledQuery<Row>;
-  const [rows, tags, history] = await engine.readSnapshot([
+  const [rows, tags, history] = await engine.reads.snapshot([
     compiled(sql`select * from ${engine.table('trajectories')}
       where tree = ${tree} and key = ${key} and namespace = ${namespace} and not purging`),
     compiled(sql`select * from ${engine.table('tags')} where tree = ${tree} and trajectory = ${key} order by name`),

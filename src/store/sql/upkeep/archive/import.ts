@@ -9,8 +9,8 @@ import {
   type ImportProgress,
   NO_COUNTS,
 } from '../../../../domain/archive.ts';
-import type { Engine } from '../../kit/engine.ts';
 import { writeIn } from '../../kit/transaction.ts';
+import type { StatesEngine } from '../../log/engine.ts';
 import type { StateEncoder } from '../../log/states/encoder.ts';
 import { checkedPart } from './checked_parts.ts';
 import { importRecords } from './import_rows.ts';
@@ -31,7 +31,7 @@ const KEYS = 100;
  * STORAGE_FULL. What precedes an error stays imported.
  */
 export async function* importArchive(
-  engine: Engine,
+  engine: StatesEngine,
   encoder: StateEncoder,
   namespace: string,
   parts: ImportedParts,
@@ -41,7 +41,7 @@ export async function* importArchive(
     for await (const part of parts) {
       for (const each of 'checked' in part ? [part] : checkedPart(part)) {
         // Without it, SQLite stores all parts that have arrived in one iteration of the event loop.
-        await engine.slots.take(engine);
+        await engine.slots.take(engine.transactions);
         await run.add(each);
       }
       yield run.progress;
@@ -55,7 +55,7 @@ export async function* importArchive(
 }
 
 class Import {
-  readonly #engine: Engine;
+  readonly #engine: StatesEngine;
   readonly #encoder: StateEncoder;
   readonly #namespace: string;
   readonly #states: PendingStates;
@@ -69,7 +69,7 @@ class Import {
   #keys: bigint[] = [];
   #progress: ImportProgress = { ...NO_COUNTS, presentTrajectories: 0n, identicalTrajectories: 0n, leftOut: [] };
 
-  constructor(engine: Engine, encoder: StateEncoder, namespace: string) {
+  constructor(engine: StatesEngine, encoder: StateEncoder, namespace: string) {
     this.#engine = engine;
     this.#encoder = encoder;
     this.#namespace = namespace;
@@ -95,7 +95,7 @@ class Import {
         'they do not follow the record of the trajectory',
       );
     }
-    const read = await readSteps(part, small, () => this.#engine.slots.take(this.#engine));
+    const read = await readSteps(part, small, () => this.#engine.slots.take(this.#engine.transactions));
     if (this.#trajectory === undefined || this.#trajectory.isStored) await this.#states.keep(inline);
     await this.#trajectory?.add({ ...read, bytes: part.bytes, attached, inline, smallBytes });
   }
@@ -225,7 +225,7 @@ class Import {
     let key = this.#keys.shift();
     while (key === undefined || key <= above) {
       this.#keys = await writeIn(this.#engine, this.#namespace, (tx) =>
-        this.#engine.nextKeys(tx.db, 'trajectories', KEYS),
+        this.#engine.keys.nextMany(tx.db, 'trajectories', KEYS),
       );
       key = this.#keys.shift();
     }

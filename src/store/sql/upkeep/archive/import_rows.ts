@@ -67,7 +67,7 @@ async function storeWithId(tx: NamespaceTransaction, kind: WithId, all: readonly
   ]);
   await tx.readNow();
   const mark = await tx.readMark();
-  const own = await tx.engine.nextKeys(tx.db, target, records.length);
+  const own = await tx.engine.keys.nextMany(tx.db, target, records.length);
   for (const [i, record] of records.entries()) keys.set(target, textOf(record, 'id'), own[i]!);
   const { table } = NOUNS[kind];
   const rows = records.map((record, i) => {
@@ -81,7 +81,7 @@ async function storeWithId(tx: NamespaceTransaction, kind: WithId, all: readonly
     if (history !== undefined) await storeHistory(tx, history, rows[i]!, record);
   }
   if (kind === 'rollout') await storeParts(tx, keys, records, own);
-  tx.engine.announce(rows.flatMap((row) => ('run' in row ? [row.run as bigint] : [])));
+  tx.engine.changes.announce(rows.flatMap((row) => ('run' in row ? [row.run as bigint] : [])));
   return records.length;
 }
 
@@ -122,7 +122,7 @@ async function insert(
   rows: readonly Record<string, unknown>[],
   end = '',
 ): Promise<void> {
-  await tx.engine.insertRows(tx.db, table, rows as unknown as RowOf<Table>[], end);
+  await tx.engine.bulk.insert(tx.db, table, rows as unknown as RowOf<Table>[], end);
 }
 
 async function storeHistory(
@@ -134,7 +134,7 @@ async function storeHistory(
 ): Promise<void> {
   const tree = entity_kind === 'RUN' ? row.key : row.run;
   const of = { tree, entity_kind, entity: row.key, namespace: tx.namespace };
-  await tx.engine.insertRows(tx.db, STATUS_CHANGES, rowsIn(record, 'history', 'status_change', of), end);
+  await tx.engine.bulk.insert(tx.db, STATUS_CHANGES, rowsIn(record, 'history', 'status_change', of), end);
 }
 
 async function storeParts(
@@ -276,7 +276,7 @@ async function storePoints(tx: NamespaceTransaction, records: readonly ArchiveRe
       return { metric_step: BigInt(step), value: realFromRecord(value)!, namespace: tx.namespace };
     });
     const series = await seriesOf(tx, of);
-    await tx.engine.insertRows(
+    await tx.engine.bulk.insert(
       tx.db,
       METRIC_POINTS,
       rows.map((row) => ({ ...row, series })),
@@ -301,7 +301,7 @@ async function seriesOf(tx: NamespaceTransaction, { run, stage, name }: SeriesNa
     .where('name', '=', name)
     .executeTakeFirst();
   if (found !== undefined) return found.key;
-  const key = await tx.engine.nextKey(tx.db, 'metric_series');
+  const key = await tx.engine.keys.next(tx.db, 'metric_series');
   await tx.db.insertInto('metric_series').values({ key, namespace: tx.namespace, run, stage, name }).execute();
   return key;
 }
@@ -330,7 +330,7 @@ async function storeCancellations(tx: NamespaceTransaction, records: readonly Ar
     return { namespace: tx.namespace, ...keys.columns('cancellation', record, 'a cancellation of rollouts') };
   });
   const all = rows as unknown as RowOf<typeof ROLLOUT_CANCELLATIONS>[];
-  await tx.engine.insertRows(tx.db, ROLLOUT_CANCELLATIONS, all, ' on conflict (run, stage) do nothing');
+  await tx.engine.bulk.insert(tx.db, ROLLOUT_CANCELLATIONS, all, ' on conflict (run, stage) do nothing');
   return rows.length;
 }
 
@@ -343,6 +343,6 @@ async function storeDeleted(tx: NamespaceTransaction, records: readonly ArchiveR
     return { namespace: tx.namespace, ...Object.fromEntries(values) };
   });
   const all = rows as unknown as RowOf<typeof DELETED_TRAJECTORIES>[];
-  await tx.engine.insertRows(tx.db, DELETED_TRAJECTORIES, all, ' on conflict (namespace, id) do nothing');
+  await tx.engine.bulk.insert(tx.db, DELETED_TRAJECTORIES, all, ' on conflict (namespace, id) do nothing');
   return rows.length;
 }

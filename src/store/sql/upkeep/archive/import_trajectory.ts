@@ -5,7 +5,6 @@ import { hasRow, isKept, type NewState } from '../../../../domain/step.ts';
 import { rowStates } from '../../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import { byId } from '../../kit/by_id.ts';
-import type { Engine } from '../../kit/engine.ts';
 import { NO_SUMS, type Sums, sumColumns } from '../../kit/running_sums.ts';
 import { STATUS_CHANGES } from '../../kit/tables/changes.ts';
 import type { RowOf } from '../../kit/tables/table.ts';
@@ -13,6 +12,7 @@ import { TAGS, TRAJECTORIES, TRAJECTORY_IMPORTS } from '../../kit/tables/traject
 import { type NamespaceTransaction, scopeOf, writeIn } from '../../kit/transaction.ts';
 import { UniqueViolation } from '../../kit/unique_violation.ts';
 import { isSet, readList } from '../../kit/values.ts';
+import type { StatesEngine } from '../../log/engine.ts';
 import type { EncodedState } from '../../log/states/bytes.ts';
 import type { StateEncoder } from '../../log/states/encoder.ts';
 import { ReferredStates } from '../../log/states/referred_states.ts';
@@ -31,7 +31,7 @@ import { countOf, fromRecord, textOf } from './values.ts';
 
 /** What all trajectories of an import share. */
 export interface ImportParts {
-  readonly engine: Engine;
+  readonly engine: StatesEngine;
   readonly encoder: StateEncoder;
   readonly namespace: string;
   /** Returns a row key that is greater than `above`. */
@@ -216,7 +216,7 @@ export class TrajectoryImport {
         await this.#show(tx, sums);
       });
     });
-    this.#parts.engine.announce([this.#ref!.key]);
+    this.#parts.engine.changes.announce([this.#ref!.key]);
   }
 
   /** Removes the rows that were written so far. */
@@ -277,7 +277,11 @@ export class TrajectoryImport {
   }
 
   /** Writes steps. Returns the sums after them. */
-  async #write(tx: NamespaceTransaction, held: HeldSteps, inline: readonly EncodedState[]): Promise<Sums> {
+  async #write(
+    tx: NamespaceTransaction<StatesEngine>,
+    held: HeldSteps,
+    inline: readonly EncodedState[],
+  ): Promise<Sums> {
     const { namespace } = this.#parts;
     const { steps, attached } = held;
     const [first, ref] = [steps[0]!.packed.stepNumber, this.#ref!];
@@ -318,7 +322,7 @@ export class TrajectoryImport {
   }
 
   /** Errors: IMPORT_SUPERSEDED, ARCHIVE_INVALID. */
-  async #transact<T>(work: (tx: NamespaceTransaction) => Promise<T>): Promise<T> {
+  async #transact<T>(work: (tx: NamespaceTransaction<StatesEngine>) => Promise<T>): Promise<T> {
     const { engine, namespace } = this.#parts;
     try {
       return await writeIn(engine, namespace, work);
@@ -348,13 +352,13 @@ export class TrajectoryImport {
       ...{ counted: 1, merged_to: this.#begin, named_to: this.#begin, next_step_number: this.#begin },
       ...sumColumns(this.#sums),
     } as unknown as RowOf<typeof TRAJECTORIES>;
-    await tx.engine.insertRows(tx.db, TRAJECTORIES, [row]);
+    await tx.engine.bulk.insert(tx.db, TRAJECTORIES, [row]);
     const entity = { tree, entity_kind: 'TRAJECTORY', entity: key, namespace: tx.namespace };
-    await tx.engine.insertRows(tx.db, STATUS_CHANGES, rowsIn(record, 'history', 'status_change', entity));
+    await tx.engine.bulk.insert(tx.db, STATUS_CHANGES, rowsIn(record, 'history', 'status_change', entity));
     if (isStaged || this.#hidden) {
       const now = await tx.readNow();
       const begun = { tree, trajectory: key, namespace: tx.namespace, renew_time: now };
-      await tx.engine.insertRows(tx.db, TRAJECTORY_IMPORTS, [begun]);
+      await tx.engine.bulk.insert(tx.db, TRAJECTORY_IMPORTS, [begun]);
     }
   }
 
@@ -362,7 +366,7 @@ export class TrajectoryImport {
   async #lockStaged(tx: NamespaceTransaction): Promise<void> {
     const { tree, key } = this.#ref!;
     const query = tx.db.selectFrom('trajectories').select('purging').where('tree', '=', tree).where('key', '=', key);
-    const row = await tx.engine.lock(query, 'write').executeTakeFirst();
+    const row = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
     if (row === undefined || isSet(row.purging)) throw importSuperseded(this.id);
   }
 
@@ -386,7 +390,7 @@ export class TrajectoryImport {
   async #insertTags(tx: NamespaceTransaction, record: ArchiveRecord): Promise<void> {
     const { tree, key } = this.#ref!;
     const owner = { tree, trajectory: key, namespace: tx.namespace };
-    await tx.engine.insertRows(tx.db, TAGS, rowsIn(record, 'tags', 'tag', owner));
+    await tx.engine.bulk.insert(tx.db, TAGS, rowsIn(record, 'tags', 'tag', owner));
   }
 
   async #move(tx: NamespaceTransaction, sums: Sums, columns: object): Promise<void> {

@@ -51,7 +51,7 @@ export async function sumsBefore(
 /** Locks the parent against deletion. `id` is that of the branch. Errors: IMPORT_CONFLICT. */
 export async function keepParent(tx: NamespaceTransaction, { tree, key }: ImportedParent, id: string): Promise<void> {
   const query = tx.db.selectFrom('trajectories').select('purging').where('tree', '=', tree).where('key', '=', key);
-  const row = await tx.engine.lock(query, 'keep').executeTakeFirst();
+  const row = await tx.engine.locks.rows(query, 'keep').executeTakeFirst();
   if (row === undefined || isSet(row.purging))
     throw importConflict(`Trajectory ${id}`, 'its parent was deleted meanwhile');
 }

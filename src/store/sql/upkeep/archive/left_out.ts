@@ -1,7 +1,7 @@
 import type { Digest } from '../../../../domain/ids.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
-import type { Engine } from '../../kit/engine.ts';
 import { readDigest } from '../../kit/values.ts';
+import type { StatesEngine } from '../../log/engine.ts';
 import { findStates } from '../../log/states/states.ts';
 
 /** Steps whose states one statement reads. A step has at most 256 states. */
@@ -15,7 +15,7 @@ const RENEWED = 500;
  * brought states that later trajectories of the archive may name. `end` is the number after its last step.
  */
 export async function renewStatesOf(
-  engine: Engine,
+  engine: StatesEngine,
   namespace: string,
   { tree, key }: TrajectoryRef,
   begin: bigint,

@@ -4,7 +4,7 @@ import { LIMITS } from '../../../../domain/limits.ts';
 import { createStateHasher, type StateHasher } from '../../../../domain/state_digest.ts';
 import type { NewState } from '../../../../domain/step.ts';
 import type { StateUpload } from '../../../contract/state.ts';
-import type { Engine } from '../../kit/engine.ts';
+import type { StatesEngine } from '../../log/engine.ts';
 import { findStates, Upload } from '../../log/states/states.ts';
 
 /** Bytes of states that wait for the steps that name them. More are stored before these steps. */
@@ -35,7 +35,7 @@ interface TakenStates {
  * these; larger ones are stored at once. The digest of each is verified.
  */
 export class PendingStates {
-  readonly #engine: Engine;
+  readonly #engine: StatesEngine;
   readonly #namespace: string;
   #arriving: Arriving | undefined;
   /** A state whose bytes do not match its digest. A record must follow that says that it was left out. */
@@ -47,7 +47,7 @@ export class PendingStates {
   /** Number of states with rows of their own so far. */
   count = 0n;
 
-  constructor(engine: Engine, namespace: string) {
+  constructor(engine: StatesEngine, namespace: string) {
     this.#engine = engine;
     this.#namespace = namespace;
   }

@@ -20,7 +20,7 @@ export async function spoolRun({ engine, db, namespace }: ReadScope, run: bigint
   const reading = new RunReading({ engine: engine.byIndex(), db, namespace }, run, spool);
   for (let since: Horizon | undefined; ; ) {
     // Before the rows, so that the next look finds what this one misses.
-    const horizon = await engine.readHorizon();
+    const horizon = await engine.changes.readHorizon(engine.db);
     if (!(await reading.look(since?.era === horizon.era ? since : undefined))) return;
     since = horizon;
   }
@@ -29,7 +29,7 @@ export async function spoolRun({ engine, db, namespace }: ReadScope, run: bigint
 /** Returns the lines of a run alone: its experiment, and the run with its history. None if it was deleted. */
 export async function runAlone(scope: ReadScope, run: bigint): Promise<readonly string[]> {
   const statements = ofRun(scope, run).slice(0, 3);
-  const [experiments = [], runs = [], changes = []] = await scope.engine.readSnapshot(statements);
+  const [experiments = [], runs = [], changes = []] = await scope.engine.reads.snapshot(statements);
   const ids = await findRowIds(scope, [['run', runs]]);
   return [
     ...experiments.map((row) => lineOf('experiment', recordOf('experiment', row, ids))),
@@ -67,7 +67,7 @@ class RunReading {
     const own = ofRun(this.#scope, this.#run);
     const groups = ofGroups(this.#scope, this.#changed('groups', since, FIRST));
     const rollouts = ofRollouts(this.#scope, this.#run, this.#changed('rollouts', since, FIRST));
-    const found = await this.#scope.engine.readSnapshot([...own, ...groups, ...rollouts]);
+    const found = await this.#scope.engine.reads.snapshot([...own, ...groups, ...rollouts]);
     const [ofOwn, ofGroup] = [found.slice(0, own.length), found.slice(own.length, own.length + groups.length)];
     if (ofOwn[1]?.length === 0) return false;
     let nextGroup = await this.#putGroups(ofGroup);
@@ -78,11 +78,11 @@ class RunReading {
     }
     while (nextGroup !== undefined) {
       const statements = ofGroups(this.#scope, this.#changed('groups', since, nextGroup));
-      nextGroup = await this.#putGroups(await this.#scope.engine.readSnapshot(statements));
+      nextGroup = await this.#putGroups(await this.#scope.engine.reads.snapshot(statements));
     }
     while (nextRollout !== undefined) {
       const statements = ofRollouts(this.#scope, this.#run, this.#changed('rollouts', since, nextRollout));
-      nextRollout = await this.#putRollouts(await this.#scope.engine.readSnapshot(statements));
+      nextRollout = await this.#putRollouts(await this.#scope.engine.reads.snapshot(statements));
     }
     return true;
   }
@@ -91,7 +91,7 @@ class RunReading {
   #changed(table: 'groups' | 'rollouts', since: Horizon | undefined, after: Cursor): RawBuilder<unknown> {
     const { engine, namespace } = this.#scope;
     const mark = sql.ref('c.mark');
-    const conditions = since === undefined ? [sql<SqlBool>`1 = 1`] : engine.changedSince(mark, since);
+    const conditions = since === undefined ? [sql<SqlBool>`1 = 1`] : engine.changes.since(mark, since);
     const parts = conditions.map(
       (condition) => sql`select * from (select c.mark, c.key from ${engine.table(table)} as c
         where c.run = ${this.#run} and c.namespace = ${namespace} and ${condition}

@@ -28,7 +28,7 @@ export const INTEGER = /^(0|-?[1-9][0-9]{0,18})$/;
 const REAL = new Set<unknown>(['-0', 'NaN', 'Infinity', '-Infinity']);
 export const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 
-/** Returns the value for `Engine.insertRows`. `place` names the record. Errors: ARCHIVE_INVALID. */
+/** Returns the value for `BulkRows.insert`. `place` names the record. Errors: ARCHIVE_INVALID. */
 export function fromRecord(column: PlainColumn, value: unknown, place: string): unknown {
   const bound = value === null && !column.nullable ? undefined : bind(column, value);
   if (bound === undefined) throw archiveInvalid(place, `"${column.name}" has no value of its type (${column.type})`);

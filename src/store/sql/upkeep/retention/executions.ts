@@ -23,7 +23,7 @@ export async function claimDuePolicy(engine: Engine, lease: string, leaseMs: num
       .where((eb) => eb.or([eb('lease_end_time', 'is', null), eb('lease_end_time', '<=', now)]))
       .orderBy('due_time')
       .limit(1);
-    const row = await engine.lockFree(due, 'write').executeTakeFirst();
+    const row = await engine.locks.freeRows(due, 'write').executeTakeFirst();
     if (row === undefined) return undefined;
     const startTime = parseInstant(now);
     await ofPolicy(tx, row)

@@ -86,7 +86,7 @@ async function readRows(
       ends.select(({ fn }) => fn.max('r.end').as('end')),
     )
     .where('namespace', '=', namespace);
-  const [rows, attached] = await engine.readSnapshot([segments.selectAll('s').compile(), added.compile()]);
+  const [rows, attached] = await engine.reads.snapshot([segments.selectAll('s').compile(), added.compile()]);
   return { rows: rows as readonly SegmentRow[], attached: factsOfAttached(attached) };
 }
 

@@ -40,7 +40,7 @@ const NEVER_APPLIED = { last_removed: '', last_error_reason: '', last_error_mess
 /** Returns the row keys of a scope, which cannot be deleted before the transaction ends. */
 async function lockScope(tx: NamespaceTransaction, { runId, experimentId }: RetentionScope) {
   const lock = async (table: 'runs' | 'experiments', id: string) =>
-    (await tx.engine.lock(visibleById(tx, table, id).select('key'), 'keep').executeTakeFirst())?.key ?? null;
+    (await tx.engine.locks.rows(visibleById(tx, table, id).select('key'), 'keep').executeTakeFirst())?.key ?? null;
   const run = runId === undefined ? null : await lock('runs', runId);
   if (runId !== undefined && run === null) throw runNotFound(runId);
   const experiment = experimentId === undefined ? null : await lock('experiments', experimentId);

@@ -35,7 +35,7 @@ export async function pruneStates(
     if (row === undefined) return kept;
     const these = left.filter(({ stepNumber }) => stepNumber < row.next_step_number);
     // The work before the transaction runs on the serving thread, so writers wait for it, too.
-    const result = await engine.giveWayAfter(async () => {
+    const result = await engine.transactions.giveWayAfter(async () => {
       const pruned = await prunedRow(engine.compressor, row, these, time);
       return pruned && replace(engine, namespace, { ref, row, rules, time, pruned });
     });
@@ -104,14 +104,14 @@ async function lockRow(tx: Transaction, { tree, key }: TrajectoryRef, row: Segme
     .where('tree', '=', tree)
     .where('key', '=', key)
     .where('purging', '=', 0);
-  if ((await tx.engine.lock(trajectory, 'delete').executeTakeFirst()) === undefined) return false;
+  if ((await tx.engine.locks.rows(trajectory, 'delete').executeTakeFirst()) === undefined) return false;
   const segment = tx.db
     .selectFrom('segments')
     .select(['next_step_number', 'checksum', 'state_names', 'encoding'])
     .where('tree', '=', tree)
     .where('trajectory', '=', key)
     .where('first_step_number', '=', row.first_step_number);
-  const found = await tx.engine.lock(segment, 'write').executeTakeFirst();
+  const found = await tx.engine.locks.rows(segment, 'write').executeTakeFirst();
   return (
     found?.next_step_number === row.next_step_number &&
     found.checksum === row.checksum &&

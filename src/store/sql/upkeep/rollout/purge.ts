@@ -12,7 +12,7 @@ const ROWS_EACH = 5;
 export async function purgeRollouts(tx: Transaction, run: bigint, limit: number): Promise<number> {
   return purgeBatches(limit, async (count) => {
     const some = tx.db.selectFrom('rollouts').select('key').where('run', '=', run).limit(count);
-    const rows = await tx.engine.lock(some, 'delete').execute();
+    const rows = await tx.engine.locks.rows(some, 'delete').execute();
     if (rows.length === 0) return 0;
     const keys = rows.map(({ key }) => key);
     let purged = await purgeChanges(tx, run, 'ROLLOUT', keys);

@@ -35,7 +35,7 @@ export async function deleteExperiment(
   return deleteAndAnnounce(engine, async (tx) => {
     const query = visibleById(tx.in(namespace), 'experiments', id).select('key');
     // This lock prevents new runs and trajectories in the experiment.
-    const row = await engine.lock(query, 'delete').executeTakeFirst();
+    const row = await engine.locks.rows(query, 'delete').executeTakeFirst();
     if (row === undefined) throw experimentNotFound(id);
     return new CascadingDeletion(tx.in(namespace), [], row.key).carryOut(`Experiment ${id}`, onBranches, cancelLive);
   });
@@ -46,7 +46,7 @@ async function deleteAndAnnounce(
   work: (tx: Transaction) => Promise<RunDeletion>,
 ): Promise<RunDeletion> {
   const deletion = await write(engine, work, { unbounded: true });
-  engine.announce(deletion.keys);
+  engine.changes.announce(deletion.keys);
   return deletion;
 }
 
@@ -116,10 +116,10 @@ class CascadingDeletion {
       .orderBy('key');
     if (this.#experiment !== undefined && this.#runs.size === 0) {
       const ofExperiment = query.where('experiment', '=', this.#experiment);
-      for (const { key } of await this.#tx.engine.lock(ofExperiment, 'delete').execute()) this.#runs.add(key);
+      for (const { key } of await this.#tx.engine.locks.rows(ofExperiment, 'delete').execute()) this.#runs.add(key);
     }
     for (const keys of paddedChunks(this.#wanted)) {
-      for (const { key } of await this.#tx.engine.lock(query.where('key', 'in', keys), 'delete').execute())
+      for (const { key } of await this.#tx.engine.locks.rows(query.where('key', 'in', keys), 'delete').execute())
         this.#runs.add(key);
     }
   }
@@ -139,7 +139,7 @@ class CascadingDeletion {
             .where('status', 'in', ['PENDING', ...LIVE])
             .orderBy(PENDING_LAST)
             .orderBy('key');
-          return this.#tx.engine.lock(inOrder, 'delete');
+          return this.#tx.engine.locks.rows(inOrder, 'delete');
         })
         .selectFrom('l')
         .select(({ fn }) => fn.countAll<bigint>().as('live'))
@@ -161,7 +161,7 @@ class CascadingDeletion {
     if (this.#experiment !== undefined) locked.push(query.where('experiment', '=', this.#experiment));
     for (const keys of paddedChunks([...this.#runs])) locked.push(query.where('run', 'in', keys));
     for (const each of locked) {
-      for (const row of await this.#tx.engine.lock(each, 'delete').execute())
+      for (const row of await this.#tx.engine.locks.rows(each, 'delete').execute())
         this.#trajectories.set(row.key, !isSet(row.hidden));
     }
   }

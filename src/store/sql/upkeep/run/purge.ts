@@ -13,7 +13,7 @@ import { markPurging } from '../trajectory/purge_marks.ts';
  * instances can purge at once.
  */
 export function purgeDeleted(engine: Engine, limit: number): Promise<boolean> {
-  return engine.giveWayAfter(() => purgeSome(engine, limit));
+  return engine.transactions.giveWayAfter(() => purgeSome(engine, limit));
 }
 
 async function purgeSome(engine: Engine, limit: number): Promise<boolean> {
@@ -40,7 +40,7 @@ async function markLate(engine: Engine, limit: number): Promise<number> {
       await lockTrees(tx, [tree]);
       const keys = members.map(({ key }) => key);
       const query = tx.db.selectFrom('trajectories').select('key').where('tree', '=', tree).where('key', 'in', keys);
-      const rows = await engine.lock(query.orderBy('key'), 'delete').execute();
+      const rows = await engine.locks.rows(query.orderBy('key'), 'delete').execute();
       await markPurging(
         tx,
         tree,
@@ -79,7 +79,7 @@ async function purgeRuns(engine: Engine, limit: number): Promise<number> {
 
 async function purgeRun(tx: Transaction, run: bigint, limit: number): Promise<number> {
   const query = tx.db.selectFrom('runs').select('key').where('key', '=', run).where('hidden', '=', 1);
-  if ((await tx.engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 0;
+  if ((await tx.engine.locks.rows(query, 'delete').executeTakeFirst()) === undefined) return 0;
   // First, because the cancellation of rollouts locks its row before the rollouts.
   await tx.db.deleteFrom('rollout_cancellations').where('run', '=', run).execute();
   let purged = await purgeRollouts(tx, run, limit);

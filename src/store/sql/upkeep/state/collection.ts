@@ -3,6 +3,7 @@ import type { Digest } from '../../../../domain/ids.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { type Transaction, write } from '../../kit/transaction.ts';
 import { bindDigest, readDigest } from '../../kit/values.ts';
+import type { StatesEngine } from '../../log/engine.ts';
 import { encodeBytes } from '../../log/states/bytes.ts';
 import { WHOLE } from '../../log/states/chain.ts';
 import { dropUpload } from '../../log/states/pieces.ts';
@@ -11,7 +12,7 @@ import { restoreIfPossible } from '../../log/states/restore.ts';
 import { foldTotals } from '../../log/totals.ts';
 
 /** `STATES` explains why the version makes this safe beside appends and deletions. */
-export async function collectStates(engine: Engine, ttlHours: number, limit: number): Promise<number> {
+export async function collectStates(engine: StatesEngine, ttlHours: number, limit: number): Promise<number> {
   await dropBrokenUploads(engine, ttlHours, limit);
   const collected = await collectUnreferenced(engine, ttlHours, limit);
   await releaseBases(engine);
@@ -19,7 +20,7 @@ export async function collectStates(engine: Engine, ttlHours: number, limit: num
   return collected;
 }
 
-async function collectUnreferenced(engine: Engine, ttlHours: number, limit: number): Promise<number> {
+async function collectUnreferenced(engine: StatesEngine, ttlHours: number, limit: number): Promise<number> {
   const candidates = await engine.db
     .selectFrom('states')
     .select(['key', 'namespace', 'digest', 'version', 'renew_time', 'upload', 'depth'])
@@ -31,7 +32,7 @@ async function collectUnreferenced(engine: Engine, ttlHours: number, limit: numb
     .execute();
   if (candidates.length === 0) return 0;
   // Writers that read a candidate while it was referenced may refer to it. These references must be seen below.
-  if (!(await engine.outwaitReferrers())) return 0;
+  if (!(await engine.stateRows.outwaitReferrers(engine.db))) return 0;
   const referenced = await findReferenced(
     engine,
     candidates.map(({ key }) => key),
@@ -93,7 +94,7 @@ async function collectState(
       .where('version', '=', version)
       .where('referenced', '=', 0)
       .where('renew_time', '=', renew_time);
-    if ((await engine.lock(query, 'delete').executeTakeFirst()) === undefined) return 'changed';
+    if ((await engine.locks.rows(query, 'delete').executeTakeFirst()) === undefined) return 'changed';
     if (!(await deleteUnlessBase(tx, namespace, digest))) {
       await tx.db
         .updateTable('states')
@@ -190,7 +191,7 @@ async function storeWhole(engine: Engine, base: CollectedBase, dependent: Digest
   const whole = await restoreIfPossible(engine, base.namespace, dependent);
   if (whole === undefined) return;
   const encoded = await encodeBytes(whole);
-  await engine.giveWayAfter(() =>
+  await engine.transactions.giveWayAfter(() =>
     write(engine, async (tx) => {
       // The bytes of a state never change. So only the base needs to be the same.
       await tx.db
@@ -213,7 +214,7 @@ async function deleteBase(engine: Engine, { namespace, digest }: CollectedBase):
       .where('namespace', '=', namespace)
       .where('digest', '=', digest)
       .where('collected', '=', 1);
-    const row = await engine.lock(query, 'delete').executeTakeFirst();
+    const row = await engine.locks.rows(query, 'delete').executeTakeFirst();
     if (row === undefined || !(await deleteUnlessBase(tx, namespace, digest))) return undefined;
     return row.base === null ? undefined : { namespace, digest: row.base };
   });

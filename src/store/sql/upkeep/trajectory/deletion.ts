@@ -30,9 +30,9 @@ export async function deleteTrajectory(
   onBranches: OnBranches,
   check?: DeletionCheck,
 ): Promise<Deletion> {
-  const { tree, key, keptShared, branches, ancestors } = await engine.giveWayAfter(async () => {
+  const { tree, key, keptShared, branches, ancestors } = await engine.transactions.giveWayAfter(async () => {
     const decided = await decide(engine, namespace, id, onBranches, check);
-    engine.announce([decided.key, ...decided.branches.marked]);
+    engine.changes.announce([decided.key, ...decided.branches.marked]);
     return decided;
   });
   if (keptShared) {
@@ -96,7 +96,7 @@ async function lockVisible(tx: Transaction, tree: bigint, key: bigint) {
     .where('tree', '=', tree)
     .where('key', '=', key)
     .where('hidden', '=', 0);
-  return tx.engine.lock(query, 'delete').executeTakeFirst();
+  return tx.engine.locks.rows(query, 'delete').executeTakeFirst();
 }
 
 function branchesOf(tx: Transaction, tree: bigint, key: bigint) {
@@ -125,7 +125,7 @@ async function markTrimming(tx: Transaction, tree: bigint, key: bigint): Promise
 
 /** Runs a further transaction of the deletion, under the lock of the tree. */
 function inTree<T>(engine: Engine, tree: bigint, work: (tx: Transaction) => Promise<T>): Promise<T> {
-  return engine.giveWayAfter(() =>
+  return engine.transactions.giveWayAfter(() =>
     write(engine, async (tx) => {
       await lockTrees(tx, [tree]);
       return work(tx);
@@ -152,7 +152,7 @@ async function markAllBranches(engine: Engine, tree: bigint, begun: MarkedBranch
   while (parents.length > 0) {
     const from = parents;
     const found = await inTree(engine, tree, (tx) => markBranches(tx, tree, from));
-    engine.announce(found.marked);
+    engine.changes.announce(found.marked);
     marked.push(...found.marked);
     parents = found.parents;
   }
@@ -161,7 +161,7 @@ async function markAllBranches(engine: Engine, tree: bigint, begun: MarkedBranch
 
 /** Purges the tree until none of these trajectories is marked. */
 async function finish(engine: Engine, tree: bigint, keys: readonly bigint[]): Promise<void> {
-  while (await engine.giveWayAfter(() => purgeTree(engine, tree, keys, PURGED_STEPS)));
+  while (await engine.transactions.giveWayAfter(() => purgeTree(engine, tree, keys, PURGED_STEPS)));
 }
 
 async function hasBranches(

@@ -162,7 +162,7 @@ class TreePurge {
       .where(this.#tx.engine.among(sql.ref('key'), keys))
       .where('purging', '=', 1)
       .orderBy('key');
-    const rows = await this.#tx.engine.lock(query, 'delete').execute();
+    const rows = await this.#tx.engine.locks.rows(query, 'delete').execute();
     return rows.map(({ key, parent, branch_point, next_step_number: end }) => {
       return { key, parent, begin: branch_point === null ? 0n : branch_point + 1n, end };
     });
@@ -295,7 +295,7 @@ class TreePurge {
       .where('purging', '=', 0)
       .orderBy('key');
     // Locked before branches are counted, so that no branch is created in between.
-    const hidden = (await this.#tx.engine.lock(query, 'delete').execute()).map(({ key }) => key);
+    const hidden = (await this.#tx.engine.locks.rows(query, 'delete').execute()).map(({ key }) => key);
     if (hidden.length === 0) return;
     const needed = await this.#tx.db
       .selectFrom('trajectories as t')
@@ -327,7 +327,7 @@ class TreePurge {
       .where('tree', '=', this.#tree)
       .where('key', '=', key)
       .where('trimming', '=', 1);
-    return this.#tx.engine.lock(query, 'delete').executeTakeFirst();
+    return this.#tx.engine.locks.rows(query, 'delete').executeTakeFirst();
   }
 
   /**

@@ -66,7 +66,7 @@ async function lockUnmarkedBranches(
     .where('tree', '=', tree)
     .where('key', 'in', branches)
     .orderBy('key');
-  const rows = await tx.engine.lock(query, 'delete').execute();
+  const rows = await tx.engine.locks.rows(query, 'delete').execute();
   return rows.map(({ key }) => key);
 }
 
@@ -109,7 +109,7 @@ async function lockHidden(tx: Transaction, tree: bigint, key: bigint) {
     .where('key', '=', key)
     .where('hidden', '=', 1)
     .where('purging', '=', 0);
-  return tx.engine.lock(query, 'delete').executeTakeFirst();
+  return tx.engine.locks.rows(query, 'delete').executeTakeFirst();
 }
 
 async function hasLivingBranch(tx: Transaction, tree: bigint, key: bigint): Promise<boolean> {

@@ -86,7 +86,7 @@ export async function readPart(engine: Engine, { tree, key }: TrajectoryRef, at:
     return sql`${owned(alias)} and ${number} >= ${from} and (${number} < ${end} or ${end} is null)`;
   };
   const compiled = <Row>(query: RawBuilder<unknown>) => query.compile(engine.db) as CompiledQuery<Row>;
-  const [heads, segments, refs, attached, scores, names] = await engine.readSnapshot([
+  const [heads, segments, refs, attached, scores, names] = await engine.reads.snapshot([
     compiled<HeadPart>(sql`select ${sql.join(HEAD_COLUMNS.map((name) => sql.ref(name)))}, purging, trimming, named_to
       from ${engine.table('trajectories')} where tree = ${tree} and key = ${key}`),
     compiled<SegmentPart>(sql`select (select b.next_step_number from ${stored} as b

@@ -4,7 +4,7 @@ import type { StorageFault, VerificationProgress } from '../../../../domain/veri
 import type { Engine } from '../../kit/engine.ts';
 import { checkTotals } from '../../log/totals.ts';
 import { confirmed } from './confirmed.ts';
-import { checkDatabase, unreadable } from './database.ts';
+import { checkDatabase, type IntegrityEngine, unreadable } from './database.ts';
 import { checkHeads, type HeadsPage } from './heads.ts';
 import { checkRelations } from './relations.ts';
 import { checkStates } from './states.ts';
@@ -12,7 +12,7 @@ import { checkTrajectory } from './trajectory.ts';
 import { checkValues } from './values.ts';
 
 /** V1. Keeps a page of rows and some decoded states in memory. What cannot be read is a fault, and the rest is read. */
-export async function* verify(engine: Engine): AsyncGenerator<VerificationProgress, void, undefined> {
+export async function* verify(engine: IntegrityEngine): AsyncGenerator<VerificationProgress, void, undefined> {
   let totals = { steps: 0n, states: 0n };
   let [doneSteps, doneStates] = [0n, 0n];
   const progress = (faults: readonly StorageFault[]): VerificationProgress => ({

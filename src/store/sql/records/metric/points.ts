@@ -1,5 +1,42 @@
-import { type SeriesChange, seriesMark } from '../../../domain/change.ts';
-import type { NewMetricPoint } from '../../../domain/metric.ts';
+import { type SeriesChange, seriesMark } from '../../../../domain/change.ts';
+import type { NewMetricPoint } from '../../../../domain/metric.ts';
+import type { Engine, Tx } from '../../kit/engine.ts';
+
+export interface PointsEngine extends Engine {
+  readonly points: Points;
+}
+
+/** The points of metric series, which are written and read in large numbers. */
+export interface Points {
+  /**
+   * M1: stores points if the run and all series exist, in order of identity. Returns false if nothing was stored. Uses
+   * `tx`, or a transaction of its own that is durable when the promise resolves.
+   */
+  upsert(batch: PointBatch, tx?: Tx): Promise<boolean>;
+
+  /** Returns the extrema of ranges of a series, in the order of the ranges. NaN points are ignored. */
+  readExtrema(series: bigint, ranges: readonly SeriesRange[]): Promise<RangeExtrema[]>;
+}
+
+/**
+ * Smallest and largest number of a range, each at the first step that has it. Both are undefined if the range has no
+ * numbers.
+ */
+export interface RangeExtrema {
+  readonly lowest?: SeriesPoint;
+  readonly highest?: SeriesPoint;
+}
+
+export interface SeriesPoint {
+  readonly metricStep: bigint;
+  readonly value: number;
+}
+
+/** Range of metric steps, both ends included. */
+export interface SeriesRange {
+  readonly from: bigint;
+  readonly to: bigint;
+}
 
 /**
  * Distinct points of one call, in order of identity, as lists of equal length. `places` holds the index of each point's
@@ -97,4 +134,18 @@ function byIdentity(a: SeriesName, b: SeriesName): number {
   const [one = '', other = ''] = [a.stageId, b.stageId];
   if (one !== other) return one < other ? -1 : 1;
   return a.name < b.name ? -1 : 1;
+}
+
+/**
+ * Divides the steps from `first` to `last` into at most `count` ranges of equal length. The last one may be shorter.
+ */
+export function splitRange(first: bigint, last: bigint, count: number): SeriesRange[] {
+  const span = last - first + 1n;
+  const length = (span + BigInt(count) - 1n) / BigInt(count);
+  const ranges: SeriesRange[] = [];
+  for (let from = first; from <= last; from += length) {
+    const to = from + length - 1n;
+    ranges.push({ from, to: to < last ? to : last });
+  }
+  return ranges;
 }

@@ -1,0 +1,59 @@
+import { type RawBuilder, type SqlBool, sql } from 'kysely';
+import type { Change } from '../../domain/change.ts';
+import type { Horizon } from '../contract/run.ts';
+import type { ChangeListeners } from '../sql/kit/changes.ts';
+import type { Changes, Db, Tx } from '../sql/kit/engine.ts';
+import { padded } from '../sql/kit/statement_shapes.ts';
+import type { Notifier } from './notify.ts';
+
+/** The mark of a change is the id of its transaction. */
+export class PostgresChanges implements Changes {
+  readonly #listeners: ChangeListeners;
+  readonly #notifier: Notifier;
+
+  constructor(listeners: ChangeListeners, notifier: Notifier) {
+    this.#listeners = listeners;
+    this.#notifier = notifier;
+  }
+
+  announce(changes: readonly Change[]): void {
+    for (const change of changes) this.#listeners.tell(change);
+    this.#notifier.announce(changes);
+  }
+
+  onChange(listener: (change: Change | undefined) => void): () => void {
+    return this.#listeners.add(listener);
+  }
+
+  async mark(tx: Tx): Promise<bigint> {
+    const { rows } = await sql<{ mark: bigint }>`select pg_current_xact_id()::text::bigint as mark`.execute(tx);
+    const row = rows[0];
+    if (row === undefined) throw new Error('the database returned no transaction id');
+    return row.mark;
+  }
+
+  async readHorizon(db: Db): Promise<Horizon> {
+    const { rows } = await sql<{ snapshot: string; server: string }>`
+      select pg_current_snapshot()::text as snapshot, pg_postmaster_start_time()::text as server`.execute(db);
+    const { snapshot = '', server = '' } = rows[0] ?? {};
+    const [, next, open = ''] = /^\d+:(\d+):([\d,]*)$/.exec(snapshot) ?? [];
+    if (next === undefined) throw new Error(`the database returned the snapshot "${snapshot}"`);
+    return {
+      next: BigInt(next),
+      open: open === '' ? [] : open.split(',').map(BigInt),
+      era: `${server} ${this.#notifier.losses}`,
+    };
+  }
+
+  /**
+   * Excludes marks that this cluster has not reached: they come from a restored dump and are not new. The bound is that
+   * of the statement's own snapshot, which sees no newer row.
+   */
+  since(mark: RawBuilder<unknown>, { next, open }: Horizon): RawBuilder<SqlBool>[] {
+    const later = sql<SqlBool>`${mark} >= ${next} and ${mark} < pg_snapshot_xmax(pg_current_snapshot())::text::bigint`;
+    // One condition per mark, because Postgres before version 17 cannot read an index in order for a list of values.
+    const nobody = -1n;
+    const shape = padded(open).map((_, i) => open[i] ?? nobody);
+    return [...shape.map((each) => sql<SqlBool>`${mark} = cast(${each} as bigint)`), later];
+  }
+}

@@ -1,0 +1,65 @@
+import { type CompiledQuery, Kysely, type RawBuilder } from 'kysely';
+import type { CallScope } from '../contract/store.ts';
+import type { FileWatch } from '../file_guard/watch.ts';
+import type { QueriesOf, Reads, RowsOf } from '../sql/kit/engine.ts';
+import { readingDialect } from '../sql/kit/reading/dialect.ts';
+import type { ReadSlots } from '../sql/kit/reading/slots.ts';
+import type { Tables } from '../sql/kit/tables.ts';
+import type { Dialect } from './dialect.ts';
+import type { ReadJob, ReadResult } from './read_job.ts';
+import { objectsOf } from './read_thread_handle.ts';
+import type { ReadThreads } from './read_threads.ts';
+
+export interface ReadsDeps {
+  readonly threads: ReadThreads;
+  readonly dialect: Dialect;
+  readonly watch: FileWatch;
+  readonly slots: ReadSlots;
+}
+
+/** Reads on threads, for one call or for work that outlives calls. */
+export class SqliteReads implements Reads {
+  readonly #deps: ReadsDeps;
+  readonly #call: CallScope | undefined;
+  #db: Kysely<Tables> | undefined;
+
+  constructor(deps: ReadsDeps, call: CallScope | undefined) {
+    this.#deps = deps;
+    this.#call = call;
+  }
+
+  get db(): Kysely<Tables> {
+    this.#db ??= new Kysely<Tables>({
+      dialect: readingDialect(this.#deps.dialect, ({ sql: text, parameters }) =>
+        this.read({ kind: 'objects', text, parameters }),
+      ),
+    });
+    return this.#db;
+  }
+
+  async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
+    const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
+    return (await this.read({ kind: 'arrays', text, parameters })) as Row[];
+  }
+
+  async snapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
+    const all: readonly CompiledQuery<object>[] = queries;
+    const statements = all.map(({ sql: text, parameters }) => ({ text, parameters }));
+    const found = await this.#runOnThread({ kind: 'snapshot', statements });
+    const tables = found.map(({ columns, rows }) => objectsOf(columns, rows));
+    return (await this.#deps.slots.handOverAll(tables)) as RowsOf<Rows>;
+  }
+
+  async read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
+    return this.#deps.slots.handOver(await this.#runOnThread(job));
+  }
+
+  async #runOnThread<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
+    const { threads, watch } = this.#deps;
+    try {
+      return await threads.run(job, this.#call?.signal);
+    } catch (error) {
+      throw await watch.explain(error);
+    }
+  }
+}

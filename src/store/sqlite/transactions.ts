@@ -1,0 +1,54 @@
+import type { CompiledQuery } from 'kysely';
+import type { CallScope } from '../contract/store.ts';
+import { Later, type Transactions, type Tx } from '../sql/kit/engine.ts';
+import { nextIteration } from '../sql/kit/reading/event_loop.ts';
+import type { Connection } from './connection.ts';
+import type { WriteLock } from './write_lock.ts';
+
+/** Length of the pause between two transactions of a deletion, as a multiple of the time that the first one took. */
+const PAUSE_PER_WORK = 2;
+/** Bound on that pause, in milliseconds. */
+const LONGEST_PAUSE_MS = 100;
+
+export interface TransactionsDeps {
+  readonly writer: Connection;
+  readonly transact: <T>(work: (tx: Tx) => Promise<T>, writer?: object) => Promise<T>;
+  readonly writeLock: WriteLock;
+}
+
+/** Transactions on the writing connection, for one call or for work that outlives calls. */
+export class SqliteTransactions implements Transactions {
+  readonly #deps: TransactionsDeps;
+  readonly #call: CallScope | undefined;
+
+  constructor(deps: TransactionsDeps, call: CallScope | undefined) {
+    this.#deps = deps;
+    this.#call = call;
+  }
+
+  run<T>(work: (tx: Tx) => Promise<T | Later<T>>): Promise<T> {
+    return this.#deps.transact(async (tx) => {
+      this.#call?.signal.throwIfAborted(); // The call may have ended while it waited for the write lock.
+      const result = await work(tx);
+      return result instanceof Later ? result.value : result;
+    }, this);
+  }
+
+  async ask<Row>(_tx: Tx, query: CompiledQuery<Row>): Promise<Row[]> {
+    return readOwn(this.#deps.writer, query) as Row[];
+  }
+
+  async giveWayAfter<T>(transaction: () => Promise<T>): Promise<T> {
+    const begun = performance.now();
+    const result = await transaction();
+    const pause = Math.min((performance.now() - begun) * PAUSE_PER_WORK, LONGEST_PAUSE_MS);
+    const hadOthers = this.#deps.writeLock.hadOthers();
+    await (hadOthers ? new Promise((resolve) => setTimeout(resolve, pause)) : nextIteration());
+    return result;
+  }
+}
+
+/** Reads on the writing connection, which sees the transaction's own writes. */
+export function readOwn(writer: Connection, { sql: text, parameters }: CompiledQuery<unknown>): unknown[] {
+  return writer.prepare(text).all(parameters);
+}
