@@ -239,10 +239,12 @@ describeStore('merged rows of steps', (on) => {
   it('the sweep finds trajectories whose rows were not merged, and none twice', async () => {
     const scene = on.scene();
     const [single, grown, merged] = [await scene.create(), await scene.create(), await scene.create()];
+    const large = await scene.create();
     await scene.append(single, words(0, 3));
+    await scene.append(large, [wordStep(0n, 'word'.repeat(200))]);
     for (const made of [grown, merged]) await appendSingly(scene, made, words(0, 3));
     await merge(scene.store, merged);
-    const here = new Set([single, grown, merged].map(({ ref }) => ref.key));
+    const here = new Set([single, grown, merged, large].map(({ ref }) => ref.key));
     const findAll = async () => {
       const found: bigint[] = [];
       let after: Trajectory['ref'] | undefined;
@@ -253,9 +255,9 @@ describeStore('merged rows of steps', (on) => {
       } while (after !== undefined);
       return found.filter((key) => here.has(key));
     };
-    // A single row stays as it is, but is counted.
-    expect(await findAll()).toEqual([single.ref.key, grown.ref.key]);
-    await merge(scene.store, single);
+    // A small single row stays as it is.
+    expect(await findAll()).toEqual([grown.ref.key, large.ref.key]);
+    await merge(scene.store, large);
     expect(await findAll()).toEqual([grown.ref.key]);
     expect(await scene.store.findUnmerged(undefined, 1000, 3600)).toMatchObject({ found: [] });
   });

@@ -61,9 +61,14 @@ export async function naiveUsage(sql: OutsideSql, namespace: string): Promise<(o
       const references = refs.filter((row) => `${row.state}` === `${state.key}`);
       const inside = references.filter(isInside);
       count('states', BigInt(inside.length) * BigInt(`${state.size}`), 0, false);
-      if (inside.length === 0 && of !== 'namespace') continue;
-      count('states', 0, state.upload === null ? state.data : chunkBytes(state.upload), references.some(isOutside));
+      if (of === 'namespace') count('states', 0, state.data, false);
+      else if (inside.length > 0) {
+        const bytes = state.upload === null ? state.data : chunkBytes(state.upload);
+        count('states', 0, bytes, references.some(isOutside));
+      }
     }
+    // Also those of uploads that have not ended.
+    if (of === 'namespace') for (const { data } of chunks) count('states', 0, data, false);
     return usage;
   };
 }

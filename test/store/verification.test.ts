@@ -247,11 +247,6 @@ describeStore('verification', (on) => {
       fault: { check: 'TILING' },
       message: 'segments',
     }),
-    'a wrong total of a namespace': ({ scene }) => ({
-      sql: `update storage_counts set step_stored = step_stored + 1 where namespace = '${scene.namespace}'`,
-      fault: { check: 'SUMS' },
-      message: 'total step_stored',
-    }),
     'a wrong sum of rewards': ({ root }) => ({
       sql: `update trajectories set reward_sum = reward_sum + 1 ${head(root)}`,
       fault: { check: 'SUMS', trajectoryId: root.id },

@@ -437,7 +437,7 @@ export declare type GetStorageUsageResponse = Message<"anabranch.v1.GetStorageUs
   doneSteps: bigint;
 
   /**
-   * Number of all steps that are added up. 0 for a namespace.
+   * Number of all steps that are added up.
    *
    * @generated from field: int64 total_steps = 2;
    */
@@ -602,8 +602,7 @@ export declare const StateService: GenService<{
   },
   /**
    * Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
-   * its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace
-   * are maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
+   * its progress, and the result in the last message. Changes meanwhile are counted or not.
    * Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.StateService.GetStorageUsage

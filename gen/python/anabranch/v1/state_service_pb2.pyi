@@ -383,7 +383,7 @@ class GetStorageUsageResponse(google.protobuf.message.Message):
     done_steps: builtins.int
     """Number of steps that were added up so far."""
     total_steps: builtins.int
-    """Number of all steps that are added up. 0 for a namespace."""
+    """Number of all steps that are added up."""
     @property
     def usage(self) -> Global___StorageUsage:
         """The result. Set in the last message only."""

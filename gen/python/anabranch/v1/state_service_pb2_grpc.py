@@ -126,8 +126,7 @@ class StateServiceServicer(object):
 
     def GetStorageUsage(self, request, context):
         """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
-        its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace
-        are maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
+        its progress, and the result in the last message. Changes meanwhile are counted or not.
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

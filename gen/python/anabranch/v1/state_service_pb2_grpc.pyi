@@ -219,8 +219,7 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
 
     GetStorageUsage: _StateServiceGetStorageUsageType
     """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
-    its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace
-    are maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
+    its progress, and the result in the last message. Changes meanwhile are counted or not.
     Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
     """
 
@@ -323,8 +322,7 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.GetStorageUsageResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.GetStorageUsageResponse]]:
         """Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams
-        its progress, and the result in the last message. Changes meanwhile are counted or not. The totals of a namespace
-        are maintained: they are exact at a moment, and reading them takes no longer when the namespace grows.
+        its progress, and the result in the last message. Changes meanwhile are counted or not.
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, SERVER_DRAINING.
         """
 

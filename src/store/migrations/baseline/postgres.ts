@@ -44,7 +44,6 @@ create table trajectories (
   scored_metrics text not null default '[]',
   merged_to bigint not null default 0,
   named_to bigint not null default 0,
-  counted boolean not null default true,
   create_digest text not null default '',
   created_by_open boolean not null default false,
   primary key (tree, key)
@@ -57,7 +56,6 @@ create index trajectories_by_run on trajectories (run, key) where run is not nul
 create index trajectories_by_task on trajectories (namespace, task_id, key);
 create index trajectories_purging on trajectories (tree, key) where purging;
 create index trajectories_trimming on trajectories (tree, key) where trimming;
-create index trajectories_uncounted on trajectories (namespace, tree, key) where not counted;
 create index trajectories_without_run on trajectories (namespace, key) where run is null;
 
 -- Ids of deleted trajectories that were created when they were opened. They expire.
@@ -138,8 +136,8 @@ create view steps as
   from segments as s
     cross join lateral json_array_elements_text(cast(s.rewards as json)) with ordinality as r(reward, number);
 
--- An index of the stored segments that have states of a name. Triggers keep it for rows that are counted (body_bytes),
--- so that appends write nothing. Every row that begins before trajectories.named_to is counted.
+-- An index of the stored segments that have states of a name. Triggers keep it for rows with body_bytes, so that
+-- plain appends write nothing. Every row that begins before trajectories.named_to has body_bytes.
 create table segment_state_names (
   tree bigint not null,
   trajectory bigint not null,
@@ -668,15 +666,4 @@ create table retention_policies (
 create index retention_policies_by_experiment on retention_policies (experiment) where experiment is not null;
 create index retention_policies_by_run on retention_policies (run) where run is not null;
 create index retention_policies_due on retention_policies (due_time);
-
--- The bytes that rows take, by namespace. Triggers insert rows, so that no transaction waits for another one.
--- Maintenance adds them up. Rows of appended steps are counted once they are merged: body_bytes is set then, and only
--- then. A trajectory is counted if all its rows are.
-create table storage_counts (
-  namespace text not null,
-  step_logical bigint not null,
-  step_stored bigint not null,
-  state_logical bigint not null,
-  state_stored bigint not null
-);
 `;

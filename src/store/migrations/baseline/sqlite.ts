@@ -40,7 +40,6 @@ create table trajectories (
   scored_metrics text not null default '[]',
   merged_to integer not null default 0,
   named_to integer not null default 0,
-  counted integer not null default 1,
   create_digest text not null default '',
   created_by_open integer not null default 0
 );
@@ -54,7 +53,6 @@ create index trajectories_by_experiment on trajectories (experiment, key) where 
 create index trajectories_purging on trajectories (tree, key) where purging;
 create index trajectories_trimming on trajectories (tree, key) where trimming;
 create index trajectories_without_run on trajectories (namespace, key) where run is null;
-create index trajectories_uncounted on trajectories (namespace, tree, key) where not counted;
 
 -- Ids of deleted trajectories that were created when they were opened. They expire.
 create table deleted_trajectories (
@@ -131,8 +129,8 @@ create view steps as
     s.first_step_number, s.next_step_number
   from segments as s cross join json_each(s.rewards) as r;
 
--- An index of the stored segments that have states of a name. Triggers keep it for rows that are counted (body_bytes),
--- so that appends write nothing. Every row that begins before trajectories.named_to is counted.
+-- An index of the stored segments that have states of a name. Triggers keep it for rows with body_bytes, so that
+-- plain appends write nothing. Every row that begins before trajectories.named_to has body_bytes.
 create table segment_state_names (
   tree integer not null,
   trajectory integer not null,
@@ -658,17 +656,6 @@ create table retention_policies (
 create index retention_policies_due on retention_policies (due_time);
 create index retention_policies_by_run on retention_policies (run) where run is not null;
 create index retention_policies_by_experiment on retention_policies (experiment) where experiment is not null;
-
--- The bytes that rows take, by namespace. Triggers add them up. One transaction writes at a time, so each namespace has
--- one row. Rows of appended steps are counted once they are merged: body_bytes is set then, and only then. A trajectory
--- is counted if all its rows are.
-create table storage_counts (
-  namespace text not null primary key,
-  step_logical integer not null,
-  step_stored integer not null,
-  state_logical integer not null,
-  state_stored integer not null
-) without rowid;
 
 -- The newest change mark. One transaction writes at a time, so a counter orders changes.
 create table change_marks (

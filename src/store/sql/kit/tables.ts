@@ -50,25 +50,10 @@ type StoredTables = { [Name in keyof typeof TABLES]: TypeOf<(typeof TABLES)[Name
 export interface Tables extends StoredTables {
   /** A view of `segments`: a row for each step. */
   steps: StepsView;
-  /**
-   * The bytes of stored rows, added up by triggers. Rows of `segments` are counted once they are
-   * merged (`body_bytes`). A namespace has one row or, on Postgres, many: maintenance adds them up.
-   */
-  storage_counts: StorageCounts;
-  /**
-   * The names of the states of stored segments, written by triggers for those that are counted (`body_bytes`).
-   */
+  /** The names of the states of stored segments, written by triggers for those with `body_bytes`. */
   segment_state_names: SegmentStateNames;
   /** SQLite only: the newest change mark. */
   change_marks: { mark: ColumnType<bigint, bigint | number, bigint | number> };
-}
-
-interface StorageCounts {
-  namespace: string;
-  step_logical: bigint;
-  step_stored: bigint;
-  state_logical: bigint;
-  state_stored: bigint;
 }
 
 interface SegmentStateNames {

@@ -39,7 +39,7 @@ export const SEGMENTS = table('segments', {
   checksum: int,
   /** Version and compression of `body`: see `stored_body.ts`. */
   encoding: withDefault(int),
-  /** Length of `body` before compression. Null in a row that was appended raw and not merged: it is not counted yet. */
+  /** Length of `body` before compression. Null in a row that was appended raw and not merged yet. */
   body_bytes: nullable(int),
   /** Length of `states` before compression. Null if they are not compressed. */
   states_bytes: nullable(int),

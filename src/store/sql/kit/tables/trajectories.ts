@@ -58,13 +58,8 @@ export const TRAJECTORIES = table('trajectories', {
   scored_metrics: withDefault(of(text, list(LIMITS.scoredMetrics, LIMITS.metricKeyBytes))),
   /** No row of steps that ends at or before this number can be merged with the next one. */
   merged_to: withDefault(of(int, NATURAL)),
-  /**
-   * All rows of steps that begin before this number are counted, so `segment_state_names` has them. Unlike `merged_to`,
-   * it never moves back.
-   */
+  /** `segment_state_names` has all rows that begin before this number. Unlike `merged_to`, it never moves back. */
   named_to: withDefault(of(int, NATURAL)),
-  /** All its rows of steps are in `storage_counts`. A trigger resets it when steps are appended. */
-  counted: withDefault(flag),
   /** Digest of the request of CreateTrajectory or BranchTrajectory; empty if none of them created it. */
   create_digest: withDefault(of(text, upTo(256))),
   /** The trajectory was created when it was opened (W1), so its row leaves one of `deleted_trajectories`. */

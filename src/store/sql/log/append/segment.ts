@@ -12,7 +12,7 @@ import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { bindOptionalReal, bindReal, readReal } from '../../kit/values.ts';
 import { type CommitRun, commitColumns, commitRuns, type StoredCommits } from '../merge/commits.ts';
 import { labelName, NO_RUNS, runsUntil, StepRuns } from '../read/step_runs.ts';
-import { countedBody, plainBody, readStates } from '../read/stored_body.ts';
+import { indexedBody, plainBody, readStates } from '../read/stored_body.ts';
 import { SegmentCursor, type StoredSegment } from '../read/stored_segment.ts';
 import type { CompressedRows } from './compressed_rows.ts';
 import { addMetrics, type MetricSum } from './metric_sums.ts';
@@ -204,7 +204,7 @@ export function segmentUntil(row: StoredSegment & Pick<SegmentRow, CutColumns>, 
     ends: JSON.stringify(Object.fromEntries(ends.filter(([index]) => Number(index) < count))),
     metric_sums: JSON.stringify(Object.fromEntries(metrics)),
     ...commitColumns(commitRuns(row).filter(([index]) => index < count)),
-    ...countedBody(first, body),
+    ...indexedBody(first, body),
     state_names: runsUntil(row.state_names, count),
     labels: runsUntil(row.labels, count),
     states: states.subarray(0, small.length),

@@ -7,10 +7,10 @@ import { type Transaction, write } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { inLockOrder } from '../append/heads.ts';
 import { type Attachment, deleteAttachments, readAttachments, sameAttachments } from '../states/attached.ts';
-import { foldTotals } from '../totals.ts';
 import { foldedRows } from './folded_rows.ts';
 import {
   hasAttached,
+  IS_WORTH_COMPRESSING,
   MOST_BYTES,
   MOST_ROWS,
   type Plan,
@@ -62,8 +62,7 @@ interface Merging {
   readonly ref: TrajectoryRef;
   readonly mergedFrom: bigint;
   readonly mergedTo: bigint;
-  readonly end: bigint | undefined;
-  readonly leavesUncounted: boolean;
+  readonly leavesUnindexed: boolean;
   readonly rows: readonly Replacement[];
 }
 
@@ -85,8 +84,8 @@ async function prepare(engine: Engine, ref: TrajectoryRef, plan: Plan): Promise<
   // States that stay in rows of their own would be found again and again.
   const isLeft = last !== undefined && last.from === plan.mergedTo && last.folded.length < last.attached.length;
   // A damaged row stays as it is.
-  const leavesUncounted = plan.leavesUncounted || rows.length < plan.ranges.length;
-  return { ref, ...plan, mergedTo: isLeft ? last.to : plan.mergedTo, leavesUncounted, rows };
+  const leavesUnindexed = plan.leavesUnindexed || rows.length < plan.ranges.length;
+  return { ref, ...plan, mergedTo: isLeft ? last.to : plan.mergedTo, leavesUnindexed, rows };
 }
 
 /** Returns nothing if a row is damaged. */
@@ -143,8 +142,8 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
  * looks at the same rows again, as it does if a state was attached to an earlier row meanwhile.
  */
 async function advance(tx: Transaction, merging: Merging): Promise<void> {
-  const { ref, mergedFrom, mergedTo, end, leavesUncounted } = merging;
-  if (leavesUncounted && !(await countRows(tx, ref, mergedFrom, end ?? mergedTo))) return;
+  const { ref, mergedFrom, mergedTo, leavesUnindexed } = merging;
+  if (leavesUnindexed && !(await indexRows(tx, ref, mergedFrom, mergedTo))) return;
   const ofTrajectory = { tree: ref.tree, key: ref.key, merged_to: mergedFrom };
   const trajectory = tx.db
     .selectFrom('trajectories')
@@ -157,17 +156,16 @@ async function advance(tx: Transaction, merging: Merging): Promise<void> {
       merged_to: mergedTo,
       named_to: sql<bigint>`(case when named_to < ${mergedTo} then ${mergedTo} else named_to end)`,
     })
-    .$if(end !== undefined, (query) => query.set({ counted: sql<0 | 1>`(next_step_number = ${end})` }))
     .where((row) => row.and(ofTrajectory))
     .execute();
 }
 
 /**
- * Counts rows that stay as they are. Merged ones are counted as they are written. Returns false if others, which would
- * have to be waited for, are not counted.
+ * Adds rows that stay as they are to the index of names. Merged ones are added as they are written. Returns false if
+ * the index lacks others, which would have to be waited for.
  */
-async function countRows(tx: Transaction, ref: TrajectoryRef, from: bigint, to: bigint): Promise<boolean> {
-  const uncounted = tx.db
+async function indexRows(tx: Transaction, ref: TrajectoryRef, from: bigint, to: bigint): Promise<boolean> {
+  const unindexed = tx.db
     .selectFrom('segments')
     .select('first_step_number')
     .where('tree', '=', ref.tree)
@@ -175,7 +173,7 @@ async function countRows(tx: Transaction, ref: TrajectoryRef, from: bigint, to: 
     .where('first_step_number', '>=', from)
     .where('first_step_number', '<', to)
     .where('body_bytes', 'is', null);
-  const free = (await tx.engine.locks.freeRows(uncounted, 'write').execute()).map((row) => row.first_step_number);
+  const free = (await tx.engine.locks.freeRows(unindexed, 'write').execute()).map((row) => row.first_step_number);
   await tx.db
     .updateTable('segments')
     .set({ body_bytes: sql<bigint>`octet_length(body)` })
@@ -183,7 +181,7 @@ async function countRows(tx: Transaction, ref: TrajectoryRef, from: bigint, to: 
     .where('trajectory', '=', ref.key)
     .where(tx.engine.among(sql.ref('first_step_number'), free))
     .execute();
-  return (await uncounted.limit(1).executeTakeFirst()) === undefined;
+  return (await unindexed.limit(1).executeTakeFirst()) === undefined;
 }
 
 /** Returns false, and removes nothing, if the rows are not those that were read. */
@@ -225,23 +223,20 @@ async function removeRows(
   return true;
 }
 
-/** Changes of a namespace's totals after which the sweep adds them up, if the collection of states has not. */
-const MANY_COUNTS = 1000;
-
 export async function findUnmerged(
   engine: Engine,
   after: TrajectoryRef | undefined,
   limit: number,
   idleSeconds: number,
 ) {
-  await foldTotals(engine, MANY_COUNTS);
   const segments = engine.table('segments');
-  // A single row stays as it is. `merged_to` is its first step, if it has room for more.
+  // A single row is only compressed. `merged_to` is its first step, if it has room for more.
   const unmerged = sql<boolean | bigint>`(not t.purging and t.update_time < ${engine.hoursAgo(idleSeconds / 3600)}
-    and (not t.counted or t.merged_to < t.next_step_number
-      and (exists (select 1 from ${segments} as s
-        where s.tree = t.tree and s.trajectory = t.key and s.first_step_number > t.merged_to)
-        or ${hasAttached(engine)})))`;
+    and t.merged_to < t.next_step_number
+    and (exists (select 1 from ${segments} as s
+        where s.tree = t.tree and s.trajectory = t.key and s.first_step_number >= t.merged_to
+          and (s.first_step_number > t.merged_to or ${IS_WORTH_COMPRESSING}))
+      or ${hasAttached(engine)}))`;
   const rows = await engine.db
     .selectFrom('trajectories as t')
     .select(['t.tree', 't.key', unmerged.as('unmerged')])

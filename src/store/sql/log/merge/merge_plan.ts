@@ -1,4 +1,4 @@
-import { sql } from 'kysely';
+import { type SqlBool, sql } from 'kysely';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { MergeRequest } from '../../../contract/merge.ts';
 import type { Engine } from '../../kit/engine.ts';
@@ -33,10 +33,8 @@ export interface Plan {
   readonly ranges: readonly PlannedRange[];
   readonly mergedFrom: bigint;
   readonly mergedTo: bigint;
-  /** Number of the step after the last row. Undefined if rows are left to later merges. */
-  readonly end: bigint | undefined;
-  /** Whether the totals lack rows that stay as they are. */
-  readonly leavesUncounted: boolean;
+  /** Whether the index of names lacks rows that stay as they are. */
+  readonly leavesUnindexed: boolean;
   readonly bytes: number;
   /** Whether the trajectory has more rows than the plan looked at. */
   readonly goesOn: boolean;
@@ -46,17 +44,16 @@ export interface Plan {
 export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: MergeRequest): Promise<Plan | undefined> {
   const head = await engine.db
     .selectFrom('trajectories as t')
-    .select(['t.merged_to', 't.next_step_number', 't.counted', hasAttached(engine).as('attached')])
+    .select(['t.merged_to', 't.next_step_number', hasAttached(engine).as('attached')])
     .where('t.tree', '=', tree)
     .where('t.key', '=', key)
     .where('t.purging', '=', 0)
     .executeTakeFirst();
   if (head === undefined) return undefined;
-  const isCounted = isSet(head.counted);
-  if (head.merged_to >= head.next_step_number && (isCounted || !rest)) return undefined;
+  if (head.merged_to >= head.next_step_number) return undefined;
   const rows = await engine.db
     .selectFrom('segments as s')
-    .select(['s.first_step_number as from', 's.next_step_number as to', 's.encoding', 's.body_bytes as counted'])
+    .select(['s.first_step_number as from', 's.next_step_number as to', 's.encoding', 's.body_bytes'])
     .select([BODY_BYTES.as('bytes'), STATES_BYTES.as('stateBytes')])
     .where('s.tree', '=', tree)
     .where('s.trajectory', '=', key)
@@ -69,11 +66,11 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
   const mergedFrom = head.merged_to;
   let mergedTo = mergedFrom;
   let bytes = 0;
-  let leavesUncounted = false;
+  let leavesUnindexed = false;
   let open: OpenRange | undefined;
   const close = (range: OpenRange) => {
     if (!range.isWorthIt) {
-      leavesUncounted ||= !range.isCounted;
+      leavesUnindexed ||= !range.isIndexed;
       return;
     }
     ranges.push(range.range);
@@ -86,8 +83,7 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
       mergedTo = open.range.to;
       open = undefined;
     }
-    if (bytes >= MOST_BYTES)
-      return { ranges, mergedFrom, mergedTo, end: undefined, leavesUncounted, bytes, goesOn: true };
+    if (bytes >= MOST_BYTES) return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, goesOn: true };
     open ??= new OpenRange(row.from);
     open.add(sized);
   }
@@ -97,10 +93,8 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
     // A row with room for more steps is merged again with those that follow.
     mergedTo = open.isHalfEmpty ? open.range.from : open.range.to;
   }
-  const end = rest && !goesOn ? (rows.at(-1)?.to ?? head.next_step_number) : undefined;
-  const isDone = end === undefined || isCounted;
-  if (ranges.length === 0 && mergedTo === mergedFrom && isDone) return undefined;
-  return { ranges, mergedFrom, mergedTo, end, leavesUncounted, bytes, goesOn };
+  if (ranges.length === 0 && mergedTo === mergedFrom) return undefined;
+  return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, goesOn };
 }
 
 /** Whether states were attached to steps that are not merged, of a trajectory `t`. */
@@ -138,10 +132,14 @@ async function attachedBytes(
 
 const NOTHING_ATTACHED: ReadonlyMap<bigint, number> = new Map();
 
+/** Whether a merge compresses the row `s` if it is alone. */
+export const IS_WORTH_COMPRESSING = sql<SqlBool>`s.body_bytes is null
+  and octet_length(s.body) + ${STATES_BYTES} >= ${sql.lit(LEAST_COMPRESSED)}`;
+
 interface RowSize extends StepRange {
   readonly encoding: bigint;
-  /** Bytes with which the totals count the row. Null if they lack it. */
-  readonly counted: bigint | null;
+  /** Null if the index of names lacks the row. */
+  readonly body_bytes: bigint | null;
   /** Bytes of the steps of the row, not compressed. */
   readonly bytes: bigint;
   /** Bytes of the small states of these steps, not compressed. */
@@ -164,7 +162,7 @@ class OpenRange {
   #stateBytes = 0;
   #isCompressed = false;
   #isDone = false;
-  #isCounted = true;
+  #isIndexed = true;
   #hasAttached = false;
 
   constructor(from: bigint) {
@@ -181,8 +179,8 @@ class OpenRange {
     return this.#bytes + this.#stateBytes;
   }
 
-  get isCounted(): boolean {
-    return this.#isCounted;
+  get isIndexed(): boolean {
+    return this.#isIndexed;
   }
 
   get #steps(): number {
@@ -215,14 +213,14 @@ class OpenRange {
   }
 
   add(row: RowSize): void {
-    const { to, bytes, stateBytes, attachedBytes, encoding, counted } = row;
+    const { to, bytes, stateBytes, attachedBytes, encoding, body_bytes } = row;
     this.#isDone = isDone(row);
     this.#to = to;
     this.#rows += 1;
     this.#bytes += Number(bytes);
     this.#stateBytes += Number(stateBytes) + (attachedBytes ?? 0);
     this.#isCompressed = encoding === COMPRESSED;
-    this.#isCounted &&= counted !== null;
+    this.#isIndexed &&= body_bytes !== null;
     this.#hasAttached ||= attachedBytes !== undefined;
   }
 }

@@ -23,19 +23,19 @@ export function bytesOf({ body, body_bytes }: Pick<StoredBody, 'body' | 'body_by
   return body_bytes === null ? body.length : Number(body_bytes);
 }
 
-/** Of appended steps: the row is not counted in `storage_counts` before it is merged. */
+/** Of appended steps: the names of the states are not in the index before the row is merged. */
 export function plainBody(first: bigint, body: Uint8Array): StoredBody {
   return { body, encoding: PLAIN, body_bytes: null, checksum: checksumOf(first, body) };
 }
 
 /** Of merged steps, not compressed. */
-export function countedBody(first: bigint, body: Uint8Array): StoredBody {
+export function indexedBody(first: bigint, body: Uint8Array): StoredBody {
   return { ...plainBody(first, body), body_bytes: BigInt(body.length) };
 }
 
 /** Of merged steps: compresses them on another thread, if that saves at least a tenth of the bytes. */
 export async function compressedBody(compressor: Compressor, first: bigint, body: Uint8Array): Promise<StoredBody> {
-  const plain = countedBody(first, body);
+  const plain = indexedBody(first, body);
   const packed = await compressIfSmaller(compressor, body);
   return packed === undefined ? plain : { ...plain, body: packed, encoding: COMPRESSED };
 }

@@ -209,7 +209,6 @@ export function trajectoryRow(
     trimming: 0,
     merged_to: begin,
     named_to: begin,
-    counted: flag(placement.next_step_number === begin),
     create_digest: createDigest,
     created_by_open: flag(opening !== undefined),
   };

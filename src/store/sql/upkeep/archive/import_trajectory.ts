@@ -349,7 +349,7 @@ export class TrajectoryImport {
       ...{ depth: this.#parent === undefined ? 0n : this.#parent.depth + 1n, hidden: 1, purging: 0, trimming: 0 },
       // An import that is discarded is no deletion.
       created_by_open: 0,
-      ...{ counted: 1, merged_to: this.#begin, named_to: this.#begin, next_step_number: this.#begin },
+      ...{ merged_to: this.#begin, named_to: this.#begin, next_step_number: this.#begin },
       ...sumColumns(this.#sums),
     } as unknown as RowOf<typeof TRAJECTORIES>;
     await tx.engine.bulk.insert(tx.db, TRAJECTORIES, [row]);

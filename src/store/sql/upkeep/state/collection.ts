@@ -9,14 +9,12 @@ import { WHOLE } from '../../log/states/chain.ts';
 import { dropUpload } from '../../log/states/pieces.ts';
 import { isReferenced } from '../../log/states/references.ts';
 import { restoreIfPossible } from '../../log/states/restore.ts';
-import { foldTotals } from '../../log/totals.ts';
 
 /** `STATES` explains why the version makes this safe beside appends and deletions. */
 export async function collectStates(engine: StatesEngine, ttlHours: number, limit: number): Promise<number> {
   await dropBrokenUploads(engine, ttlHours, limit);
   const collected = await collectUnreferenced(engine, ttlHours, limit);
   await releaseBases(engine);
-  await foldTotals(engine);
   return collected;
 }
 

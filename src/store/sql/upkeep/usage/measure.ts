@@ -1,22 +1,22 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { StorageUsage, UsageProgress, UsedBytes } from '../../../../domain/usage.ts';
+import type { UsageStore } from '../../../contract/usage.ts';
 import { chunksOf, padded } from '../../kit/statement_shapes.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
-import { usageOfNamespace } from '../../log/totals.ts';
 import { MOST_RANGES, rangeTable } from '../../log/trajectory/range_table.ts';
 import { KeySet } from './key_set.ts';
-import { type MeasuredRange, type MeasuredScope, type Parts, partsOf } from './parts.ts';
+import { type MeasuredRange, type Parts, partsOf, partsOfNamespace } from './parts.ts';
 
 /** Steps that one statement reads, in at most `MOST_RANGES` ranges. */
 const WINDOW = 16_384n;
 
 export async function* measureUsage(
   scope: ReadScope,
-  of: MeasuredScope | 'namespace',
+  of: Parameters<UsageStore['measureUsage']>[1],
 ): AsyncGenerator<UsageProgress, StorageUsage, undefined> {
-  if (of === 'namespace') return yield* readTotals(scope);
-  const parts = await partsOf(scope, of);
-  const measured = new Measurement(scope, parts);
+  const isWhole = of === 'namespace';
+  const parts = isWhole ? await partsOfNamespace(scope) : await partsOf(scope, of);
+  const measured = new Measurement(scope, parts, isWhole);
   yield { done: 0n, total: parts.total };
   let done = 0n;
   for await (const ranges of parts.ranges()) {
@@ -26,13 +26,8 @@ export async function* measureUsage(
       yield { done: done < parts.total ? done : parts.total, total: parts.total };
     }
   }
+  if (isWhole) for await (const _page of measured.addAllRows()) yield { done: parts.total, total: parts.total };
   return measured.usage;
-}
-
-/** Reads the maintained totals. The only progress is one message with 0 of 0 steps. */
-async function* readTotals(scope: ReadScope): AsyncGenerator<UsageProgress, StorageUsage, undefined> {
-  yield { done: 0n, total: 0n };
-  return await usageOfNamespace(scope);
 }
 
 type Range = Omit<MeasuredRange, 'outside'>;
@@ -88,6 +83,14 @@ interface ReferenceRow {
 /** References that one statement reads. */
 const REFERENCES = 256;
 
+/** Rows of states, or of uploads, that one statement reads. */
+const PAGE = 1000;
+
+/** Uploads whose chunks one statement adds up. */
+const UPLOADS = 64;
+
+const NO_UUID = '00000000-0000-0000-0000-000000000000';
+
 const STATE_COLUMNS = sql`s.key, s.size, cast(octet_length(s.data) as bigint) as bytes, s.upload`;
 
 /** Sum of lengths that may be null. */
@@ -117,12 +120,15 @@ class Measurement {
   readonly usage: StorageUsage = { steps: nothing(), states: nothing() };
   readonly #scope: ReadScope;
   readonly #parts: Parts;
+  /** Whether the rows of all states of the namespace count, also of those that no step refers to. */
+  readonly #isWhole: boolean;
   /** States whose rows were counted. */
   readonly #counted = new KeySet();
 
-  constructor(scope: ReadScope, parts: Parts) {
+  constructor(scope: ReadScope, parts: Parts, isWhole: boolean) {
     this.#scope = scope;
     this.#parts = parts;
+    this.#isWhole = isWhole;
   }
 
   async add(window: Window): Promise<void> {
@@ -156,7 +162,34 @@ class Measurement {
       select ${STATE_COLUMNS}, c.refs
       from c cross join ${engine.table('states')} as s where s.key = c.state`.execute(db);
     for (const { size, refs } of rows) this.usage.states.logical += size * refs;
-    await this.#addRows(rows, isShared);
+    if (!this.#isWhole) await this.#addRows(rows, isShared);
+  }
+
+  /** Adds the rows of all states of the namespace, and of uploads that have not ended, page by page. */
+  async *addAllRows(): AsyncGenerator<void, void, undefined> {
+    const { db, namespace } = this.#scope;
+    const bytes = sql<bigint>`cast(coalesce(octet_length(data), 0) as bigint)`.as('bytes');
+    const states = db.selectFrom('states').select(['digest', 'upload', bytes]).where('namespace', '=', namespace);
+    for (let after: Uint8Array = new Uint8Array(), isLast = false; !isLast; ) {
+      const page = await states.where('digest', '>', after).orderBy('digest').limit(PAGE).execute();
+      for (const row of page) count(this.usage.states, { logical: 0n, stored: row.bytes }, false);
+      await this.#addUploads(page.flatMap(({ upload }) => upload ?? []));
+      yield;
+      isLast = page.length < PAGE;
+      after = page.at(-1)?.digest ?? after;
+    }
+    const uploads = db.selectFrom('state_uploads').select('upload').where('namespace', '=', namespace);
+    for (let after = NO_UUID, isLast = false; !isLast; ) {
+      const page = await uploads.where('upload', '>', after).orderBy('upload').limit(PAGE).execute();
+      await this.#addUploads(page.map(({ upload }) => upload));
+      yield;
+      isLast = page.length < PAGE;
+      after = page.at(-1)?.upload ?? after;
+    }
+  }
+
+  async #addUploads(uploads: readonly string[]): Promise<void> {
+    count(this.usage.states, { logical: 0n, stored: await this.#chunkBytes(uploads) }, false);
   }
 
   /** Adds the rows of states that were not counted before. */
@@ -208,7 +241,8 @@ class Measurement {
   /** Chunks that refer to those of other uploads have no bytes. */
   async #chunkBytes(uploads: readonly string[]): Promise<bigint> {
     let bytes = 0n;
-    for (const some of chunksOf(uploads)) {
+    for (let at = 0; at < uploads.length; at += UPLOADS) {
+      const some = uploads.slice(at, at + UPLOADS);
       const row = await this.#scope.db
         .selectFrom('state_chunks')
         .select(sum(sql`octet_length(data)`).as('bytes'))

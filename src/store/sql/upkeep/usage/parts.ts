@@ -38,14 +38,18 @@ interface MemberRow {
   readonly next_step_number: bigint;
 }
 
-/** Pages through the measured trajectories. Of hidden ones, only their branches count. */
-async function* members({ db, namespace }: ReadScope, of: MeasuredScope): AsyncGenerator<MemberRow[], void, undefined> {
+/**
+ * Pages through the measured trajectories. A hidden one counts in the namespace; elsewhere only its branches count.
+ */
+async function* members(
+  { db, namespace }: ReadScope,
+  of: MeasuredScope | 'namespace',
+): AsyncGenerator<MemberRow[], void, undefined> {
+  const measured = of === 'namespace' ? {} : { hidden: 0 as const, ...('run' in of ? { run: of.run } : of.trajectory) };
   const query = db
     .selectFrom('trajectories')
     .select(['tree', 'key', 'parent', 'branch_point', 'next_step_number'])
-    .where('namespace', '=', namespace)
-    .where('hidden', '=', 0)
-    .where((row) => row.and('run' in of ? { run: of.run } : of.trajectory))
+    .where((row) => row.and({ namespace, ...measured }))
     .orderBy('key')
     .limit(PAGE);
   for (let after = 0n; ; ) {
@@ -58,6 +62,21 @@ async function* members({ db, namespace }: ReadScope, of: MeasuredScope): AsyncG
 
 function beginOf({ branch_point: point }: { readonly branch_point: bigint | null }): bigint {
   return point === null ? 0n : point + 1n;
+}
+
+/** The own steps of all trajectories of a namespace. Nothing is outside. */
+export async function partsOfNamespace(scope: ReadScope): Promise<Parts> {
+  let total = 0n;
+  for await (const rows of members(scope, 'namespace'))
+    for (const row of rows) total += row.next_step_number - beginOf(row);
+  async function* ranges() {
+    for await (const rows of members(scope, 'namespace')) yield rows.map((row) => ownRange(row, 0n));
+  }
+  return { total, ranges, isOutside: () => false };
+}
+
+function ownRange(row: MemberRow, outside: bigint): MeasuredRange {
+  return { tree: row.tree, key: row.key, from: beginOf(row), to: row.next_step_number, outside };
 }
 
 /** The steps that a trajectory, or the trajectories of a run, refer to. */
@@ -129,9 +148,7 @@ class Family implements Parts {
 
   async *ranges(): AsyncGenerator<readonly MeasuredRange[], void, undefined> {
     for await (const rows of members(this.#scope, this.#of)) {
-      yield rows.map(({ tree, key, next_step_number: to, branch_point }) => {
-        return { tree, key, from: beginOf({ branch_point }), to, outside: this.#outside.get(key) ?? 0n };
-      });
+      yield rows.map((row) => ownRange(row, this.#outside.get(row.key) ?? 0n));
     }
     yield [...this.#inherited.values()].map(({ tree, key, from, to, hidden }) => {
       return { tree, key, from, to, outside: hidden ? (this.#outside.get(key) ?? 0n) : to };

@@ -127,13 +127,13 @@ class TrajectoryCheck {
     const found = Map.groupBy(names, ({ first_step_number: first }) => first);
     for (const segment of segments) {
       const first = segment.first_step_number;
-      const isCounted = segment.body_bytes !== null;
+      const isIndexed = segment.body_bytes !== null;
       const report = this.#reportOf(head, segment);
-      if (!isCounted && first < row!.named_to) report('COLUMNS', `${rowName(segment)} is not in the index of names`);
+      if (!isIndexed && first < row!.named_to) report('COLUMNS', `${rowName(segment)} is not in the index of names`);
       const indexed = (found.get(first) ?? []).map(({ name }) => name).sort();
       found.delete(first);
       if (unreadable.has(segment)) continue; // Reported already.
-      const expected = isCounted ? [...new Set(readRuns(segment.state_names).map(([name]) => name))].sort() : [];
+      const expected = isIndexed ? [...new Set(readRuns(segment.state_names).map(([name]) => name))].sort() : [];
       if (JSON.stringify(indexed) !== JSON.stringify(expected)) {
         report('COLUMNS', `the index of names has other names of states than ${rowName(segment)}`);
       }

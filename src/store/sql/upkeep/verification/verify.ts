@@ -2,7 +2,6 @@ import { sql } from 'kysely';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { StorageFault, VerificationProgress } from '../../../../domain/verification.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { checkTotals } from '../../log/totals.ts';
 import { confirmed } from './confirmed.ts';
 import { checkDatabase, type IntegrityEngine, unreadable } from './database.ts';
 import { checkHeads, type HeadsPage } from './heads.ts';
@@ -35,7 +34,6 @@ export async function* verify(engine: IntegrityEngine): AsyncGenerator<Verificat
   for await (const faults of checkDatabase(engine)) yield progress(faults);
   for await (const check of checkValues(engine)) yield progress(await faultsOf('rows', () => confirmed(check)));
   for await (const check of checkRelations(engine)) yield progress(await faultsOf('rows', () => confirmed(check)));
-  yield progress(await faultsOf('totals of namespaces', () => confirmed(() => checkTotals(engine))));
   for (let after: TrajectoryRef | undefined = { tree: 0n, key: 0n }; after !== undefined; ) {
     const from: TrajectoryRef = after;
     let page: HeadsPage | undefined;
