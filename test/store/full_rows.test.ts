@@ -4,6 +4,7 @@ import type { Trajectory } from '../../src/domain/trajectory.ts';
 import { makeStep, newState, smallRef, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { putState } from './scene.ts';
+import { statementsOf } from './statement_count.ts';
 import { expectVerified } from './verified.ts';
 
 const COMPRESSED = 2;
@@ -22,7 +23,7 @@ describeStore('full rows of a group', (on) => {
   const compressedSteps = (outcomes: readonly { readonly kind: string; readonly compressedSteps?: number }[]) =>
     outcomes.map((outcome) => outcome.compressedSteps ?? 0);
 
-  it('are compressed before the commit, are counted, and are never written again', async () => {
+  it('are compressed before the commit, and are never written again', async () => {
     const scene = on.scene();
     const [large, light] = [await scene.create(), await scene.create()];
     const state = newState('small');
@@ -41,6 +42,25 @@ describeStore('full rows of a group', (on) => {
     await expectVerified(scene.store);
     await scene.store.mergeSteps([{ ref: large.ref, rest: true }]);
     expect((await rowsOf(large)).map((row) => row.steps)).toEqual([256, 44]);
+    await expectVerified(scene.store);
+  });
+
+  it('have the names of their states in the index, which takes no further statement on Postgres', async () => {
+    const scene = on.scene();
+    const [named, plain] = [await scene.createWith(['first']), await scene.createWith(['first'])];
+    const states = [smallRef(newState('small'), 'env'), smallRef(newState('other'), 'agent')];
+    const appendTo = (made: Trajectory, steps: readonly Step[]) =>
+      statementsOf(on.engine, () => scene.append(made, [...steps]));
+    const withNames = words(1, 256).map((step) => ({ ...step, states }));
+    const counts = [await appendTo(plain, words(1, 256)), await appendTo(named, withNames)];
+    if (on.engine === 'postgres') expect(counts).toEqual([1, 1]);
+    const index = await on.sql.rows(
+      `select name, first_step_number from segment_state_names where trajectory = ${named.ref.key} order by name`,
+    );
+    expect(index.map(({ name, first_step_number: first }) => [name, Number(first)])).toEqual([
+      ['agent', 1],
+      ['env', 1],
+    ]);
     await expectVerified(scene.store);
   });
 

@@ -6,14 +6,14 @@ import { rowUpdate } from '../../src/store/sql/kit/tables/table.ts';
 import { TABLES } from '../../src/store/sql/kit/tables.ts';
 import { describeStoreOn } from './on_store.ts';
 
-/** Every column that the migrations made. Kysely alone uses its own tables, and triggers write names. */
+/** Every column that the migrations made. Kysely alone uses its own tables. */
 const COLUMNS = `
   select c.relname as table, a.attname as column, t.typname as type, a.attnotnull as required, a.atthasdef as has_default
   from pg_class c
   join pg_namespace n on n.oid = c.relnamespace and n.nspname = 'anabranch'
   join pg_attribute a on a.attrelid = c.oid and a.attnum > 0 and not a.attisdropped
   join pg_type t on t.oid = a.atttypid
-  where c.relkind in ('r', 'p') and c.relname not like 'kysely%' and c.relname <> 'segment_state_names'`;
+  where c.relkind in ('r', 'p') and c.relname not like 'kysely%'`;
 
 interface StoredColumn {
   readonly table: string;

@@ -163,6 +163,7 @@ describeStore('use of storage', (on) => {
         for (const { key } of scene.measuredRuns) expect(await measure({ run: key })).toEqual(naive({ run: key }));
         const rows = await scene.store.listTrajectories(scene.namespace, {}, { limit: 100, after: undefined });
         for (const { ref } of rows) expect(await measure({ trajectory: ref })).toEqual(naive({ trajectory: ref.key }));
+        await expectVerified(on.store);
       }),
       { numRuns: RUNS, endOnFailure: true },
     );

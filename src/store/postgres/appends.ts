@@ -1,11 +1,12 @@
 import type { CallScope } from '../contract/store.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import { sumColumns } from '../sql/kit/running_sums.ts';
-import { SEGMENTS } from '../sql/kit/tables/steps.ts';
+import { SEGMENT_STATE_NAMES, SEGMENTS } from '../sql/kit/tables/steps.ts';
 import { type NamedColumn, namesOf, type Row, valuesOf } from '../sql/kit/tables/table.ts';
 import { END_UPDATE } from '../sql/log/append/heads.ts';
 import type { Appends, SeenAppend } from '../sql/log/engine.ts';
 import { columnsOf } from './bulk_rows.ts';
+import { namesOf as stateNamesOf } from '../sql/log/segments.ts';
 import { encodeArray } from './copy.ts';
 import type { Pool } from './pool.ts';
 import { SCHEMA } from './schema.ts';
@@ -61,7 +62,7 @@ const SET_END = END_UPDATE.columns.map(({ name }) => `${name} = free.${name}`).j
  *
  * `is true` keeps the planner from joining the segments with the locked rows: it would compare each with each.
  */
-function appendText(rowsOf: (columns: readonly NamedColumn[], first: number) => string): string {
+function appendText(rowsOf: RowsOf, named = ''): string {
   return `with free as materialized (
     select h.* from ${rowsOf(HEADS, 1)} as h (${namesOf(HEADS)})
     join ${SCHEMA}.trajectories as t on t.tree = h.tree and t.key = h.key
@@ -75,14 +76,32 @@ function appendText(rowsOf: (columns: readonly NamedColumn[], first: number) => 
   stored as (
     insert into ${SCHEMA}.segments (${namesOf(NEW_SEGMENTS)}, commit_time)
     select ${namesOf(NEW_SEGMENTS)}, clock.now from ${rowsOf(NEW_SEGMENTS, 1 + HEADS.length)} as s (${namesOf(NEW_SEGMENTS)}), clock
-    where (s.trajectory in (select key from moved)) is true)
+    where (s.trajectory in (select key from moved)) is true)${named}
   select key, now from moved`;
 }
 
-/** Any number of trajectories and segments: each parameter is an array. */
-const APPEND_MANY = appendText((columns, first) => {
+/** Returns SQL of rows that are parameters, from the one with this number on. */
+type RowsOf = (columns: readonly NamedColumn[], first: number) => string;
+
+/** Each parameter is an array. */
+const inArrays: RowsOf = (columns, first) => {
   return `unnest(${columns.map(({ type }, i) => `$${first + i}::${type}[]`).join(', ')})`;
-});
+};
+
+/** Any number of trajectories and segments. */
+const APPEND_MANY = appendText(inArrays);
+
+const NAMES = SEGMENT_STATE_NAMES.order;
+
+/** Some segments are compressed and have states, so the index of names gets them. */
+const APPEND_NAMED = appendText(
+  inArrays,
+  `,
+  named as (
+    insert into ${SCHEMA}.${SEGMENT_STATE_NAMES.name} (${namesOf(NAMES)})
+    select ${namesOf(NAMES)} from ${inArrays(NAMES, 1 + HEADS.length + NEW_SEGMENTS.length)} as n (${namesOf(NAMES)})
+    where (n.trajectory in (select key from moved)) is true)`,
+);
 
 /** One segment, as a client that waits for each ack causes it. Arrays would cost it a quarter more CPU. */
 const APPEND_ONE = appendText((columns, first) => {
@@ -99,6 +118,11 @@ function appendStatement(appends: readonly SeenAppend[]): { readonly text: strin
     ...sumColumns(sums),
   }));
   const segments = appends.flatMap((append) => append.segments);
+  const names = stateNamesOf(segments);
+  if (names.length > 0) {
+    const values = [encodeColumns(heads, HEADS), encodeColumns(segments, NEW_SEGMENTS), encodeColumns(names, NAMES)];
+    return { text: APPEND_NAMED, values: values.flat() };
+  }
   const isOne = segments.length === 1;
   const valuesIn = isOne
     ? ([row]: readonly Row[], columns: readonly NamedColumn[]) => valuesOf(row!, columns)

@@ -136,8 +136,8 @@ create view steps as
   from segments as s
     cross join lateral json_array_elements_text(cast(s.rewards as json)) with ordinality as r(reward, number);
 
--- An index of the stored segments that have states of a name. Triggers keep it for rows with body_bytes, so that
--- plain appends write nothing. Every row that begins before trajectories.named_to has body_bytes.
+-- An index of the stored segments that have states of a name. It has the rows with body_bytes, so that plain
+-- appends do not write it. Every row that begins before trajectories.named_to has body_bytes.
 create table segment_state_names (
   tree bigint not null,
   trajectory bigint not null,

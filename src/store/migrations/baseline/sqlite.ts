@@ -129,8 +129,8 @@ create view steps as
     s.first_step_number, s.next_step_number
   from segments as s cross join json_each(s.rewards) as r;
 
--- An index of the stored segments that have states of a name. Triggers keep it for rows with body_bytes, so that
--- plain appends write nothing. Every row that begins before trajectories.named_to has body_bytes.
+-- An index of the stored segments that have states of a name. It has the rows with body_bytes, so that plain
+-- appends do not write it. Every row that begins before trajectories.named_to has body_bytes.
 create table segment_state_names (
   tree integer not null,
   trajectory integer not null,

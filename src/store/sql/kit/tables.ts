@@ -6,7 +6,7 @@ import { RETENTION_POLICIES } from './tables/retention.ts';
 import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS } from './tables/rollouts.ts';
 import { ENVIRONMENTS, EXPERIMENTS, RUNS, STAGES } from './tables/runs.ts';
 import { STATE_CHUNKS, STATE_UPLOADS, STATES } from './tables/states.ts';
-import { ATTACHED_STATES, SEGMENTS, STATE_REFS, STEP_SCORES } from './tables/steps.ts';
+import { ATTACHED_STATES, SEGMENT_STATE_NAMES, SEGMENTS, STATE_REFS, STEP_SCORES } from './tables/steps.ts';
 import type { TypeOf } from './tables/table.ts';
 import { TASKS, VALIDATORS } from './tables/tasks.ts';
 import { DELETED_TRAJECTORIES, TAGS, TRAJECTORIES, TRAJECTORY_IMPORTS } from './tables/trajectories.ts';
@@ -17,6 +17,7 @@ export const TABLES = {
   deleted_trajectories: DELETED_TRAJECTORIES,
   trajectory_imports: TRAJECTORY_IMPORTS,
   segments: SEGMENTS,
+  segment_state_names: SEGMENT_STATE_NAMES,
   state_refs: STATE_REFS,
   attached_states: ATTACHED_STATES,
   step_scores: STEP_SCORES,
@@ -50,17 +51,8 @@ type StoredTables = { [Name in keyof typeof TABLES]: TypeOf<(typeof TABLES)[Name
 export interface Tables extends StoredTables {
   /** A view of `segments`: a row for each step. */
   steps: StepsView;
-  /** The names of the states of stored segments, written by triggers for those with `body_bytes`. */
-  segment_state_names: SegmentStateNames;
   /** SQLite only: the newest change mark. */
   change_marks: { mark: ColumnType<bigint, bigint | number, bigint | number> };
-}
-
-interface SegmentStateNames {
-  tree: bigint;
-  trajectory: bigint;
-  name: string;
-  first_step_number: bigint;
 }
 
 interface StepsView {

@@ -51,6 +51,14 @@ export const SEGMENTS = table('segments', {
 
 export type SegmentRow = RowOf<typeof SEGMENTS>;
 
+/** An index of the names of the states of stored segments. It lacks rows without `body_bytes` (`log/segments.ts`). */
+export const SEGMENT_STATE_NAMES = table('segment_state_names', {
+  tree: int,
+  trajectory: int,
+  name: text,
+  first_step_number: int,
+});
+
 /** References of steps to states with rows of their own. They can be found by step and by state. */
 export const STATE_REFS = table('state_refs', {
   tree: int,

@@ -6,10 +6,11 @@ import { type PackedStep, rowStates } from '../../../../domain/step_codec/packed
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { Engine } from '../../kit/engine.ts';
 import type { Sums } from '../../kit/running_sums.ts';
-import { ATTACHED_STATES, SEGMENTS, type SegmentRow, STATE_REFS, STEP_SCORES } from '../../kit/tables/steps.ts';
+import { ATTACHED_STATES, type SegmentRow, STATE_REFS, STEP_SCORES } from '../../kit/tables/steps.ts';
 import type { RowOf } from '../../kit/tables/table.ts';
 import type { Transaction } from '../../kit/transaction.ts';
 import { bindDigest } from '../../kit/values.ts';
+import { insertSegments } from '../segments.ts';
 import type { EncodedState } from '../states/bytes.ts';
 import type { ReferredStates } from '../states/referred_states.ts';
 import type { CompressedRows } from './compressed_rows.ts';
@@ -35,7 +36,7 @@ export class StepWriter {
   readonly #encoder: StepEncoder;
   readonly #compressed: CompressedRows | undefined;
   readonly #open = new Map<bigint, SegmentBuilder>();
-  readonly #segments: RowOf<typeof SEGMENTS>[] = [];
+  readonly #segments: SegmentRow[] = [];
   readonly #stateRefs: RowOf<typeof STATE_REFS>[] = [];
   readonly #attachedStates: RowOf<typeof ATTACHED_STATES>[] = [];
   readonly #scores: RowOf<typeof STEP_SCORES>[] = [];
@@ -128,7 +129,7 @@ export class StepWriter {
     const finished = this.finished(this.#segments);
     const segments = finished instanceof Promise ? await finished : finished;
     await Promise.all([
-      this.#tx.engine.bulk.insert(this.#tx.db, SEGMENTS, segments),
+      insertSegments(this.#tx, segments),
       this.#tx.engine.bulk.insert(this.#tx.db, STATE_REFS, this.#stateRefs),
       this.#tx.engine.bulk.insert(this.#tx.db, ATTACHED_STATES, this.#attachedStates),
       this.#tx.engine.bulk.insert(this.#tx.db, STEP_SCORES, this.#scores),

@@ -2,10 +2,11 @@ import { type SqlBool, sql } from 'kysely';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { MergeRequest } from '../../../contract/merge.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { SEGMENTS, type SegmentRow } from '../../kit/tables/steps.ts';
+import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { type Transaction, write } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { inLockOrder } from '../append/heads.ts';
+import { deleteSegments, indexSegments, insertSegments } from '../segments.ts';
 import { type Attachment, deleteAttachments, readAttachments, sameAttachments } from '../states/attached.ts';
 import { foldedRows } from './folded_rows.ts';
 import {
@@ -133,7 +134,7 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
     }
     if (isDone) done.push(merging);
   }
-  await tx.engine.bulk.insert(tx.db, SEGMENTS, merged);
+  await insertSegments(tx, merged);
   for (const merging of done) await advance(tx, merging);
 }
 
@@ -143,7 +144,7 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
  */
 async function advance(tx: Transaction, merging: Merging): Promise<void> {
   const { ref, mergedFrom, mergedTo, leavesUnindexed } = merging;
-  if (leavesUnindexed && !(await indexRows(tx, ref, mergedFrom, mergedTo))) return;
+  if (leavesUnindexed && !(await indexSegments(tx, ref, { from: mergedFrom, to: mergedTo }))) return;
   const ofTrajectory = { tree: ref.tree, key: ref.key, merged_to: mergedFrom };
   const trajectory = tx.db
     .selectFrom('trajectories')
@@ -158,30 +159,6 @@ async function advance(tx: Transaction, merging: Merging): Promise<void> {
     })
     .where((row) => row.and(ofTrajectory))
     .execute();
-}
-
-/**
- * Adds rows that stay as they are to the index of names. Merged ones are added as they are written. Returns false if
- * the index lacks others, which would have to be waited for.
- */
-async function indexRows(tx: Transaction, ref: TrajectoryRef, from: bigint, to: bigint): Promise<boolean> {
-  const unindexed = tx.db
-    .selectFrom('segments')
-    .select('first_step_number')
-    .where('tree', '=', ref.tree)
-    .where('trajectory', '=', ref.key)
-    .where('first_step_number', '>=', from)
-    .where('first_step_number', '<', to)
-    .where('body_bytes', 'is', null);
-  const free = (await tx.engine.locks.freeRows(unindexed, 'write').execute()).map((row) => row.first_step_number);
-  await tx.db
-    .updateTable('segments')
-    .set({ body_bytes: sql<bigint>`octet_length(body)` })
-    .where('tree', '=', ref.tree)
-    .where('trajectory', '=', ref.key)
-    .where(tx.engine.among(sql.ref('first_step_number'), free))
-    .execute();
-  return (await unindexed.limit(1).executeTakeFirst()) === undefined;
 }
 
 /** Returns false, and removes nothing, if the rows are not those that were read. */
@@ -212,13 +189,7 @@ async function removeRows(
   });
   if (found.length !== replaced.length || !isSame) return false;
   if (attached.length > 0 && !sameAttachments(await readAttachments(tx.db, ref, { from, to }), attached)) return false;
-  await tx.db
-    .deleteFrom('segments')
-    .where('tree', '=', tree)
-    .where('trajectory', '=', key)
-    .where('first_step_number', '>=', from)
-    .where('first_step_number', '<', to)
-    .execute();
+  await deleteSegments(tx, ref, { from, to });
   await deleteAttachments(tx, ref, folded);
   return true;
 }

@@ -22,6 +22,7 @@ import type { StatesEngine } from '../engine.ts';
 import { segmentsOver } from '../read/read_stored.ts';
 import { withRun } from '../read/step_runs.ts';
 import { SegmentCursor, type StoredSegment } from '../read/stored_segment.ts';
+import { updateSegment } from '../segments.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
 import { readAttachments } from './attached.ts';
 import type { EncodedState } from './bytes.ts';
@@ -84,7 +85,8 @@ function attachEncoded(
     const attached = { ...sent, attachTime: parseInstant(tx.now) };
     const state = writer.attach(caller.namespace, row.ref, stepNumber, attached, inline);
     await writer.write();
-    await addStateName(tx, row.ref, segment, stepNumber, name);
+    const index = Number(stepNumber - segment.first_step_number);
+    await updateSegment(tx, row.ref, segment, { state_names: withRun(segment.state_names, name, index) });
     await mergeAgain(tx, row.ref, segment);
     return { state, duplicate: false };
   });
@@ -143,23 +145,6 @@ async function deletePruned(tx: Transaction, ref: TrajectoryRef, stepNumber: big
     .where('trajectory', '=', ref.key)
     .where('step_number', '=', stepNumber)
     .where('name', '=', name)
-    .execute();
-}
-
-/** Names of states are found by the segment, whether they came with the step or were attached. */
-async function addStateName(
-  tx: Transaction,
-  ref: TrajectoryRef,
-  { first_step_number: first, state_names: names }: NamedSegment,
-  stepNumber: bigint,
-  name: string,
-): Promise<void> {
-  await tx.db
-    .updateTable('segments')
-    .set({ state_names: withRun(names, name, Number(stepNumber - first)) })
-    .where('tree', '=', ref.tree)
-    .where('trajectory', '=', ref.key)
-    .where('first_step_number', '=', first)
     .execute();
 }
 

@@ -9,6 +9,7 @@ import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { type NamespaceTransaction, type Transaction, write, writeIn } from '../../kit/transaction.ts';
 import { bindDigest, readDigest } from '../../kit/values.ts';
 import { segmentsOver } from '../../log/read/read_stored.ts';
+import { updateSegment } from '../../log/segments.ts';
 import { Unreferencing } from '../../log/states/references.ts';
 import { type PinRules, pinnedNow } from './pins.ts';
 import { type PrunedRow, prunedRow } from './pruned_row.ts';
@@ -69,7 +70,7 @@ function replace(engine: Engine, namespace: string, { ref, row, pruned, rules, t
     const pinned = numbers.length === 0 ? NONE : await pinnedNow(tx, ref, numbers, rules);
     if (pinned.size > 0) return pinned;
     const unreferencing = new Unreferencing(tx);
-    await ofSegment(tx, ref, row).set(pruned.columns).execute();
+    await updateSegment(tx, ref, row, pruned.columns);
     for (const some of Map.groupBy(pruned.steps, ({ names }) => JSON.stringify(names)).values()) {
       const { names } = some[0]!;
       if (names.length === 0) continue;
@@ -85,14 +86,6 @@ function replace(engine: Engine, namespace: string, { ref, row, pruned, rules, t
 
 const NONE: ReadonlyMap<bigint, readonly Pin[]> = new Map();
 
-function ofSegment(tx: Transaction, { tree, key }: TrajectoryRef, { first_step_number: first }: SegmentRow) {
-  return tx.db
-    .updateTable('segments')
-    .where('tree', '=', tree)
-    .where('trajectory', '=', key)
-    .where('first_step_number', '=', first);
-}
-
 /**
  * Locks the trajectory, for one short transaction, against all that locks it: deletion, branches and tags, which have
  * to be seen, and appends. A group of appends does not wait for it, but sets the trajectory aside.
@@ -107,7 +100,7 @@ async function lockRow(tx: Transaction, { tree, key }: TrajectoryRef, row: Segme
   if ((await tx.engine.locks.rows(trajectory, 'delete').executeTakeFirst()) === undefined) return false;
   const segment = tx.db
     .selectFrom('segments')
-    .select(['next_step_number', 'checksum', 'state_names', 'encoding'])
+    .select(['next_step_number', 'checksum', 'state_names', 'encoding', 'body_bytes'])
     .where('tree', '=', tree)
     .where('trajectory', '=', key)
     .where('first_step_number', '=', row.first_step_number);
@@ -116,6 +109,7 @@ async function lockRow(tx: Transaction, { tree, key }: TrajectoryRef, row: Segme
     found?.next_step_number === row.next_step_number &&
     found.checksum === row.checksum &&
     found.encoding === row.encoding &&
+    found.body_bytes === row.body_bytes &&
     // Attaching a state changes only the names.
     found.state_names === row.state_names
   );

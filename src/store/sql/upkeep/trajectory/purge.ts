@@ -6,6 +6,7 @@ import { bindReal } from '../../kit/values.ts';
 import { segmentUntil } from '../../log/append/segment.ts';
 import { placeKey, sumsAt } from '../../log/append/sums_at.ts';
 import { segmentsOver } from '../../log/read/read_stored.ts';
+import { deleteAllSegments, deleteSegments, updateSegment } from '../../log/segments.ts';
 import { Unreferencing } from '../../log/states/references.ts';
 import { findPurging, findTrimming, fitting, isAnyMarked, type Marked } from './purge_candidates.ts';
 import { markBranches, markPurging } from './purge_marks.ts';
@@ -228,13 +229,11 @@ class TreePurge {
   async #deleteSteps(keys: readonly bigint[], from: bigint): Promise<void> {
     this.#states.add(await this.#deleteOf('state_refs', keys, from).returning(['namespace', 'state']).execute());
     for (const table of ['attached_states', 'step_scores'] as const) await this.#deleteOf(table, keys, from).execute();
-    await this.#tx.db
-      .deleteFrom('segments')
-      .where('tree', '=', this.#tree)
-      .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
-      .where('first_step_number', '>=', from)
-      .execute();
-    for (const key of keys) if (from > 0n) await this.#cutSegment(key, from);
+    if (from === 0n) return deleteAllSegments(this.#tx, this.#tree, keys);
+    for (const key of keys) {
+      await deleteSegments(this.#tx, { tree: this.#tree, key }, { from });
+      await this.#cutSegment(key, from);
+    }
   }
 
   #deleteOf<T extends 'state_refs' | 'attached_states' | 'step_scores'>(
@@ -351,18 +350,13 @@ class TreePurge {
    * until all its steps are removed, so that damage prevents no deletion.
    */
   async #cutSegment(key: bigint, end: bigint): Promise<void> {
-    const [segment] = await segmentsOver(this.#tx, { tree: this.#tree, key }, end, end + 1n)
+    const ref = { tree: this.#tree, key };
+    const [segment] = await segmentsOver(this.#tx, ref, end, end + 1n)
       .select(['s.rewards', 's.ends', 's.state_names', 's.labels', 's.states', 's.states_bytes'])
       .execute();
     const cut = segment && segmentUntil(segment, end);
     if (segment === undefined || cut === undefined) return;
-    await this.#tx.db
-      .updateTable('segments')
-      .set(cut)
-      .where('tree', '=', this.#tree)
-      .where('trajectory', '=', key)
-      .where('first_step_number', '=', segment.first_step_number)
-      .execute();
+    await updateSegment(this.#tx, ref, segment, cut);
   }
 
   async #sumsBefore(key: bigint, end: bigint) {

@@ -1,0 +1,140 @@
+import { type RawBuilder, type SqlBool, sql } from 'kysely';
+import type { TrajectoryRef } from '../../../domain/trajectory.ts';
+import { chunksOf, padded } from '../kit/statement_shapes.ts';
+import { SEGMENT_STATE_NAMES, SEGMENTS, type SegmentRow } from '../kit/tables/steps.ts';
+import type { RowOf } from '../kit/tables/table.ts';
+import type { Transaction } from '../kit/transaction.ts';
+import { NO_RUNS, readRuns } from './read/step_runs.ts';
+
+/**
+ * All writes to `segments`, and to the index of the names of their states. A row is in the index if `body_bytes` is
+ * set: once it is merged, stored compressed, or passed by `merged_to`. So plain appends do not write the index. Whoever
+ * changes or deletes a row has locked it.
+ */
+
+type NameRow = RowOf<typeof SEGMENT_STATE_NAMES>;
+
+/** The columns that decide what the index has of a row. */
+type NamedColumns = Pick<SegmentRow, 'first_step_number' | 'state_names' | 'body_bytes'>;
+
+export function insertSegments(tx: Transaction, rows: readonly SegmentRow[]): Promise<unknown> {
+  const stored = tx.engine.bulk.insert(tx.db, SEGMENTS, rows);
+  const names = namesOf(rows);
+  return names.length === 0 ? stored : Promise.all([stored, insertNames(tx, names)]);
+}
+
+/** Returns what the index has of new rows. */
+export function namesOf(rows: readonly SegmentRow[]): readonly NameRow[] {
+  const names: NameRow[] = [];
+  for (const row of rows) {
+    if (row.body_bytes === null) continue;
+    const ref = { tree: row.tree, key: row.trajectory };
+    for (const name of indexedNames(row) ?? []) names.push(nameRow(ref, row, name));
+  }
+  return names;
+}
+
+/** Changes columns of a row, which was `before`. */
+export async function updateSegment(
+  tx: Transaction,
+  ref: TrajectoryRef,
+  before: NamedColumns,
+  columns: Partial<Omit<SegmentRow, 'tree' | 'trajectory' | 'first_step_number'>>,
+): Promise<void> {
+  const { first_step_number: first } = before;
+  await tx.db
+    .updateTable('segments')
+    .set(columns)
+    .where('tree', '=', ref.tree)
+    .where('trajectory', '=', ref.key)
+    .where('first_step_number', '=', first)
+    .execute();
+  const [was, is] = [indexedNames(before) ?? NO_NAMES, indexedNames({ ...before, ...columns }) ?? NO_NAMES];
+  const removed = [...was].filter((name) => !is.has(name));
+  const added = [...is].flatMap((name) => (was.has(name) ? [] : [nameRow(ref, before, name)]));
+  await deleteNames(tx, ref, { from: first, to: first + 1n }, removed);
+  await insertNames(tx, added);
+}
+
+/** Deletes all rows of trajectories of a tree. */
+export async function deleteAllSegments(tx: Transaction, tree: bigint, keys: readonly bigint[]): Promise<void> {
+  for (const table of ['segments', 'segment_state_names'] as const) {
+    await tx.db
+      .deleteFrom<'segments' | 'segment_state_names'>(table)
+      .where('tree', '=', tree)
+      .where(tx.engine.among(sql.ref('trajectory'), keys))
+      .execute();
+  }
+}
+
+/** Deletes the rows of a trajectory that begin in a range. */
+export async function deleteSegments(tx: Transaction, ref: TrajectoryRef, range: Range): Promise<void> {
+  const deleted = await tx.db
+    .deleteFrom('segments')
+    .where(beginsIn(ref, range))
+    .returning(['state_names', 'body_bytes'])
+    .execute();
+  const names = deleted.map(indexedNames);
+  const all = names.includes(undefined) ? undefined : [...new Set(names.flatMap((each) => [...each!]))];
+  await deleteNames(tx, ref, range, all);
+}
+
+/**
+ * Adds the rows that begin in a range and are not in the index, because they stay as they are. Returns false if it
+ * lacks some of them, for which it would have to wait.
+ */
+export async function indexSegments(tx: Transaction, ref: TrajectoryRef, range: Range): Promise<boolean> {
+  const missing = tx.db
+    .selectFrom('segments')
+    .select(['first_step_number', 'state_names', sql<bigint>`octet_length(body)`.as('body_bytes')])
+    .where(beginsIn(ref, range))
+    .where('body_bytes', 'is', null);
+  for (const row of await tx.engine.locks.freeRows(missing, 'write').execute()) {
+    await updateSegment(tx, ref, { ...row, body_bytes: null }, { body_bytes: row.body_bytes });
+  }
+  return (await missing.limit(1).executeTakeFirst()) === undefined;
+}
+
+/** Rows that begin in [from, to). Without `to`: all from there on. */
+interface Range {
+  readonly from: bigint;
+  readonly to?: bigint;
+}
+
+function beginsIn({ tree, key }: TrajectoryRef, { from, to }: Range): RawBuilder<SqlBool> {
+  const first = sql.ref('first_step_number');
+  const end = to === undefined ? sql`` : sql`and ${first} < ${to}`;
+  return sql<SqlBool>`tree = ${tree} and trajectory = ${key} and ${first} >= ${from} ${end}`;
+}
+
+const NO_NAMES: ReadonlySet<string> = new Set();
+
+/** Returns the names that the index has of a row. Undefined if they cannot be read. */
+function indexedNames({ state_names, body_bytes }: Pick<SegmentRow, 'state_names' | 'body_bytes'>) {
+  if (body_bytes === null || state_names === NO_RUNS) return NO_NAMES;
+  try {
+    return new Set(readRuns(state_names).map(([name]) => name));
+  } catch {
+    return undefined;
+  }
+}
+
+function nameRow({ tree, key }: TrajectoryRef, { first_step_number }: NamedColumns, name: string): NameRow {
+  return { tree, trajectory: key, name, first_step_number };
+}
+
+function insertNames(tx: Transaction, names: readonly NameRow[]): Promise<void> {
+  return tx.engine.bulk.insert(tx.db, SEGMENT_STATE_NAMES, names);
+}
+
+/** Undefined names are all names: damage prevents no deletion. */
+async function deleteNames(
+  tx: Transaction,
+  ref: TrajectoryRef,
+  range: Range,
+  names: readonly string[] | undefined,
+): Promise<void> {
+  const deleting = tx.db.deleteFrom('segment_state_names').where(beginsIn(ref, range));
+  if (names === undefined) await deleting.execute();
+  for (const some of chunksOf(names ?? [])) await deleting.where('name', 'in', padded(some)).execute();
+}
