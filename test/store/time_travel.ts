@@ -1,4 +1,4 @@
-import { bindPauses, readPauses } from '../../src/store/sql/records/run/pauses.ts';
+import { bindPauses, readPauses } from '../../src/store/sql/records/run/rows.ts';
 import type { OutsideSql } from './sql.ts';
 
 /**

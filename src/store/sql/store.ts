@@ -11,29 +11,29 @@ import { StateEncoder } from './log/states/encoder.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from './records/attempt/validations.ts';
 import { claimRollouts } from './records/claim/claims.ts';
 import { listEnvironments, upsertEnvironment } from './records/environment/environments.ts';
-import { createExperiment, listExperiments, updateExperiment } from './records/experiment/experiments.ts';
-import { findExperiment } from './records/experiment/rows.ts';
+import {
+  createExperiment,
+  findExperiment,
+  listExperiments,
+  updateExperiment,
+} from './records/experiment/experiments.ts';
 import { listGroups, upsertGroup } from './records/group/groups.ts';
 import { findGroup } from './records/group/rows.ts';
 import { downsample } from './records/metric/downsampling.ts';
 import { listSeries, logMetrics, measureSeries, readPoints } from './records/metric/metrics.ts';
 import { cancelMarkedRollouts, cancelNextRollouts } from './records/rollout/cancellation.ts';
 import { createRollouts } from './records/rollout/create.ts';
-import { endRollout } from './records/rollout/ends.ts';
 import { heartbeatRollouts, sweepLeases } from './records/rollout/leases.ts';
-import { readLiveRollouts } from './records/rollout/live_rollouts.ts';
-import { releaseRollout, retryRollout, startRollout } from './records/rollout/moves.ts';
+import { endRollout, releaseRollout, retryRollout, startRollout } from './records/rollout/moves.ts';
 import { getRollout, listRollouts, updateRollout } from './records/rollout/rollouts.ts';
-import { branchRun } from './records/run/branch_run.ts';
-import { failStaleRuns, heartbeatRun } from './records/run/heartbeat.ts';
-import { moveRun } from './records/run/moves.ts';
+import { branchRun, createRun } from './records/run/create.ts';
+import { failStaleRuns, heartbeatRun, moveRun } from './records/run/moves.ts';
 import { findRun } from './records/run/rows.ts';
-import { readChangedGroups, readChangedRollouts, readRunChanges } from './records/run/run_changes.ts';
-import { createRun, listRuns, listRunTree, listRunTrees, updateRun } from './records/run/runs.ts';
+import { readChangedGroups, readChangedRollouts, readLiveRollouts, readRunChanges } from './records/run/run_changes.ts';
+import { listRuns, listRunTree, listRunTrees, updateRun } from './records/run/runs.ts';
 import { tallyRuns } from './records/run/tallies.ts';
-import { closeQueue, moveStage } from './records/stage/moves.ts';
 import { findStage } from './records/stage/rows.ts';
-import { getOrCreateStage, listStages, updateStage } from './records/stage/stages.ts';
+import { closeQueue, getOrCreateStage, listStages, moveStage, updateStage } from './records/stage/stages.ts';
 import { summarize } from './records/summary/summaries.ts';
 import { summarizeTrajectories } from './records/summary/trajectories.ts';
 import { findTask, listTasks, upsertTasks } from './records/task/tasks.ts';

@@ -11,16 +11,24 @@ import {
 } from '../../../../domain/rollout.ts';
 import { requireBegun } from '../../../../domain/rollout_moves.ts';
 import type { Page } from '../../../contract/page.ts';
-import type { NewOverride, NewValidation } from '../../../contract/rollout.ts';
+import type { AttemptReport, NewOverride, NewValidation } from '../../../contract/rollout.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
+import { mergeMetrics } from '../../kit/metric_maps.ts';
 import type { AttemptsTable } from '../../kit/tables.ts';
 import { type ReadScope, type Transaction, writeAs, writeIn } from '../../kit/transaction.ts';
-import { bindFlag, flag, isSet } from '../../kit/values.ts';
-import { findRolloutKey } from '../rollout/keys.ts';
-import { readFlag, readWritten } from '../rollout/rows.ts';
-import { applySuccess } from '../rollout/sibling_policy.ts';
-import { holdingOf, type LockedRollout, lockRollout, writeRollout } from '../rollout/writing.ts';
-import { type AttemptRow, changeAttempt, readAttemptRow } from './rows.ts';
+import { bindFlag, bindMetrics, flag, isSet } from '../../kit/values.ts';
+import { applySuccess } from '../rollout/requeueing.ts';
+import {
+  findRolloutKey,
+  holdingOf,
+  type LockedRollout,
+  lockRollout,
+  readFlag,
+  readWritten,
+  writeRollout,
+} from '../rollout/rows.ts';
+import { bindTimings, mergeTimings } from '../stage/rows.ts';
+import { type AttemptRow, changeAttempt, readAttemptRow } from './attempts.ts';
 
 export async function recordValidation(
   engine: Engine,
@@ -141,7 +149,7 @@ export function overrideByAttempt(rows: readonly OverrideRow[]): ReadonlyMap<big
   return new Map(rows.map((row) => [row.attempt, readOverride(row)]));
 }
 
-export function readOverride(row: {
+function readOverride(row: {
   readonly ordinal: bigint;
   readonly attempt: bigint;
   readonly success: boolean | bigint | number | null;
@@ -165,7 +173,7 @@ export function readOverride(row: {
  * of a validator of the rollout's task, whose `advisory` then counts, or free. Returns M3's `validationPassed` of all
  * that the attempt has then. Errors: INVALID_REQUEST, of `field` of the request, for too many free names.
  */
-export async function writeValidations(
+async function writeValidations(
   tx: Transaction,
   rollout: { readonly key: bigint; readonly namespace: string; readonly task: bigint | null },
   attempt: bigint,
@@ -283,5 +291,26 @@ function readValidation(row: ValidationRow): Validation {
     errorMessage: row.error_message,
     detailsJson: row.details_json,
     recordTime: parseInstant(row.record_time),
+  };
+}
+
+/**
+ * Writes the validations that a worker reports at the end of an attempt of a locked rollout. Returns the changes of the
+ * attempt's row. Errors: INVALID_REQUEST (too many metrics or timings).
+ */
+export async function writeReport(
+  tx: Transaction,
+  row: LockedRollout,
+  attempt: AttemptRow,
+  { validations, metrics, timings }: AttemptReport,
+): Promise<Pick<Updateable<AttemptsTable>, 'validation_passed' | 'metrics' | 'timings'>> {
+  const passed =
+    validations.length === 0
+      ? readFlag(attempt.validation_passed)
+      : await writeValidations(tx, row, attempt.number, validations, 'validations');
+  return {
+    validation_passed: bindFlag(passed),
+    metrics: bindMetrics(mergeMetrics(attempt.metrics, metrics)),
+    timings: bindTimings(mergeTimings(attempt.timings, timings)),
   };
 }

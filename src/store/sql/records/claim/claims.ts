@@ -7,19 +7,23 @@ import { requestIdReused } from '../../kit/requests.ts';
 import { inOneRoundTrip } from '../../kit/together.ts';
 import { type Transaction, write } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
-import { readAttemptValues } from '../attempt/rows.ts';
+import { readAttemptValues } from '../attempt/attempts.ts';
 import { moveMany } from '../rollout/requeueing.ts';
 import { readStart } from '../rollout/rows.ts';
-import { lockByKey } from './by_key.ts';
 import { createClaims, type Granted, previewClaims } from './create.ts';
-import { nextInMs } from './delays.ts';
 import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './keys.ts';
-import { type ClaimsEngine, isClaimable, isWanted, type QueuedRow, type Wanted } from './queue.ts';
-import { readClaims } from './reading.ts';
-import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, isInScope, readScope } from './scope.ts';
-import { readContext, readContexts, type StageContexts, type Taken } from './stage_contexts.ts';
+import { type ClaimsEngine, isClaimable, isWanted, lockByKey, type QueuedRow, type Wanted } from './queue.ts';
+import {
+  readClaims,
+  readContext,
+  readContexts,
+  readTasks,
+  type StageContexts,
+  type Taken,
+  type TasksByKey,
+} from './reading.ts';
+import { batchesOf, type ClaimBatch, type ClaimScope, isDrained, isInScope, nextInMs, readScope } from './scope.ts';
 import { holdStartPoints, nameOf } from './start_points.ts';
-import { readTasks, type TasksByKey } from './tasks.ts';
 
 /**
  * Serves many claim requests in one transaction. Requests with equal filters share their statements. The transaction is

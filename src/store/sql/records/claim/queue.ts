@@ -1,6 +1,7 @@
 import { type RawBuilder, type Selectable, sql } from 'kysely';
 import type { Engine, Tx } from '../../kit/engine.ts';
 import type { RolloutsTable } from '../../kit/tables.ts';
+import type { Transaction } from '../../kit/transaction.ts';
 
 export interface ClaimsEngine extends Engine {
   readonly claims: Claims;
@@ -105,16 +106,16 @@ export function queuedColumns(engine: Pick<Engine, 'table'>): RawBuilder<unknown
   return sql`r.*, ${groupIdOf(engine)} as group_id, ${taskIdOf(engine)} as task_id`;
 }
 
-export function groupIdOf(engine: Pick<Engine, 'table'>): RawBuilder<string> {
+function groupIdOf(engine: Pick<Engine, 'table'>): RawBuilder<string> {
   return sql<string>`(select g.id from ${engine.table('groups')} as g where g.key = r.group_key)`;
 }
 
-export function taskIdOf(engine: Pick<Engine, 'table'>): RawBuilder<string | null> {
+function taskIdOf(engine: Pick<Engine, 'table'>): RawBuilder<string | null> {
   return sql<string | null>`(select t.id from ${engine.table('tasks')} as t where t.key = r.task)`;
 }
 
 /** A queue in SQL. */
-export interface QueueTerms {
+interface QueueTerms {
   readonly columns: RawBuilder<unknown>;
   readonly stage: RawBuilder<unknown>;
   /** Made by `taskIs`. Default: all tasks. */
@@ -143,3 +144,29 @@ export function inQueueOrder(a: QueueRank, b: QueueRank): number {
 }
 
 type QueueRank = Pick<QueuedRow, 'priority' | 'key'>;
+
+/**
+ * Takes at most `limit` of the rollouts for which the condition (on `r`) holds, in the order of the queue, each locked
+ * for writing. Skips rollouts that other transactions hold (Q4). `is true` prevents planners from using an index for
+ * the condition in place of the keys.
+ */
+export async function lockByKey(
+  { engine, db }: Transaction,
+  keys: readonly bigint[],
+  limit: number = keys.length,
+  condition: RawBuilder<unknown> = sql`true`,
+): Promise<QueuedRow[]> {
+  const query = db
+    .selectFrom('rollouts as r')
+    .selectAll('r')
+    .select([groupIdOf(engine).as('group_id'), taskIdOf(engine).as('task_id')])
+    .where(engine.among(sql.ref('r.key'), keys))
+    .where(sql<boolean>`(${condition}) is true`)
+    .orderBy('r.priority', 'desc')
+    .orderBy('r.key')
+    .limit(limit);
+  const rows = await engine.locks.freeRows(query, 'write').execute();
+  if (rows.length === 0) return [];
+  const next = await engine.keys.nextMany(db, 'trajectories', rows.length);
+  return rows.map((row, i) => ({ ...row, next_trajectory: next[i]! }));
+}

@@ -1,5 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import { rolloutNotFound, stageNotFound } from '../../../../domain/errors.ts';
+import { parseInstant } from '../../../../domain/instant.ts';
+import { NANOS_PER_MS } from '../../../../domain/lease.ts';
 import { TERMINAL_STATUSES } from '../../../../domain/lifecycle.ts';
 import type { ClaimRequest } from '../../../contract/rollout.ts';
 import { byId } from '../../kit/by_id.ts';
@@ -208,4 +210,30 @@ export async function isDrained(tx: Transaction, scope: ClaimScope, request: Cla
     exists (${from} and ${isWanted(engine, wanted, IS_PENDING)})
     or exists (${from} and ${isWanted(engine, wanted, live)}) ${orElsewhere}) as more`.execute(tx.db);
   return !isSet(rows[0]?.more ?? false);
+}
+
+/**
+ * Returns the milliseconds until the first matching delayed rollout can be claimed, by the clock of the database.
+ * Returns undefined if no rollout of a claimable stage is delayed.
+ */
+export async function nextInMs(
+  tx: Transaction,
+  scope: ClaimScope,
+  { labels, minPriority }: ClaimRequest,
+): Promise<number | undefined> {
+  const { engine } = tx;
+  const { queues } = scope;
+  if (queues.length === 0) return undefined;
+  const stages = [...new Set(queues.map(({ stage }) => stage))];
+  const delayed = sql`${IS_PENDING} and r.claimable_time > (select ${engine.now})`;
+  const { rows } = await sql<{ readonly next: string | null; readonly now: string }>`
+    select min(r.claimable_time) as next, (select ${engine.now}) as now from ${engine.table('rollouts')} as r
+    where ${isInScope(engine, scope, stages)} and ${isWanted(engine, { labels, minPriority, except: [] }, delayed)}`.execute(
+    tx.db,
+  );
+  const [found] = rows;
+  if (found === undefined || found.next === null) return undefined;
+  const nanos = parseInstant(found.next) - parseInstant(found.now);
+  // Rounded up: a claim that comes too early finds nothing.
+  return Math.max(0, Number((nanos + NANOS_PER_MS - 1n) / NANOS_PER_MS));
 }

@@ -14,7 +14,7 @@ import { recordStatus } from '../../kit/status/status_changes.ts';
 import type { EnvironmentsTable } from '../../kit/tables.ts';
 import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeAs } from '../../kit/transaction.ts';
 import { bindLabels, changedColumns, readLabels, readOptionalTime } from '../../kit/values.ts';
-import { findRolloutKey } from '../rollout/keys.ts';
+import { findRolloutKey } from '../rollout/rows.ts';
 
 /** Of concurrent callers, one creates the environment; the others wait for its row and update it. */
 export async function upsertEnvironment(

@@ -1,13 +1,20 @@
-import type { Group } from '../../../../domain/rollout.ts';
+import { sql } from 'kysely';
+import type { Group, OnSuccess } from '../../../../domain/rollout.ts';
 import type { GroupUpsert } from '../../../contract/group.ts';
 import type { Page } from '../../../contract/page.ts';
 import type { View } from '../../../contract/view.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { mergeMetrics } from '../../kit/metric_maps.ts';
-import { type NamespaceTransaction, type ReadScope, scopeOf, writeIn } from '../../kit/transaction.ts';
+import { chunksOf } from '../../kit/statement_shapes.ts';
+import {
+  type NamespaceTransaction,
+  type ReadScope,
+  scopeOf,
+  type Transaction,
+  writeIn,
+} from '../../kit/transaction.ts';
 import { bindLabels, bindMetrics, changedColumns } from '../../kit/values.ts';
-import { findStageKeys, keepStage } from '../stage/keys.ts';
-import { getOrCreateGroups } from './create.ts';
+import { findStageKeys, keepStage, type StageKeys } from '../stage/rows.ts';
 import { findGroup, readGroups, selectGroups } from './rows.ts';
 
 /**
@@ -83,4 +90,146 @@ export async function listGroups(scope: ReadScope, stageId: string, page: Page<b
   );
   const byIndex = scope.engine.byIndex();
   return readGroups(byIndex, byIndex.db, query);
+}
+
+/** Columns of a group that the creation of rollouts needs. */
+export interface GroupRef {
+  readonly key: bigint;
+  readonly id: string;
+  readonly onSuccess: OnSuccess;
+  /** Whether this call created the group. */
+  readonly created: boolean;
+}
+
+/**
+ * Creates the missing groups of a stage and returns all by number. If several callers create a group at once, one
+ * succeeds; the others wait for its row and find it. The caller protects the run from deletion.
+ */
+export async function getOrCreateGroups(
+  tx: NamespaceTransaction,
+  stage: StageKeys,
+  groups: readonly Omit<GroupUpsert, 'stageId'>[],
+): Promise<Map<bigint, GroupRef>> {
+  const there = await findGroups(
+    tx,
+    stage.key,
+    groups.map(({ number }) => number),
+  );
+  const missing = groups.filter(({ number }) => !there.has(number)).sort((a, b) => (a.number < b.number ? -1 : 1));
+  if (missing.length === 0) return there;
+  const mark = await tx.readMark();
+  const keys = await tx.engine.keys.nextMany(tx.db, 'groups', missing.length);
+  const rows = missing.map((group, i) => ({
+    key: keys[i]!,
+    namespace: tx.namespace,
+    id: group.id,
+    run: stage.run,
+    stage: stage.key,
+    number: group.number,
+    batch: group.batch ?? null,
+    on_success: group.onSuccess ?? 'CONTINUE',
+    labels: bindLabels(group.labels ?? new Map()),
+    metrics: bindMetrics(group.metrics ?? new Map()),
+    metadata_json: group.metadataJson ?? '',
+    rollouts: 0n,
+    terminal_rollouts: 0n,
+    tried_rollouts: 0n,
+    terminal_turns: 0n,
+    timed_turns: 0n,
+    turn_seconds: 0,
+    create_time: tx.now,
+    update_time: tx.now,
+    revision: 1n,
+    mark,
+  }));
+  const made = new Set<bigint>();
+  for (const values of chunksOf(rows)) {
+    const inserted = await tx.db
+      .insertInto('groups')
+      .values(values)
+      .onConflict((conflict) => conflict.columns(['stage', 'number']).doNothing())
+      .returning('number')
+      .execute();
+    for (const { number } of inserted) made.add(number);
+  }
+  const found = await findGroups(
+    tx,
+    stage.key,
+    missing.map(({ number }) => number),
+  );
+  for (const [number, group] of found) there.set(number, { ...group, created: made.has(number) });
+  return there;
+}
+
+async function findGroups(tx: Transaction, stage: bigint, numbers: readonly bigint[]): Promise<Map<bigint, GroupRef>> {
+  const found = new Map<bigint, GroupRef>();
+  for (const some of chunksOf(numbers)) {
+    const rows = await tx.db
+      .selectFrom('groups')
+      .select(['key', 'id', 'number', 'on_success'])
+      .where('stage', '=', stage)
+      .where('number', 'in', some)
+      .execute();
+    for (const { key, id, number, on_success } of rows) {
+      found.set(number, { key, id, onSuccess: on_success as OnSuccess, created: false });
+    }
+  }
+  return found;
+}
+
+/** Counters of a group's rollouts (M2), so that progress need not read terminal rollouts. */
+export interface GroupCount extends TimedTurns {
+  readonly rollouts: bigint;
+  readonly terminalRollouts: bigint;
+  /** Terminal rollouts that had an attempt. */
+  readonly triedRollouts: bigint;
+  readonly terminalTurns: bigint;
+}
+
+/** Number of turns with a known duration, and the sum of their durations. */
+export interface TimedTurns {
+  readonly timedTurns: bigint;
+  readonly turnSeconds: number;
+}
+
+/**
+ * Adds to the counters of groups, by row key; negative numbers subtract. Groups are locked in order of key. A
+ * transaction locks no rollouts of others afterwards, so that it does not deadlock. The caller announces the run.
+ */
+export async function countInGroups(tx: Transaction, counts: ReadonlyMap<bigint, Partial<GroupCount>>): Promise<void> {
+  const { engine } = tx;
+  if (counts.size === 0) return;
+  const mark = await tx.readMark();
+  const keys = [...counts.keys()].sort((a, b) => (a < b ? -1 : 1));
+  for (const chunk of chunksOf(keys)) {
+    if (chunk.length > 1) await lockGroups(tx, chunk);
+    const rows = chunk.map((key) => countedRow(key, counts.get(key) ?? {}));
+    // Postgres needs the casts, because a CTE of values has no types.
+    await sql`with c (key, rollouts, terminal_rollouts, tried_rollouts, terminal_turns, timed_turns, turn_seconds) as (values ${sql.join(rows)})
+      update ${engine.table('groups')} as g set rollouts = g.rollouts + c.rollouts, terminal_rollouts = g.terminal_rollouts + c.terminal_rollouts,
+        tried_rollouts = g.tried_rollouts + c.tried_rollouts,
+        terminal_turns = g.terminal_turns + c.terminal_turns, timed_turns = g.timed_turns + c.timed_turns,
+        turn_seconds = g.turn_seconds + c.turn_seconds, revision = g.revision + 1, mark = ${mark}, update_time = ${tx.now}
+      from c where g.key = c.key`.execute(tx.db);
+  }
+}
+
+/** Locks groups for writing, in order of key. */
+export async function lockGroups({ engine, db }: Transaction, keys: readonly bigint[]): Promise<void> {
+  if (keys.length === 0) return;
+  const rows = db
+    .selectFrom('groups')
+    .select('key')
+    .where(engine.among(sql.ref('key'), keys))
+    .orderBy('key');
+  await engine.locks.rows(rows, 'write').execute();
+}
+
+function countedRow(key: bigint, count: Partial<GroupCount>) {
+  const { rollouts = 0n, terminalRollouts = 0n, triedRollouts = 0n, terminalTurns = 0n } = count;
+  const { timedTurns = 0n, turnSeconds = 0 } = count;
+  const whole = [key, rollouts, terminalRollouts, triedRollouts, terminalTurns, timedTurns].map(
+    (value) => sql`cast(${value} as bigint)`,
+  );
+  return sql`(${sql.join(whole)}, cast(${turnSeconds} as double precision))`;
 }

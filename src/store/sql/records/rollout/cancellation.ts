@@ -4,12 +4,19 @@ import type { Engine, LockedHead } from '../../kit/engine.ts';
 import { findRunKeys } from '../../kit/run_keys.ts';
 import { type CallerTransaction, scopeOf, type Transaction, write } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
-import { type AttemptEnd, endAttempts, lockAttempts, readAttemptEnds, rewardAt, turnsAt } from '../attempt/attempts.ts';
-import { attemptValuesOf, readAttemptValues } from '../attempt/rows.ts';
-import { findStageKeys } from '../stage/keys.ts';
-import { PENDING_LAST } from './keys.ts';
+import {
+  type AttemptEnd,
+  attemptValuesOf,
+  endAttempts,
+  lockAttempts,
+  readAttemptEnds,
+  readAttemptValues,
+  rewardAt,
+  turnsAt,
+} from '../attempt/attempts.ts';
+import { findStageKeys } from '../stage/rows.ts';
 import { moveMany, type UnheldMove } from './requeueing.ts';
-import type { LockedRollout } from './writing.ts';
+import { type LockedRollout, PENDING_LAST } from './rows.ts';
 
 /** Bound on the rollouts that one transaction cancels. */
 const BATCH = 200;

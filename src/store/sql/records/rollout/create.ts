@@ -15,13 +15,12 @@ import { type CallerTransaction, writeAs } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
 import { branchPointBeyondEnd } from '../../log/trajectory/create.ts';
 import { findById } from '../../log/trajectory/rows.ts';
-import { NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
-import { claimCreated } from '../claim/claim_created.ts';
+import { NO_ATTEMPT_VALUES } from '../attempt/attempts.ts';
+import { claimCreated } from '../claim/create.ts';
+import { findCreation, keepCreation, type NamedRollout } from '../claim/keys.ts';
 import { readClaims } from '../claim/reading.ts';
-import { countInGroups, lockGroups } from '../group/counters.ts';
-import { type GroupRef, getOrCreateGroups } from '../group/create.ts';
-import { type KeptStage, keepStage, type StageKeys } from '../stage/keys.ts';
-import { findCreation, keepCreation, type NamedRollout } from './creation_requests.ts';
+import { countInGroups, type GroupRef, getOrCreateGroups, lockGroups } from '../group/groups.ts';
+import { type KeptStage, keepStage, type StageKeys } from '../stage/rows.ts';
 
 /** Q6: creates the missing rollouts. Retries if a concurrent request creates some of them, and then finds them. */
 export async function createRollouts(

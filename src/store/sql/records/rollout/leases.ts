@@ -11,11 +11,9 @@ import { inOneRoundTrip } from '../../kit/together.ts';
 import { type NamespaceTransaction, type Transaction, write, writeIn } from '../../kit/transaction.ts';
 import { readOptionalTime } from '../../kit/values.ts';
 import { lockAttempts, readAttemptEnds } from '../attempt/attempts.ts';
-import { readPauses } from '../run/pauses.ts';
-import { PENDING_LAST } from './keys.ts';
-import { bindLease, LEASE_COLUMNS, readLease } from './lease_rows.ts';
+import { readPauses } from '../run/rows.ts';
 import { type EndingAttempt, requeue } from './requeueing.ts';
-import { holdingOf, type LockedRollout } from './writing.ts';
+import { bindLease, holdingOf, LEASE_COLUMNS, type LockedRollout, PENDING_LAST, readLease } from './rows.ts';
 
 /** Matches the condition of the index of leases literally. */
 const IS_LIVE = sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`;

@@ -1,31 +1,59 @@
 import type { Caller } from '../../../../domain/caller.ts';
 import { endDigest } from '../../../../domain/end_digest.ts';
-import { rolloutNotFound } from '../../../../domain/errors.ts';
-import type { Outcome, Status } from '../../../../domain/lifecycle.ts';
+import { AnabranchError, rolloutNotFound } from '../../../../domain/errors.ts';
+import type { Outcome, SealStatus, Status } from '../../../../domain/lifecycle.ts';
 import type { Rollout, RolloutVerb } from '../../../../domain/rollout.ts';
 import { decideRelease, decideRolloutMove } from '../../../../domain/rollout_moves.ts';
-import type { AttemptReport, LeaseToken, ReleaseDetails, RolloutMoveDetails } from '../../../contract/rollout.ts';
-import type { Engine } from '../../kit/engine.ts';
+import type {
+  AttemptReport,
+  LeaseToken,
+  ReleaseDetails,
+  RolloutEnd,
+  RolloutMoveDetails,
+} from '../../../contract/rollout.ts';
+import type { Engine, LockedHead } from '../../kit/engine.ts';
 import { firstGivenAfter } from '../../kit/given_fields.ts';
 import { keepRunOf } from '../../kit/run_keys.ts';
-import { recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
-import { type CallerTransaction, type NamespaceTransaction, writeAs } from '../../kit/transaction.ts';
-import { lockAttempts } from '../attempt/attempts.ts';
-import { writeReport } from '../attempt/reports.ts';
-import { changeAttempt, NO_ATTEMPT_VALUES, readAttemptRow } from '../attempt/rows.ts';
-import { countInGroups } from '../group/counters.ts';
-import { requeue } from './requeueing.ts';
-import { findRollout, readWritten } from './rows.ts';
-import { holdingOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
+import { messageOfEnd, recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
+import { type CallerTransaction, type NamespaceTransaction, type Transaction, writeAs } from '../../kit/transaction.ts';
+import { bindFlag, bindReal } from '../../kit/values.ts';
+import {
+  type AttemptEnd,
+  type AttemptRow,
+  type AttemptValues,
+  attemptValuesOf,
+  changeAttempt,
+  lockAttempts,
+  NO_ATTEMPT_VALUES,
+  readAttemptEnds,
+  readAttemptRow,
+  rewardAt,
+  sealAttempts,
+  timingAt,
+  turnsAt,
+} from '../attempt/attempts.ts';
+import { writeReport } from '../attempt/validations.ts';
+import { countInGroups } from '../group/groups.ts';
+import { applySuccess, requeue } from './requeueing.ts';
+import {
+  bindResult,
+  findRollout,
+  holdingOf,
+  type LockedRollout,
+  lockRollout,
+  readFlag,
+  readWritten,
+  writeRollout,
+} from './rows.ts';
 
 const NOTHING_SAID: Outcome = { message: '', resultJson: '' };
 
-export function entityOf({ run, key }: LockedRollout): StatusEntity {
+function entityOf({ run, key }: LockedRollout): StatusEntity {
   return { tree: run, noun: 'ROLLOUT', key };
 }
 
 /** L5: records the move of one rollout in the transaction that makes it. */
-export async function recordMove(
+async function recordMove(
   tx: CallerTransaction,
   row: LockedRollout,
   to: Status,
@@ -158,4 +186,128 @@ export async function retryRollout(
 async function keepTerminal(tx: NamespaceTransaction, id: string): Promise<void> {
   const seen = await findRollout(tx, { id }, 'BASIC');
   if (seen === undefined || !(await keepRunOf(tx, seen))) throw rolloutNotFound(id);
+}
+
+const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as const satisfies Record<
+  SealStatus,
+  RolloutVerb
+>;
+
+/**
+ * Completes, fails or cancels a rollout (L3) with all its effects in one transaction. Locks are taken in the order
+ * rollout, trajectory, siblings, group.
+ */
+export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd): Promise<Rollout> {
+  const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
+    const row = await lockRollout(tx, end.id);
+    const digest = end.status === 'CANCELLED' ? '' : endDigest({ ...end, message: end.details.message });
+    const ending = { ...end, digest };
+    const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
+    const { stored, requested } = await outcomesOf(tx, row, attempt, ending);
+    const to = decideRolloutMove(holdingOf(row), stored, VERBS[end.status], end.attempt, requested);
+    if (to !== undefined) await endLocked(tx, row, attempt, ending);
+    const after = await readWritten(tx, row);
+    return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
+  });
+  engine.changes.announce(changed.filter((key) => key !== null));
+  return rollout;
+}
+
+/** An end with the digest by which a repeated call is compared; empty for a cancellation. */
+interface DigestedEnd extends RolloutEnd {
+  readonly digest: string;
+}
+
+/** L5: returns the stored and the requested outcome, to compare a repeated end. */
+async function outcomesOf(
+  tx: Transaction,
+  row: LockedRollout,
+  attempt: AttemptRow | undefined,
+  { status, details: requested, digest }: DigestedEnd,
+): Promise<{ readonly stored: Outcome; readonly requested: Outcome }> {
+  const message = await messageOfEnd(tx, entityOf(row), row);
+  const resultJson = status === 'CANCELLED' ? '' : (attempt?.end_digest ?? '');
+  return { stored: { message, resultJson }, requested: { message: requested.message, resultJson: digest } };
+}
+
+async function endLocked(
+  tx: CallerTransaction,
+  row: LockedRollout,
+  attempt: AttemptRow | undefined,
+  end: DigestedEnd,
+): Promise<void> {
+  const live = attempt !== undefined && row.status !== 'PENDING';
+  const heads = await lockAttempts(tx, [row], 'bounded');
+  const head = heads.get(row.key);
+  requirePosition(head, end.expectedNextStepNumber);
+  const came = live ? (await readAttemptEnds(tx, [row.key])).get(row.key) : undefined;
+  const now = await tx.readNow();
+  const shown = live
+    ? await endAttempt(tx, row, attempt, end, came)
+    : attempt === undefined
+      ? NO_ATTEMPT_VALUES
+      : attemptValuesOf(attempt);
+  await writeRollout(tx, row.key, {
+    ...shown,
+    status: end.status,
+    status_message: end.details.message,
+    phase: end.details.phase ?? row.phase,
+    worker_id: '',
+    lease_end_time: null,
+    attempt_end_time: null,
+    // After a cancellation, no attempt is the holder. After another end, the holder may repeat the call.
+    ...(end.status === 'CANCELLED' ? { lease_ms: 0n } : {}),
+    end_time: now,
+    status_changes: row.status_changes + 1n,
+  });
+  await recordMove(tx, row, end.status, end.details, end.details.phase ?? row.phase);
+  if (live) {
+    const seal = { caller: tx.caller, rollout: row, head, status: end.status, message: end.details.message };
+    await sealAttempts(tx, [seal]);
+  }
+  if (end.status === 'COMPLETED' && readFlag(shown.success) === true) await applySuccess(tx, row);
+  const triedRollouts = row.attempt > 0n ? 1n : 0n;
+  const counts = { terminalRollouts: 1n, triedRollouts, terminalTurns: shown.turns, ...timingAt(came) };
+  await countInGroups(tx, new Map([[row.group_key, counts]]));
+}
+
+/**
+ * Ends the attempt that holds a live rollout, with its result and report. Returns the values that the rollout's row
+ * copies.
+ */
+async function endAttempt(
+  tx: Transaction,
+  row: LockedRollout,
+  attempt: AttemptRow,
+  end: DigestedEnd,
+  came: AttemptEnd | undefined,
+): Promise<AttemptValues> {
+  const reported = await writeReport(tx, row, attempt, end);
+  const reward = end.result?.reward;
+  const shown = await changeAttempt(tx, { ...row, status: end.status }, attempt, {
+    status: end.status,
+    message: end.details.message,
+    end_time: tx.now,
+    result: bindResult(end.result),
+    summary_json: end.result?.summaryJson ?? '',
+    result_success: bindFlag(end.result?.success),
+    reward: reward === undefined ? rewardAt(came) : bindReal(reward),
+    turns: turnsAt(came),
+    ...reported,
+    end_digest: end.digest,
+  });
+  return shown ?? NO_ATTEMPT_VALUES;
+}
+
+function requirePosition(head: LockedHead | undefined, expected: bigint | undefined): void {
+  if (expected === undefined || expected === head?.nextStepNumber) return;
+  const ends =
+    head === undefined
+      ? `the attempt's trajectory was deleted`
+      : `the attempt's trajectory ends at ${head.nextStepNumber}`;
+  throw new AnabranchError(
+    'UNEXPECTED_POSITION',
+    `expected_next_step_number is ${expected}, but ${ends}: wait until all turns are acked, then retry the call.`,
+    { metadata: { next_step_number: `${head?.nextStepNumber ?? 0n}` } },
+  );
 }

@@ -11,11 +11,21 @@ import { ROLLOUTS } from '../../kit/tables/rollouts.ts';
 import { rowUpdate, type UpdateOf } from '../../kit/tables/table.ts';
 import type { Transaction } from '../../kit/transaction.ts';
 import { bindFlag } from '../../kit/values.ts';
-import { type AttemptEnd, endAttempts, readAttemptEnds, rewardAt, timingAt, turnsAt } from '../attempt/attempts.ts';
-import { ATTEMPT_COLUMNS, type AttemptValues, attemptValuesOf, NO_ATTEMPT_VALUES } from '../attempt/rows.ts';
-import { countInGroups, type GroupCount } from '../group/counters.ts';
-import { readFlag } from './rows.ts';
-import type { LockedRollout } from './writing.ts';
+import {
+  ATTEMPT_COLUMNS,
+  type AttemptEnd,
+  type AttemptValues,
+  attemptValuesOf,
+  endAttempts,
+  NO_ATTEMPT_VALUES,
+  readAttemptEnds,
+  readAttemptValues,
+  rewardAt,
+  timingAt,
+  turnsAt,
+} from '../attempt/attempts.ts';
+import { countInGroups, type GroupCount } from '../group/groups.ts';
+import { type LockedRollout, readFlag } from './rows.ts';
 
 /** A locked rollout whose attempt ends, with the message of its move. */
 export interface EndingAttempt {
@@ -193,3 +203,39 @@ const NOTHING: GroupCount = Object.freeze({
   timedTurns: 0n,
   turnSeconds: 0,
 });
+
+/** Actor of the status changes of siblings that the policy cancels. */
+const POLICY = 'anabranch';
+
+/**
+ * Applies CANCEL_PENDING when a rollout has become a success: cancels the PENDING rollouts of its group. A sibling that
+ * is requeued later sees the success. The caller announces the run.
+ */
+export async function applySuccess(tx: Transaction, success: LockedRollout): Promise<void> {
+  if (!(await cancelsPending(tx, success))) return;
+  await lockPolicies(tx, [success.group_key]);
+  await cancelPending(tx, success);
+}
+
+async function cancelsPending(tx: Transaction, { group_key }: LockedRollout): Promise<boolean> {
+  const group = await tx.db.selectFrom('groups').select('on_success').where('key', '=', group_key).executeTakeFirst();
+  return group?.on_success === 'CANCEL_PENDING';
+}
+
+async function cancelPending(tx: Transaction, success: LockedRollout): Promise<void> {
+  const query = tx.db
+    .selectFrom('rollouts')
+    .selectAll()
+    .where('group_key', '=', success.group_key)
+    .where(sql<boolean>`status = 'PENDING'`)
+    .orderBy('key');
+  const rows = await tx.engine.locks.rows(query, 'write').execute();
+  if (rows.length === 0) return;
+  const shown = await readAttemptValues(tx, rows);
+  const details = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };
+  const caller = { namespace: success.namespace, actor: POLICY };
+  const moves = rows.map((row) => {
+    return { caller, row, ...details, to: 'CANCELLED', shown: shown(row.key), ended: undefined } as const;
+  });
+  await moveMany(tx, moves);
+}

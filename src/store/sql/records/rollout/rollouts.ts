@@ -26,18 +26,26 @@ import { findRunKeys } from '../../kit/run_keys.ts';
 import type { RolloutsTable, Tables } from '../../kit/tables.ts';
 import { type ReadScope, type Transaction, writeIn } from '../../kit/transaction.ts';
 import { bindLabels, bindMetrics, bindTimeBound, changedColumns } from '../../kit/values.ts';
-import { readAttempt, selectAttempts } from '../attempt/attempts.ts';
-import { type AttemptValues, changeAttempt, readAttemptRow } from '../attempt/rows.ts';
+import { type AttemptValues, changeAttempt, readAttempt, readAttemptRow, selectAttempts } from '../attempt/attempts.ts';
 import {
   overrideByAttempt,
   selectStandingOverrides,
   selectValidations,
   validationsByAttempt,
 } from '../attempt/validations.ts';
-import { bindTimings, findStage } from '../stage/rows.ts';
-import { mergeTimings } from '../stage/stages.ts';
-import { type RolloutRow, readRollout, readWritten, SHOWN_REWARD, selectPage, selectRollout } from './rows.ts';
-import { holdingOf, type LockedRollout, lockRollout, writeRollout } from './writing.ts';
+import { bindTimings, findStage, mergeTimings } from '../stage/rows.ts';
+import {
+  holdingOf,
+  type LockedRollout,
+  lockRollout,
+  type RolloutRow,
+  readRollout,
+  readWritten,
+  SHOWN_REWARD,
+  selectPage,
+  selectRollout,
+  writeRollout,
+} from './rows.ts';
 
 export async function getRollout(scope: ReadScope, id: string): Promise<RolloutRecord | undefined> {
   const { engine, db, namespace } = scope;

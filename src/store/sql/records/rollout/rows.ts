@@ -1,21 +1,21 @@
-import { type Selectable, type SelectQueryBuilder, sql } from 'kysely';
+import { type Selectable, type SelectQueryBuilder, sql, type Updateable } from 'kysely';
 import { rolloutNotFound } from '../../../../domain/errors.ts';
-import { type Instant, parseInstant } from '../../../../domain/instant.ts';
-import { leaseAt, NANOS_PER_MS } from '../../../../domain/lease.ts';
+import { formatInstant, type Instant, parseInstant } from '../../../../domain/instant.ts';
+import { type Lease, leaseAt, NANOS_PER_MS } from '../../../../domain/lease.ts';
 import { isTerminal, type Status } from '../../../../domain/lifecycle.ts';
 import { isPaused } from '../../../../domain/pauses.ts';
-import type { Rollout, ValidationOverride } from '../../../../domain/rollout.ts';
+import type { Rollout, RolloutResult, ValidationOverride } from '../../../../domain/rollout.ts';
+import type { RolloutHolding } from '../../../../domain/rollout_moves.ts';
 import type { View } from '../../../contract/view.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { ROLLOUTS } from '../../kit/tables/rollouts.ts';
 import { columnsIn } from '../../kit/tables/selection.ts';
 import type { RolloutsTable, Tables } from '../../kit/tables.ts';
-import type { NamespaceTransaction, ReadScope } from '../../kit/transaction.ts';
+import { inOneRoundTrip } from '../../kit/together.ts';
+import type { NamespaceTransaction, ReadScope, Transaction } from '../../kit/transaction.ts';
 import { isSet, readLabels, readMetrics, readOptionalReal, readOptionalTime } from '../../kit/values.ts';
-import { readPauses } from '../run/pauses.ts';
+import { readPauses } from '../run/rows.ts';
 import { readTimings } from '../stage/rows.ts';
-import { readLease } from './lease_rows.ts';
-import { readResult } from './results.ts';
 
 export type RolloutRow = Awaited<ReturnType<ReturnType<typeof selectRollouts>['execute']>>[number];
 
@@ -118,7 +118,7 @@ export function turnsOf(branchPoint: bigint | null, nextStepNumber: bigint): big
   return turns > 0n ? turns : 0n;
 }
 
-export type RolloutReference = { readonly id: string } | { readonly key: bigint };
+type RolloutReference = { readonly id: string } | { readonly key: bigint };
 
 /** Returns a rollout, by default in FULL view; undefined if it does not exist. */
 export async function findRollout(
@@ -226,4 +226,126 @@ function readOverride(row: RolloutRow): ValidationOverride | undefined {
   if (ordinal === null || attempt === null || reason === null || actor === null || time === null) return undefined;
   const success = readFlag(row.override_success);
   return { ordinal, attempt: Number(attempt), success, reason, actor, overrideTime: parseInstant(time) };
+}
+
+export type LockedRollout = Selectable<RolloutsTable>;
+
+/**
+ * Locks a rollout's row for writing. A deletion of its run may have held the lock, so a separate statement checks the
+ * run and sees what that deletion committed. The run is not locked (Q4). Errors: ROLLOUT_NOT_FOUND.
+ */
+export async function lockRollout(tx: NamespaceTransaction, id: string): Promise<LockedRollout> {
+  const named = tx.db.selectFrom('rollouts as r').where('r.namespace', '=', tx.namespace).where('r.id', '=', id);
+  const visible = named.innerJoin('runs as u', 'u.key', 'r.run').select('u.key').where('u.hidden', '=', 0);
+  const [row, run] = await inOneRoundTrip([
+    tx.engine.locks.rows(named.selectAll('r'), 'write').executeTakeFirst(),
+    visible.executeTakeFirst(),
+  ]);
+  if (row === undefined || run === undefined) throw rolloutNotFound(id);
+  return row;
+}
+
+/** Returns the columns that decide which verbs are allowed. */
+export function holdingOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'lease_ms'>): RolloutHolding {
+  return { id: row.id, status: row.status as Status, attempt: Number(row.attempt), hasHolder: row.lease_ms > 0n };
+}
+
+/**
+ * Updates one rollout's row. Sets mark and revision, because watchers of the run see the change (M5). The caller
+ * announces the run after the commit.
+ */
+export async function writeRollout(tx: Transaction, key: bigint, changes: Updateable<RolloutsTable>): Promise<void> {
+  const mark = await tx.readMark();
+  await tx.db
+    .updateTable('rollouts')
+    .set((eb) => ({ ...changes, update_time: tx.now, mark, revision: eb('revision', '+', 1n) }))
+    .where('key', '=', key)
+    .execute();
+}
+
+/**
+ * A transaction that locks several rollouts sorts them by this and then by key, so that PENDING ones are locked last. A
+ * success locks its own row before the PENDING siblings that it cancels.
+ */
+export const PENDING_LAST = sql`status = 'PENDING'`;
+
+/** Returns the row key of a rollout of a visible run. Errors: ROLLOUT_NOT_FOUND. */
+export async function findRolloutKey({ db, namespace }: ReadScope, id: string): Promise<bigint> {
+  const row = await db
+    .selectFrom('rollouts as o')
+    .innerJoin('runs as r', 'r.key', 'o.run')
+    .select('o.key')
+    .where('o.namespace', '=', namespace)
+    .where('o.id', '=', id)
+    .where('r.hidden', '=', 0)
+    .executeTakeFirst();
+  if (row === undefined) throw rolloutNotFound(id);
+  return row.key;
+}
+
+/** Columns of a rollout's lease. */
+export const LEASE_COLUMNS = ['lease_ms', 'lease_end_time', 'attempt_end_time', 'paused_us'] as const;
+
+type LeaseRow = Pick<LockedRollout, (typeof LEASE_COLUMNS)[number]>;
+
+/** Returns undefined if no worker holds the rollout. */
+export function readLease(row: LeaseRow): Lease | undefined {
+  if (row.lease_end_time === null) return undefined;
+  return {
+    end: parseInstant(row.lease_end_time),
+    ms: row.lease_ms,
+    attemptEnd: row.attempt_end_time === null ? undefined : parseInstant(row.attempt_end_time),
+    paused: row.paused_us * 1000n,
+  };
+}
+
+export function bindLease({ end, ms, attemptEnd, paused }: Lease): LeaseRow {
+  return {
+    lease_ms: ms,
+    lease_end_time: formatInstant(end, 6),
+    attempt_end_time: attemptEnd === undefined ? null : formatInstant(attemptEnd, 6),
+    paused_us: paused / 1000n,
+  };
+}
+
+/**
+ * Encodes a result for its column: JSON text without the summary, which has its own column. NaN and infinities are
+ * strings, because JSON has no numbers for them.
+ */
+export function bindResult(result: RolloutResult | undefined): string {
+  if (result === undefined) return '';
+  const { reward, taskCompleted, agentReportedSuccess, success, errors } = result;
+  return JSON.stringify({
+    ...(reward === undefined ? {} : { reward: bindNumber(reward) }),
+    ...(taskCompleted === undefined ? {} : { taskCompleted }),
+    ...(agentReportedSuccess === undefined ? {} : { agentReportedSuccess }),
+    ...(success === undefined ? {} : { success }),
+    ...(errors.length === 0 ? {} : { errors }),
+  });
+}
+
+export function readResult(text: string, summaryJson: string): RolloutResult | undefined {
+  if (text === '') return undefined;
+  const { reward, taskCompleted, agentReportedSuccess, success, errors } = JSON.parse(text) as StoredResult;
+  return {
+    reward: reward === undefined ? undefined : Number(reward),
+    taskCompleted,
+    agentReportedSuccess,
+    success,
+    errors: errors ?? [],
+    summaryJson,
+  };
+}
+
+interface StoredResult {
+  readonly reward?: number | string;
+  readonly taskCompleted?: boolean;
+  readonly agentReportedSuccess?: boolean;
+  readonly success?: boolean;
+  readonly errors?: readonly string[];
+}
+
+function bindNumber(value: number): number | string {
+  if (Object.is(value, -0)) return '-0';
+  return Number.isFinite(value) ? value : String(value);
 }

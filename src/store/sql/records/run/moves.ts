@@ -1,14 +1,23 @@
+import { sql, type Updateable } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
-import { parseInstant } from '../../../../domain/instant.ts';
+import { runNotFound } from '../../../../domain/errors.ts';
+import { formatInstant, parseInstant } from '../../../../domain/instant.ts';
 import { isSealed, isTerminal, type SealStatus, type Status } from '../../../../domain/lifecycle.ts';
 import { pausesAfter } from '../../../../domain/pauses.ts';
 import { progressOf } from '../../../../domain/progress.ts';
 import type { Run } from '../../../../domain/run.ts';
-import type { MoveDetails, RunMove } from '../../../contract/run.ts';
-import type { LockedHead } from '../../kit/engine.ts';
+import type { Heartbeat, MoveDetails, RunMove } from '../../../contract/run.ts';
+import type { Engine, LockedHead } from '../../kit/engine.ts';
 import { movedColumns, statusMove } from '../../kit/status/moved_status.ts';
 import { recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
-import type { CallerTransaction, Transaction } from '../../kit/transaction.ts';
+import type { RunsTable } from '../../kit/tables.ts';
+import {
+  type CallerTransaction,
+  type NamespaceTransaction,
+  type Transaction,
+  write,
+  writeIn,
+} from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { stillThere } from '../../log/append/append.ts';
 import { inLockOrder } from '../../log/append/heads.ts';
@@ -17,10 +26,8 @@ import { makeBranch, makeRoot } from '../../log/trajectory/create.ts';
 import { findByKey } from '../../log/trajectory/rows.ts';
 import { sealHeads } from '../../log/trajectory/sealing.ts';
 import { applyVerb, type Movable } from '../verbs.ts';
-import { bindPauses, readPauses } from './pauses.ts';
-import { findRun, readPlan } from './rows.ts';
+import { bindPauses, findRun, readPauses, readPlan } from './rows.ts';
 import { tallyRuns } from './tallies.ts';
-import { heartbeatAt, type LockedRun, lockRun, writeRun } from './writing.ts';
 
 /**
  * Locks are taken in the order run, trajectory. The main trajectory is sealed when the run ends, and replaced if a
@@ -52,7 +59,7 @@ const RUNS: Movable<'run', LockedRun, RunMove, Run> = {
 };
 
 /** A run that has ended in this transaction. */
-export interface EndedRun {
+interface EndedRun {
   readonly caller: Caller;
   readonly row: LockedRun;
   readonly status: SealStatus;
@@ -60,7 +67,7 @@ export interface EndedRun {
 }
 
 /** Locked main trajectories of runs. */
-export interface LockedMains {
+interface LockedMains {
   /** Deleted trajectories are omitted. */
   readonly heads: readonly LockedHead[];
   /** Keys of trajectories that other transactions hold; empty unless `never` was requested. */
@@ -71,11 +78,7 @@ export interface LockedMains {
  * Locks the main trajectories of locked runs, in the lock order of appends. With `never`, omits those that other
  * transactions hold.
  */
-export async function lockMains(
-  tx: Transaction,
-  rows: readonly LockedRun[],
-  wait: 'never' | 'bounded',
-): Promise<LockedMains> {
+async function lockMains(tx: Transaction, rows: readonly LockedRun[], wait: 'never' | 'bounded'): Promise<LockedMains> {
   const refs = rows.flatMap(({ main_tree: tree, main_trajectory: key }) =>
     tree === null || key === null ? [] : [{ tree, key }],
   );
@@ -86,11 +89,7 @@ export async function lockMains(
 }
 
 /** Seals the open main trajectories of runs. Returns their keys. */
-export async function sealMains(
-  tx: Transaction,
-  { heads }: LockedMains,
-  ended: readonly EndedRun[],
-): Promise<bigint[]> {
+async function sealMains(tx: Transaction, { heads }: LockedMains, ended: readonly EndedRun[]): Promise<bigint[]> {
   const runs = new Map(ended.map((each) => [each.row.main_trajectory, each]));
   const seals = heads.flatMap((head) => {
     const run = runs.get(head.key);
@@ -128,12 +127,7 @@ async function replaceSealedMain(
 }
 
 /** Moves a locked run to an allowed status, and records its StatusChange. The transaction has read the time. */
-export async function moveLockedRun(
-  tx: CallerTransaction,
-  row: LockedRun,
-  to: Status,
-  details: MoveDetails,
-): Promise<void> {
+async function moveLockedRun(tx: CallerTransaction, row: LockedRun, to: Status, details: MoveDetails): Promise<void> {
   const { now } = tx;
   const begins = to === 'RUNNING';
   await writeRun(tx, row.key, {
@@ -155,4 +149,116 @@ async function percentOf(tx: Transaction, row: LockedRun, status: Status): Promi
   const tallies = await tallyRuns(tx.in(row.namespace), [row.key]);
   const tally = tallies.get(row.key);
   return tally === undefined ? undefined : progressOf(status, readPlan(row.plan), tally).percent;
+}
+
+/** Accepted in every status, so that a worker learns of a pause or an end. */
+export async function heartbeatRun(engine: Engine, namespace: string, id: string): Promise<Heartbeat> {
+  const { row, now } = await writeIn(engine, namespace, async (tx) => {
+    const locked = await lockRun(tx, id);
+    const time = await tx.readNow();
+    await writeRun(tx, locked.key, heartbeatAt(time, locked.heartbeat_timeout_ms));
+    return { row: locked, now: time };
+  });
+  engine.changes.announce([row.key]);
+  return { status: row.status as Status, statusMessage: row.status_message, heartbeatTime: parseInstant(now) };
+}
+
+/** Actor of the status changes of stale runs. */
+const SWEEPER = 'anabranch';
+
+/**
+ * Fails runs with `fail_when_stale` whose heartbeats have stopped, and seals their main trajectories. Rows that other
+ * transactions hold are left to the next sweep.
+ */
+export async function failStaleRuns(engine: Engine, limit: number): Promise<number> {
+  const failed = await write(engine, async (tx) => {
+    await tx.readNow();
+    const found = await lockStale(tx, limit);
+    const mains = await lockMains(tx, found, 'never');
+    const stale = found.filter(({ main_trajectory: main }) => main === null || !mains.held.has(main));
+    const now = await tx.readNow();
+    const ended: EndedRun[] = [];
+    for (const row of stale) {
+      const caller = { namespace: row.namespace, actor: SWEEPER };
+      const message = silenceOf(row, now);
+      const details = { message, metadataJson: '', phase: undefined, resultJson: '' };
+      await moveLockedRun(tx.as(caller), row, 'FAILED', details);
+      ended.push({ caller, row, status: 'FAILED', message });
+    }
+    const sealed = await sealMains(tx, mains, ended);
+    return { runs: stale.map(({ key }) => key), sealed };
+  });
+  engine.changes.announce([...failed.runs, ...failed.sealed]);
+  return failed.runs.length;
+}
+
+async function lockStale(tx: Transaction, limit: number): Promise<LockedRun[]> {
+  const query = selectToWrite(tx)
+    // Matches the condition of the index of stale runs literally.
+    .where(sql<boolean>`r.fail_when_stale and r.status in ('INITIALIZING', 'RUNNING')`)
+    .where('r.stale_time', '<', tx.now)
+    .orderBy('r.stale_time')
+    .limit(limit);
+  return tx.engine.locks.freeRows(query, 'write').execute();
+}
+
+function silenceOf({ heartbeat_time }: LockedRun, now: string): string {
+  const since = parseInstant(now) - parseInstant(heartbeat_time ?? now);
+  return `no heartbeat for ${since / 1_000_000_000n} s`;
+}
+
+export type LockedRun = Awaited<ReturnType<ReturnType<typeof selectToWrite>['executeTakeFirstOrThrow']>>;
+
+/** Selects the columns of a run (`r`) that writes depend on. */
+function selectToWrite(tx: Transaction) {
+  return tx.db
+    .selectFrom('runs as r')
+    .select([
+      'r.key',
+      'r.namespace',
+      'r.id',
+      'r.name',
+      'r.experiment',
+      'r.plan',
+      'r.main_tree',
+      'r.main_trajectory',
+      'r.status',
+      'r.status_message',
+      'r.phase',
+      'r.metrics',
+      'r.result_json',
+      'r.pauses',
+      'r.heartbeat_timeout_ms',
+      'r.fail_when_stale',
+      'r.heartbeat_time',
+      'r.start_time',
+      'r.status_changes',
+    ])
+    .where(sql<boolean>`not r.hidden`);
+}
+
+/** Locks a run's row for writing. Errors: RUN_NOT_FOUND. */
+export async function lockRun(tx: NamespaceTransaction, id: string): Promise<LockedRun> {
+  const query = selectToWrite(tx).where('r.namespace', '=', tx.namespace).where('r.id', '=', id);
+  const row = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
+  if (row === undefined) throw runNotFound(id);
+  return row;
+}
+
+/**
+ * Updates a run's row. Sets mark and revision, because watchers see the change (M5). The caller announces the run after
+ * the commit.
+ */
+export async function writeRun(tx: Transaction, key: bigint, changes: Updateable<RunsTable>): Promise<void> {
+  const mark = await tx.readMark();
+  await tx.db
+    .updateTable('runs')
+    .set((eb) => ({ ...changes, update_time: tx.now, mark, revision: eb('revision', '+', 1n) }))
+    .where('key', '=', key)
+    .execute();
+}
+
+/** Columns of a heartbeat at `now`. The run is stale after `timeoutMs` without another one. */
+export function heartbeatAt(now: string, timeoutMs: number | bigint) {
+  return { heartbeat_time: now, stale_time: formatInstant(parseInstant(now) + BigInt(timeoutMs) * 1_000_000n, 6) };
 }

@@ -1,115 +1,19 @@
-import type { Caller } from '../../../../domain/caller.ts';
 import type { Sorted } from '../../../../domain/list_order.ts';
 import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../../../domain/run.ts';
-import { configMismatch, effectiveConfig, ROOT_CONFIG, statedDifferences } from '../../../../domain/run_config.ts';
-import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
-import type { IdempotencyKey } from '../../../contract/idempotency.ts';
 import type { Page } from '../../../contract/page.ts';
-import type { CreatedRun, NewRun, RunChanges, RunFilter } from '../../../contract/run.ts';
+import type { RunChanges, RunFilter } from '../../../contract/run.ts';
 import type { View } from '../../../contract/view.ts';
 import { visibleById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { containsText, listOrder } from '../../kit/list_order.ts';
 import { mergeMetrics } from '../../kit/metric_maps.ts';
-import { makeOnce } from '../../kit/requests.ts';
-import { inOneRoundTrip } from '../../kit/together.ts';
-import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeIn } from '../../kit/transaction.ts';
+import { type NamespaceTransaction, type ReadScope, writeIn } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
 import { bindLabels, bindMetrics, bindTimeBound, changedColumns, flag } from '../../kit/values.ts';
-import type { StatesEngine } from '../../log/engine.ts';
-import { type EncodedState, encodeStates } from '../../log/states/bytes.ts';
-import type { Belonging } from '../../log/trajectory/belonging.ts';
-import { makeRoot } from '../../log/trajectory/create.ts';
-import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '../experiment/experiments.ts';
-import { experimentKey } from '../experiment/rows.ts';
-import { CREATED_RUNS, defaultName, findNamed, insertRun, readCreated, refuseTakenId, runExists } from './insert.ts';
+import { experimentKey } from '../experiment/experiments.ts';
+import { findNamed, runExists } from './create.ts';
+import { heartbeatAt, type LockedRun, lockRun, writeRun } from './moves.ts';
 import { bindPlan, findRun, isStale, readRun, selectRuns } from './rows.ts';
-import { heartbeatAt, type LockedRun, lockRun, writeRun } from './writing.ts';
-
-export async function createRun(
-  engine: StatesEngine,
-  caller: Caller,
-  newRun: NewRun,
-  key: IdempotencyKey | undefined,
-): Promise<CreatedRun> {
-  const inline = await encodeStates(newRun.mainTrajectory?.states ?? []);
-  const made = await makeOnce(engine, caller, key, CREATED_RUNS, async (tx) => {
-    const experiment =
-      newRun.experiment === undefined
-        ? await lockDefaultExperiment(tx, newRun.defaultExperimentId)
-        : await lockExperiment(tx, newRun.experiment);
-    // The experiment's lock prevents other runs from taking the name or the number.
-    const there = newRun.name === '' ? undefined : await findNamed(tx, experiment.key, newRun.name);
-    if (there !== undefined) {
-      if (!newRun.returnExisting) throw runExists(newRun.name, there.id);
-      return { ref: there, id: there.id, made: await existing(tx, there, newRun) };
-    }
-    const { key: row, main } = await makeRun(tx, newRun, experiment, inline);
-    return { ref: { tree: row, key: row }, id: newRun.id, made: await readCreated(tx, row, main) };
-  });
-  if (made.created) engine.changes.announce([made.run.key]);
-  return made;
-}
-
-async function makeRun(
-  tx: CallerTransaction<StatesEngine>,
-  newRun: NewRun,
-  experiment: LockedExperiment,
-  inline: readonly EncodedState[],
-): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
-  const { engine } = tx;
-  const configJson = effectiveConfig(experiment.defaultConfigJson, newRun, ROOT_CONFIG);
-  const [name, key] = await inOneRoundTrip([
-    newRun.name === '' ? defaultName(tx, experiment) : newRun.name,
-    engine.keys.next(tx.db, 'runs'),
-    tx.readNow(),
-    tx.readMark(),
-    refuseTakenId(tx, newRun.id),
-  ]);
-  const belonging = { run: key, experiment: experiment.key };
-  const main = await makeMain(tx, newRun, { name, inline, belonging });
-  await insertRun(tx, newRun, {
-    key,
-    experiment,
-    name,
-    description: newRun.description,
-    configJson,
-    plan: newRun.plan,
-    heartbeatTimeoutMs: newRun.heartbeatTimeoutMs ?? DEFAULT_HEARTBEAT_TIMEOUT_MS,
-    parent: undefined,
-    main,
-  });
-  return { key, main };
-}
-
-/** Creates the main trajectory if it is requested. It gets the name and labels of the run. */
-async function makeMain(
-  tx: CallerTransaction<StatesEngine>,
-  { mainTrajectory, labels }: NewRun,
-  of: { name: string; inline: readonly EncodedState[]; belonging: Belonging },
-): Promise<TrajectoryRef | undefined> {
-  if (mainTrajectory === undefined) return undefined;
-  const trajectory = { ...mainTrajectory, name: of.name, labels, metadataJson: '' };
-  return makeRoot(tx, trajectory, of.inline, of.belonging);
-}
-
-/**
- * M4: returns the run that has the name. Errors: CONFIG_MISMATCH, if it was created with another config or plan than
- * the request states.
- */
-async function existing(
-  tx: CallerTransaction,
-  ref: { readonly tree: bigint; readonly key: bigint },
-  newRun: NewRun,
-): Promise<CreatedRun> {
-  const there = await CREATED_RUNS.find(tx, ref);
-  if (there === undefined) throw new Error('a run found in this transaction is missing');
-  const { run } = there;
-  const { configOverridesJson, removedConfigPaths, plan } = run;
-  const differences = statedDifferences({ configJson: configOverridesJson, removedConfigPaths, plan }, newRun);
-  if (differences.length > 0) throw configMismatch(run, differences);
-  return there;
-}
 
 const COLUMNS = {
   key: 'r.key',

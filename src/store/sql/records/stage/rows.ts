@@ -1,15 +1,17 @@
+import { invalidField, stageNotFound } from '../../../../domain/errors.ts';
 import { formatInstant, parseInstant } from '../../../../domain/instant.ts';
 import type { Status } from '../../../../domain/lifecycle.ts';
+import { LIMITS } from '../../../../domain/limits.ts';
 import type { Stage, StageKind, TimeSpan } from '../../../../domain/run.ts';
 import type { StageReference } from '../../../contract/stage.ts';
 import type { View } from '../../../contract/view.ts';
 import type { Db } from '../../kit/engine.ts';
 import { STAGES } from '../../kit/tables/runs.ts';
 import { columnsIn } from '../../kit/tables/selection.ts';
-import type { ReadScope } from '../../kit/transaction.ts';
+import type { NamespaceTransaction, ReadScope } from '../../kit/transaction.ts';
 import { readMetrics, readOptionalTime } from '../../kit/values.ts';
 
-export type StageRow = Awaited<ReturnType<ReturnType<typeof selectStages>['execute']>>[number];
+type StageRow = Awaited<ReturnType<ReturnType<typeof selectStages>['execute']>>[number];
 
 /** Selects stages (`s`) of visible runs, with the ids of the runs (`r`). */
 export function selectStages(db: Db, view: View) {
@@ -94,6 +96,65 @@ export function readTimings(text: string): Map<string, TimeSpan> {
   );
 }
 
+/** Merges timings by name; each replaces the stored one. Errors: INVALID_REQUEST (too many timings). */
+export function mergeTimings(stored: string, changes: ReadonlyMap<string, TimeSpan>): Map<string, TimeSpan> {
+  const merged = readTimings(stored);
+  for (const [name, span] of changes) merged.set(name, span);
+  if (merged.size > LIMITS.timings) {
+    throw invalidField('timings', `would result in ${merged.size} timings, and the maximum is ${LIMITS.timings}`);
+  }
+  return merged;
+}
+
 function bindTime(time: bigint | undefined): string | null {
   return time === undefined ? null : formatInstant(time);
+}
+
+/** Row keys of a stage and of its run. */
+export interface StageKeys {
+  readonly key: bigint;
+  readonly run: bigint;
+}
+
+/** Errors: STAGE_NOT_FOUND. */
+export async function findStageKeys({ engine, db, namespace }: ReadScope, id: string): Promise<StageKeys> {
+  const query = engine.kept.of('keys of stage', [namespace, id], (of, own) => selectStageKeys(db, of, own));
+  const [row] = (await db.executeQuery(query)).rows;
+  if (row === undefined) throw stageNotFound(id);
+  return row;
+}
+
+/** A stage that is locked against deletion and closing. */
+export interface KeptStage extends StageKeys {
+  readonly id: string;
+  readonly isQueueOpen: boolean;
+  /** Read without a lock, as for claims (Q4). */
+  readonly status: string;
+  readonly runStatus: string;
+}
+
+/**
+ * Locks a stage and its run against deletion (B4), and the queue against closing, until the transaction ends. Other
+ * verbs are not blocked. Errors: STAGE_NOT_FOUND.
+ */
+export async function keepStage(tx: NamespaceTransaction, id: string): Promise<KeptStage> {
+  const query = selectStageKeys(tx.db, tx.namespace, id).select([
+    's.queue_close_time',
+    's.status',
+    'r.status as run_status',
+  ]);
+  const row = await tx.engine.locks.rows(query, 'keep').executeTakeFirst();
+  if (row === undefined) throw stageNotFound(id);
+  const { key, run, status, run_status: runStatus } = row;
+  return { key, run, id, isQueueOpen: row.queue_close_time === null, status, runStatus };
+}
+
+function selectStageKeys(db: Db, namespace: string, id: string) {
+  return db
+    .selectFrom('stages as s')
+    .innerJoin('runs as r', 'r.key', 's.run')
+    .select(['s.key', 's.run'])
+    .where('s.namespace', '=', namespace)
+    .where('s.id', '=', id)
+    .where('r.hidden', '=', 0);
 }

@@ -1,20 +1,35 @@
-import { type RawBuilder, type SqlBool, sql, type Updateable } from 'kysely';
+import { type RawBuilder, type Selectable, type SqlBool, sql, type Updateable } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
-import { invalidField } from '../../../../domain/errors.ts';
-import { LIMITS } from '../../../../domain/limits.ts';
-import type { Stage, TimeSpan } from '../../../../domain/run.ts';
+import { stageNotFound } from '../../../../domain/errors.ts';
+import { parseInstant } from '../../../../domain/instant.ts';
+import { isTerminal, type StageVerb, type Status } from '../../../../domain/lifecycle.ts';
+import { type StageEnd, stageEndOf } from '../../../../domain/progress.ts';
+import type { Stage } from '../../../../domain/run.ts';
 import type { Page } from '../../../contract/page.ts';
+import type { MoveDetails } from '../../../contract/run.ts';
 import type { NewStage, StageChanges, StageFilter } from '../../../contract/stage.ts';
 import type { View } from '../../../contract/view.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { mergeMetrics } from '../../kit/metric_maps.ts';
-import { findRunKeys, keepRun } from '../../kit/run_keys.ts';
-import { recordStatus } from '../../kit/status/status_changes.ts';
+import { findRunKeys, keepRun, keepRunOf } from '../../kit/run_keys.ts';
+import { movedColumns, statusMove } from '../../kit/status/moved_status.ts';
+import { recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
 import type { StagesTable } from '../../kit/tables.ts';
-import { type CallerTransaction, type ReadScope, scopeOf, writeAs, writeIn } from '../../kit/transaction.ts';
-import { bindMetrics, changedColumns } from '../../kit/values.ts';
-import { bindTimings, findStage, readStage, readTimings, selectStages } from './rows.ts';
-import { endOfStage, type LockedStage, lockStage, timeSubsteps, writeStage } from './writing.ts';
+import {
+  type CallerTransaction,
+  type NamespaceTransaction,
+  type ReadScope,
+  scopeOf,
+  type Transaction,
+  writeAs,
+  writeIn,
+} from '../../kit/transaction.ts';
+import { bindMetrics, changedColumns, readReal } from '../../kit/values.ts';
+import type { StatesEngine } from '../../log/engine.ts';
+import { readPlan } from '../run/rows.ts';
+import { tallyRuns } from '../run/tallies.ts';
+import { applyVerb, type Movable, type Move } from '../verbs.ts';
+import { bindTimings, findStage, mergeTimings, readStage, selectStages } from './rows.ts';
 
 /**
  * Returns a stage and creates it if it is missing. Of concurrent callers, one creates it; the others wait for its row
@@ -163,12 +178,142 @@ function columnsOf(row: LockedStage, changes: StageChanges): Updateable<StagesTa
   });
 }
 
-/** Merges timings by name; each replaces the stored one. Errors: INVALID_REQUEST (too many timings). */
-export function mergeTimings(stored: string, changes: ReadonlyMap<string, TimeSpan>): Map<string, TimeSpan> {
-  const merged = readTimings(stored);
-  for (const [name, span] of changes) merged.set(name, span);
-  if (merged.size > LIMITS.timings) {
-    throw invalidField('timings', `would result in ${merged.size} timings, and the maximum is ${LIMITS.timings}`);
+export function moveStage(engine: StatesEngine, caller: Caller, id: string, move: StageMove): Promise<Stage> {
+  return applyVerb(engine, caller, id, STAGES, move);
+}
+
+type StageMove = Move<'stage'>;
+
+const STAGES: Movable<'stage', LockedStage, StageMove, Stage> = {
+  noun: 'stage',
+  lock: (tx, id, verb) => lockStage(tx, id, CLOSING.has(verb) ? 'delete' : 'write'),
+  entityOf,
+  rolloutsOf: ({ run, key }) => ({ run, stage: key }),
+  /** A reopening of a RUNNING stage opens its closed queue. */
+  async apply(tx, row, to, { verb, details }) {
+    const opens = to === undefined && verb === 'reopen' && row.queue_close_time !== null;
+    if (to === undefined && !opens) return [];
+    await tx.readNow();
+    if (to === undefined) await writeStage(tx, row.key, { queue_close_time: null });
+    else await moveLocked(tx, row, to, details);
+    return [row.run];
+  },
+  read: (tx, { id }) => findStage(tx, { id }),
+};
+
+const CLOSING: ReadonlySet<StageVerb> = new Set(['complete', 'fail', 'cancel']);
+
+/** Closes the queue of a stage if it is open. After the commit, no transaction creates a rollout in the stage. */
+export async function closeQueue(engine: Engine, namespace: string, id: string): Promise<Stage> {
+  const { stage, closed } = await writeIn(engine, namespace, async (tx) => {
+    const row = await lockStage(tx, id, 'delete');
+    const closes = row.queue_close_time === null;
+    if (closes) {
+      await writeStage(tx, row.key, { queue_close_time: await tx.readNow() });
+    }
+    const after = await findStage(tx, { id });
+    if (after === undefined) throw new Error('a stage locked in this transaction is missing');
+    return { stage: after, closed: closes };
+  });
+  if (closed) engine.changes.announce([stage.run.key]);
+  return stage;
+}
+
+/** The transaction has read the time. */
+async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, details: MoveDetails): Promise<void> {
+  const { now } = tx;
+  const begins = to === 'RUNNING';
+  const look = () => endOfStage(tx, row);
+  // Progress counts only stages that are not terminal as open, so it is computed before the move.
+  const end = to === 'FAILED' || to === 'CANCELLED' ? await look() : undefined;
+  await writeStage(tx, row.key, {
+    ...movedColumns(row, to, details, now),
+    end_expected_turns: end?.expectedTurns ?? null,
+    end_expected_substeps: end?.expectedSubsteps ?? null,
+    end_share: end?.share ?? null,
+    queue_close_time: queueCloseTime(row, to, now),
+    // The time that it stood still is nobody's.
+    ...(begins && row.substeps_time !== null ? { substeps_time: now } : {}),
+  });
+  const share = to === 'COMPLETED' ? 1 : (end ?? (await look())).share;
+  const percent = share === undefined ? undefined : share * 100;
+  await recordStatus(tx, entityOf(row), statusMove(row, to, details, percent));
+}
+
+/** A terminal stage has a closed queue, and a reopened stage an open one. */
+function queueCloseTime({ status, queue_close_time }: LockedStage, to: Status, now: string): string | null {
+  if (isTerminal(to)) return queue_close_time ?? now;
+  return isTerminal(status as Status) ? null : queue_close_time;
+}
+
+function entityOf({ run, key }: LockedStage): StatusEntity {
+  return { tree: run, noun: 'STAGE', key };
+}
+
+type LockedStage = Selectable<StagesTable>;
+
+/**
+ * Locks a stage for writing and its run against deletion. With `delete`, also waits for transactions that create
+ * rollouts in the stage (`keepStage`), which closing the queue requires. Errors: STAGE_NOT_FOUND.
+ */
+async function lockStage(
+  tx: NamespaceTransaction,
+  id: string,
+  lock: 'write' | 'delete' = 'write',
+): Promise<LockedStage> {
+  const seen = await findStage(tx, { id });
+  if (seen === undefined || !(await keepRunOf(tx, seen))) throw stageNotFound(id);
+  const row = await tx.engine.locks
+    .rows(tx.db.selectFrom('stages').selectAll().where('key', '=', seen.key), lock)
+    .executeTakeFirst();
+  if (row === undefined) throw stageNotFound(id);
+  return row;
+}
+
+/**
+ * Updates a stage's row. Sets mark and revision, because watchers of the run see the change (M5). The caller announces
+ * the run after the commit.
+ */
+async function writeStage(tx: Transaction, key: bigint, changes: Updateable<StagesTable>): Promise<void> {
+  const mark = await tx.readMark();
+  await tx.db
+    .updateTable('stages')
+    .set((eb) => ({ ...changes, update_time: tx.now, mark, revision: eb('revision', '+', 1n) }))
+    .where('key', '=', key)
+    .execute();
+}
+
+/**
+ * M2: measures substeps by the clock of the database, from the first report on. Substeps of a later report took the
+ * time since the previous one. Substeps before the first report are not measured. A lower count restarts the
+ * measurement.
+ */
+function timeSubsteps(row: LockedStage, changes: StageChanges, now: string): Updateable<StagesTable> {
+  const { completedSubsteps } = changes;
+  if (completedSubsteps === undefined && !('totalSubsteps' in changes)) return {};
+  if (row.substeps_time === null) return { substeps_time: now };
+  const rise = (completedSubsteps ?? row.completed_substeps) - row.completed_substeps;
+  if (rise === 0n) return {};
+  if (rise < 0n) return { substeps_time: now };
+  const took = Number(parseInstant(now) - parseInstant(row.substeps_time)) / 1e9;
+  return {
+    substeps_time: now,
+    timed_substeps: row.timed_substeps > MOST - rise ? MOST : row.timed_substeps + rise,
+    // The clock may have been set back.
+    substep_seconds: readReal(row.substep_seconds) + Math.max(0, took),
+  };
+}
+
+/** Maximum of int64. */
+const MOST = 2n ** 63n - 1n;
+
+/** Returns what Progress expects of an open stage, as this transaction sees it, and the share that is done (M2). */
+async function endOfStage(tx: NamespaceTransaction, { run, id }: Pick<LockedStage, 'run' | 'id'>): Promise<StageEnd> {
+  const row = await tx.db.selectFrom('runs').select('plan').where('key', '=', run).executeTakeFirst();
+  const tally = (await tallyRuns(tx, [run])).get(run);
+  const stage = tally?.openStages.find((open) => open.id === id);
+  if (row === undefined || tally === undefined || stage === undefined) {
+    throw new Error('a stage that is open in this transaction was not counted');
   }
-  return merged;
+  return stageEndOf(stage, readPlan(row.plan), tally);
 }

@@ -4,7 +4,7 @@ import type { SummaryFilter } from '../../../contract/summary.ts';
 import type { Engine } from '../../kit/engine.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { bindTimeBound } from '../../kit/values.ts';
-import { experimentKey } from '../experiment/rows.ts';
+import { experimentKey } from '../experiment/experiments.ts';
 import { runKeys } from '../run/rows.ts';
 
 /** Alias of the rows that a summary counts: rollouts (`o`) or trajectories (`t`). Their runs are `u`. */

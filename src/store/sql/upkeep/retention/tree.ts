@@ -4,7 +4,7 @@ import type { RetentionScope, StepPins } from '../../../../domain/retention.ts';
 import { findRunKeys } from '../../kit/run_keys.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { isSet, readLabels } from '../../kit/values.ts';
-import { experimentKey } from '../../records/experiment/rows.ts';
+import { experimentKey } from '../../records/experiment/experiments.ts';
 import { KeySet } from '../usage/key_set.ts';
 
 /** Row keys of the scope of a policy. */

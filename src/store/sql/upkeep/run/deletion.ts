@@ -6,7 +6,7 @@ import type { Engine } from '../../kit/engine.ts';
 import { chunksOf, padded } from '../../kit/statement_shapes.ts';
 import { type NamespaceTransaction, type Transaction, write } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
-import { PENDING_LAST } from '../../records/rollout/keys.ts';
+import { PENDING_LAST } from '../../records/rollout/rows.ts';
 
 export async function deleteRun(
   engine: Engine,
