@@ -42,8 +42,14 @@ import { exportArchive } from './upkeep/archive/export.ts';
 import { importArchive } from './upkeep/archive/import.ts';
 import { readOnThread } from './upkeep/archive/reading/archive_reader.ts';
 import { countRows, findLargestRuns } from './upkeep/database_stats.ts';
-import { claimDuePolicy, endPolicyExecution, renewPolicyLease } from './upkeep/retention/executions.ts';
-import { deletePolicy, listPolicies, setPolicy } from './upkeep/retention/policies.ts';
+import {
+  claimDuePolicy,
+  deletePolicy,
+  endPolicyExecution,
+  listPolicies,
+  renewPolicyLease,
+  setPolicy,
+} from './upkeep/retention/policies.ts';
 import { beginRetention } from './upkeep/retention/retain.ts';
 import { deleteExperiment, deleteRun } from './upkeep/run/deletion.ts';
 import { purgeDeleted } from './upkeep/run/purge.ts';

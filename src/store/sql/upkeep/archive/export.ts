@@ -6,11 +6,19 @@ import { visibleById } from '../../kit/by_id.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { KeySet } from '../usage/key_set.ts';
-import { catalogueLines, deletedLines, experimentLines, metricLines, pages, tasksOfRun } from './export_rows.ts';
+import {
+  catalogueLines,
+  deletedLines,
+  experimentLines,
+  metricLines,
+  pages,
+  runAlone,
+  spoolRun,
+  tasksOfRun,
+} from './export_rows.ts';
 import { TrajectoryExport } from './export_trajectory.ts';
 import { MOST_LEFT_OUT } from './record_checks.ts';
-import { lineOf } from './row_ids.ts';
-import { runAlone, spoolRun } from './run_records.ts';
+import { lineOf } from './row_keys.ts';
 
 /** Bytes of one part of records, unless one record has more. */
 const RECORDS_BYTES = 256 * 1024;

@@ -8,7 +8,7 @@ import type { Row } from '../../kit/tables/table.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { readState } from '../../log/states/restore.ts';
 import { KeySet } from '../usage/key_set.ts';
-import { findRowIds, lineOf, recordOf, trajectoryIds } from './row_ids.ts';
+import { findRowIds, lineOf, recordOf, trajectoryIds } from './row_keys.ts';
 import { attachedRecord, type RowState, type StepChunk, StepsDigest, splitChunk, stepChunks } from './step_chunks.ts';
 
 /** A trajectory to export, with its own steps before `end`. */

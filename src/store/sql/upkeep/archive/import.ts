@@ -16,11 +16,10 @@ import { checkedPart } from './checked_parts.ts';
 import { importRecords } from './import_rows.ts';
 import { TrajectoryImport } from './import_trajectory.ts';
 import { readAttached, readSteps } from './imported_steps.ts';
-import { ROW_KINDS } from './nouns.ts';
+import { ROW_KINDS, textOf } from './nouns.ts';
 import { PendingStates } from './pending_states.ts';
 import { MOST_LEFT_OUT } from './record_checks.ts';
 import type { AttachedToStep } from './step_chunks.ts';
-import { textOf } from './values.ts';
 
 /** Row keys of trajectories that are taken at once. */
 const KEYS = 100;

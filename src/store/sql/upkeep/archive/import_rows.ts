@@ -9,11 +9,20 @@ import type { RowOf, Table } from '../../kit/tables/table.ts';
 import { DELETED_TRAJECTORIES } from '../../kit/tables/trajectories.ts';
 import { type NamespaceTransaction, writeIn } from '../../kit/transaction.ts';
 import { UniqueViolation } from '../../kit/unique_violation.ts';
-import { rowsIn } from './nested_rows.ts';
-import { NOUNS, plainColumns, WITH_ID, type WithId } from './nouns.ts';
+import {
+  countOf,
+  fromRecord,
+  listOf,
+  NOUNS,
+  plainColumns,
+  realFromRecord,
+  rowsIn,
+  textOf,
+  WITH_ID,
+  type WithId,
+} from './nouns.ts';
 import { placeOf } from './record_checks.ts';
 import { RowKeys } from './row_keys.ts';
-import { countOf, fromRecord, listOf, realFromRecord, textOf } from './values.ts';
 
 /** What a rollout contains, and the tables of it. */
 const IN_ROLLOUT = [

@@ -16,18 +16,22 @@ import type { StatesEngine } from '../../log/engine.ts';
 import type { EncodedState } from '../../log/states/bytes.ts';
 import type { StateEncoder } from '../../log/states/encoder.ts';
 import { ReferredStates } from '../../log/states/referred_states.ts';
-import { discardImport } from './discarded_imports.ts';
+import { discardImport, renewStatesOf } from './discarded_imports.ts';
 import { trajectoryDigest, trajectoryRecord } from './export_trajectory.ts';
-import { HeldSteps, type StepsToImport } from './held_steps.ts';
-import { findParent, type ImportedParent, keepParent, lockBelongingOf, sumsBefore } from './imported_parent.ts';
-import { renewStatesOf } from './left_out.ts';
-import { rowsIn } from './nested_rows.ts';
-import { NOUNS, plainColumns } from './nouns.ts';
-import { RestoredWriter } from './restored_writer.ts';
-import { requireAgreement, requireSteps } from './step_agreement.ts';
-import { StepsDigest } from './step_chunks.ts';
-import { StoredComparison } from './stored_comparison.ts';
-import { countOf, fromRecord, textOf } from './values.ts';
+import { countOf, fromRecord, NOUNS, plainColumns, rowsIn, textOf } from './nouns.ts';
+import { StepsDigest, StoredComparison } from './step_chunks.ts';
+import {
+  findParent,
+  HeldSteps,
+  type ImportedParent,
+  keepParent,
+  lockBelongingOf,
+  RestoredWriter,
+  requireAgreement,
+  requireSteps,
+  type StepsToImport,
+  sumsBefore,
+} from './trajectory_parts.ts';
 
 /** What all trajectories of an import share. */
 export interface ImportParts {

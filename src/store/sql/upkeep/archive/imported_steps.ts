@@ -14,8 +14,8 @@ import { writeStep } from '../../../../domain/step_codec/write.ts';
 import { stepFault } from '../../../../domain/step_fault.ts';
 import { expectedBy, MOMENT } from '../../kit/tables/forms.ts';
 import { encodedStep } from '../../log/read/stored_segment.ts';
+import { countOf, listOf, textOf } from './nouns.ts';
 import type { AttachedToStep } from './step_chunks.ts';
-import { countOf, listOf, textOf } from './values.ts';
 
 /** A step of an archive, checked, with what the server had set. */
 export interface ImportedStep {

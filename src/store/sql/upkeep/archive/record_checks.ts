@@ -5,8 +5,17 @@ import { brokenCondition } from '../../kit/tables/conditions.ts';
 import { ANY_INTEGER, expectedBy, type Form, isTimeText, MOMENT, NATURAL, upTo } from '../../kit/tables/forms.ts';
 import { METRIC_SERIES } from '../../kit/tables/metrics.ts';
 import { TASKS } from '../../kit/tables/tasks.ts';
-import { NOUNS, type Noun, type NounName, type PlainColumn, plainColumns, type Target } from './nouns.ts';
-import { INTEGER, realFromRecord, UUID } from './values.ts';
+import {
+  INTEGER,
+  NOUNS,
+  type Noun,
+  type NounName,
+  type PlainColumn,
+  plainColumns,
+  realFromRecord,
+  type Target,
+  UUID,
+} from './nouns.ts';
 
 /** Points of one record of a series. Exports write as many. */
 export const POINTS_OF_RECORD = 1000;

@@ -1,18 +1,31 @@
 import { sql } from 'kysely';
+import { AnabranchError } from '../../../../domain/errors.ts';
+import type { Digest } from '../../../../domain/ids.ts';
 import { formatInstant, type Instant, parseInstant } from '../../../../domain/instant.ts';
-import { type StepPruning, timeOfMark } from '../../../../domain/pruning.ts';
+import {
+  markPruned,
+  PRUNABLE_STEP_BYTES,
+  releasedContents,
+  type StepPruning,
+  timeOfMark,
+} from '../../../../domain/pruning.ts';
 import type { Pin } from '../../../../domain/retention.ts';
+import { isKept, type StateRef, type Step } from '../../../../domain/step.ts';
+import { bodyOf } from '../../../../domain/step_codec/frames.ts';
+import { SmallStates, writeSmallStates } from '../../../../domain/step_codec/small_states.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
+import type { Compressor } from '../../kit/compressor.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { padded } from '../../kit/statement_shapes.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { type NamespaceTransaction, type Transaction, write, writeIn } from '../../kit/transaction.ts';
 import { bindDigest, readDigest } from '../../kit/values.ts';
 import { segmentsOver } from '../../log/read/read_stored.ts';
+import { withoutRuns } from '../../log/read/step_runs.ts';
+import { compressedBody, compressedStates, plainBody, readStates } from '../../log/read/stored_body.ts';
+import { encodedStep, SegmentCursor } from '../../log/read/stored_segment.ts';
 import { updateSegment } from '../../log/segments.ts';
 import { Unreferencing } from '../../log/states/references.ts';
-import { type PinRules, pinnedNow } from './pins.ts';
-import { type PrunedRow, prunedRow } from './pruned_row.ts';
 
 /**
  * S13: removes states of own steps of a trajectory. Each transaction rewrites one row of steps. As in a merge, the row
@@ -181,3 +194,153 @@ async function deleteContentReferences(
 
 /** Digests of one statement. */
 const DIGESTS = 500;
+
+/** What keeps a step from being pruned. */
+interface PinRules {
+  readonly keepTagged: boolean;
+  readonly keepBranchPoints: boolean;
+}
+
+/**
+ * S14: returns which of these own steps of a trajectory are tagged, also by tags of branches (B5), or are branch
+ * points. The trajectory is locked, so that no other transaction adds a tag or a branch until this one ends.
+ */
+async function pinnedNow(
+  tx: Transaction,
+  ref: TrajectoryRef,
+  numbers: readonly bigint[],
+  { keepTagged, keepBranchPoints }: PinRules,
+): Promise<ReadonlyMap<bigint, readonly Pin[]>> {
+  const pinned = new Map<bigint, readonly Pin[]>();
+  const note = (steps: readonly bigint[], pin: Pin) => {
+    for (const step of steps) pinned.set(step, [...(pinned.get(step) ?? []), pin]);
+  };
+  if (keepTagged) note(await taggedOf(tx, ref, numbers), 'TAG');
+  if (keepBranchPoints) note(await branchPointsOf(tx, ref, numbers), 'BRANCH');
+  return pinned;
+}
+
+/** Goes from the tags of the tree up to the owners of the steps. */
+async function taggedOf({ engine, db }: Transaction, { tree, key }: TrajectoryRef, numbers: readonly bigint[]) {
+  const trajectories = engine.table('trajectories');
+  const { rows } = await sql<{ step_number: bigint }>`with recursive up(key, parent, branch_point, step_number) as (
+      select t.key, t.parent, t.branch_point, g.step_number
+      from ${engine.table('tags')} as g cross join ${trajectories} as t
+      where g.tree = ${tree} and ${engine.among(sql.ref('g.step_number'), numbers)}
+        and t.tree = ${tree} and t.key = g.trajectory
+      union
+      select t.key, t.parent, t.branch_point, u.step_number from up as u cross join ${trajectories} as t
+      where u.branch_point >= u.step_number and t.tree = ${tree} and t.key = u.parent)
+    select distinct step_number from up
+    where key = ${key} and (branch_point is null or branch_point < step_number)`.execute(db);
+  return rows.map(({ step_number: step }) => step);
+}
+
+async function branchPointsOf({ engine, db }: Transaction, { tree, key }: TrajectoryRef, numbers: readonly bigint[]) {
+  const rows = await db
+    .selectFrom('trajectories')
+    .select('branch_point')
+    .distinct()
+    .where('tree', '=', tree)
+    .where('parent', '=', key)
+    .where('purging', '=', 0)
+    .where(engine.among(sql.ref('branch_point'), numbers))
+    .execute();
+  return rows.flatMap(({ branch_point: step }) => step ?? []);
+}
+
+/**
+ * S14: whether an own step of a trajectory has a tag. With `below`, whether one of the trajectory or of those that
+ * branch off has.
+ */
+export async function hasTags(
+  { engine, db }: Transaction,
+  { tree, key }: TrajectoryRef,
+  { from, below }: { readonly from: bigint; readonly below: boolean },
+): Promise<boolean> {
+  const branches = sql`union all select t.key from going as b cross join ${engine.table('trajectories')} as t
+    where t.tree = ${tree} and t.parent = b.key and not t.purging`;
+  const { rows } = await sql`with recursive going(key) as (select cast(${key} as bigint) ${below ? branches : sql``})
+    select 1 from going as b cross join ${engine.table('tags')} as g
+    where g.tree = ${tree} and g.trajectory = b.key and g.step_number >= ${from} limit 1`.execute(db);
+  return rows.length > 0;
+}
+
+/** A row of steps to be written in place of the one that was read, and what it does not refer to any more. */
+interface PrunedRow {
+  readonly columns: Pick<
+    SegmentRow,
+    'body' | 'encoding' | 'body_bytes' | 'checksum' | 'states' | 'states_bytes' | 'state_names'
+  >;
+  /** The steps that are pruned. Those that are too large are not. */
+  readonly steps: readonly StepPruning[];
+  /** References by contents. */
+  readonly released: readonly { readonly stepNumber: bigint; readonly digests: readonly Digest[] }[];
+}
+
+/** Returns undefined if the row is damaged: it stays as it is, and reads report the damage. */
+async function prunedRow(
+  compressor: Compressor,
+  row: SegmentRow,
+  prunings: readonly StepPruning[],
+  time: Instant,
+): Promise<PrunedRow | undefined> {
+  try {
+    return await rewrite(compressor, row, new Map(prunings.map((each) => [each.stepNumber, each])), time);
+  } catch (error) {
+    if (error instanceof AnabranchError && error.reason === 'STEP_CORRUPT') return undefined;
+    throw error;
+  }
+}
+
+async function rewrite(
+  compressor: Compressor,
+  row: SegmentRow,
+  prunings: ReadonlyMap<bigint, StepPruning>,
+  time: Instant,
+): Promise<PrunedRow> {
+  const first = row.first_step_number;
+  const pruned: StepPruning[] = [];
+  const steps: Uint8Array[] = [];
+  const states: StateRef[] = [];
+  const released: PrunedRow['released'][number][] = [];
+  const small = new SmallStates(readStates(row));
+  for (const at = new SegmentCursor(row); at.next(); ) {
+    const pruning = at.frameBytes > PRUNABLE_STEP_BYTES ? undefined : prunings.get(at.stepNumber);
+    if (pruning !== undefined) pruned.push(pruning);
+    const step: Step = at.read(pruning === undefined ? 'BASIC' : 'FULL');
+    const after = pruning === undefined ? step : markPruned(step, pruning, time);
+    steps.push(pruning === undefined ? at.bytes : encodedStep(after));
+    for (const [i, { size }] of step.states.entries()) {
+      const data = small.next(size);
+      const state = after.states[i]!;
+      states.push(isKept(state) ? { ...state, data } : state);
+    }
+    const digests = pruning === undefined ? [] : releasedContents(step, after);
+    if (digests.length > 0) released.push({ stepNumber: at.stepNumber, digests });
+  }
+  const names = pruned.map((each) => [Number(each.stepNumber - first), each.names] as const);
+  return {
+    columns: { ...(await encoded(compressor, row, steps, states)), state_names: withoutRuns(row.state_names, names) },
+    steps: pruned,
+    released,
+  };
+}
+
+/** A row that was not merged yet stays as it is read fastest. */
+async function encoded(
+  compressor: Compressor,
+  row: SegmentRow,
+  steps: readonly Uint8Array[],
+  states: readonly StateRef[],
+) {
+  const body = bodyOf(steps);
+  const bytes = writeSmallStates(states);
+  if (row.body_bytes === null) {
+    return { ...plainBody(row.first_step_number, body), states: bytes, states_bytes: null };
+  }
+  return {
+    ...(await compressedBody(compressor, row.first_step_number, body)),
+    ...(await compressedStates(compressor, bytes)),
+  };
+}

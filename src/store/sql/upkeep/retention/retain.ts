@@ -21,8 +21,7 @@ import { type ReadScope, scopeOf, write } from '../../kit/transaction.ts';
 import { listTrajectories } from '../../log/trajectory/list.ts';
 import { deleteTrajectory } from '../trajectory/deletion.ts';
 import { readFacts, type SizedFacts, type StateFacts } from './facts.ts';
-import { hasTags } from './pins.ts';
-import { pruneStates } from './prune.ts';
+import { hasTags, pruneStates } from './prune.ts';
 import { RemovedStates } from './sizes.ts';
 import { ownBeginOf, type RetainedTree, readTree, type ScopeKeys, scopeKeys, type TreeRow, treesOf } from './tree.ts';
 

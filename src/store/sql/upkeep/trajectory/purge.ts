@@ -8,8 +8,15 @@ import { placeKey, sumsAt } from '../../log/append/sums_at.ts';
 import { segmentsOver } from '../../log/read/read_stored.ts';
 import { deleteAllSegments, deleteSegments, updateSegment } from '../../log/segments.ts';
 import { Unreferencing } from '../../log/states/references.ts';
-import { findPurging, findTrimming, fitting, isAnyMarked, type Marked } from './purge_candidates.ts';
-import { markBranches, markPurging } from './purge_marks.ts';
+import {
+  findPurging,
+  findTrimming,
+  fitting,
+  isAnyMarked,
+  type Marked,
+  markBranches,
+  markPurging,
+} from './purge_marks.ts';
 
 /** Tables that may have several rows for a step. */
 const ROWS_OF_STEPS = ['state_refs', 'step_scores'] as const;

@@ -1,7 +1,6 @@
 import { Worker } from 'node:worker_threads';
 import { archiveInvalid, type CheckedPart } from '../../../../../domain/archive.ts';
 import { AnabranchError } from '../../../../../domain/errors.ts';
-import type { Reply, Request } from './messages.ts';
 
 /** `.ts` in a checkout, `.js` in the package. */
 const PROGRAM = new URL(`./archive_thread${import.meta.url.endsWith('.ts') ? '.ts' : '.js'}`, import.meta.url);
@@ -98,3 +97,15 @@ function isOutOfMemory(error: unknown): boolean {
 function tooLarge(cause: unknown): AnabranchError {
   return archiveInvalid('an entry', 'it takes more memory than an import may use', cause);
 }
+
+/** What the thread that reads an archive is sent. Without a chunk, the archive has ended. */
+export type Request =
+  | { readonly kind: 'part wanted' }
+  | { readonly kind: 'chunk'; readonly chunk: Uint8Array | undefined };
+
+/** What it sends: parts that were asked for, and its own requests for chunks. */
+export type Reply =
+  | { readonly kind: 'chunk wanted' }
+  | { readonly kind: 'part'; readonly part: CheckedPart }
+  | { readonly kind: 'end' }
+  | { readonly kind: 'refused'; readonly message: string; readonly place: string };

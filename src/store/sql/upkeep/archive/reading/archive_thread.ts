@@ -3,7 +3,7 @@ import { readArchive } from '../../../../../archive/read.ts';
 import type { CheckedPart } from '../../../../../domain/archive.ts';
 import { AnabranchError } from '../../../../../domain/errors.ts';
 import { checkedParts } from '../checked_parts.ts';
-import type { Reply, Request } from './messages.ts';
+import type { Reply, Request } from './archive_reader.ts';
 
 /** Program of the thread that reads an archive: decompresses it, parses its records, and checks all values. */
 
