@@ -244,7 +244,7 @@ describeClaims('leases', (scenes, on) => {
       await scene.queue(stage, 1);
       const claim = await scene.claimOne({ leaseMs: 100_000 });
       await silence(claim, 600);
-      const [completed, swept] = await Promise.all([
+      const [completed] = await Promise.all([
         scene.complete(claim).then(
           () => 'completed',
           (error: { reason?: string }) => error.reason,
@@ -256,8 +256,8 @@ describeClaims('leases', (scenes, on) => {
       expect([completed, rollout.status]).toEqual(
         completed === 'completed' ? ['completed', 'COMPLETED'] : ['LEASE_LOST', 'PENDING'],
       );
-      expect(attempts).toHaveLength(1);
-      expect(swept).toBe(completed === 'completed' ? 0 : 1);
+      // The sweep also counts rollouts of other tests.
+      expect(attempts.map(({ status }) => status)).toEqual([completed === 'completed' ? 'COMPLETED' : 'FAILED']);
     }
     expect(seen.size).toBeGreaterThan(0);
   });
