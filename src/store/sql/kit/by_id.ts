@@ -1,4 +1,5 @@
 import type { SelectQueryBuilder } from 'kysely';
+import { chunksOf, padded } from './statement_shapes.ts';
 import type { Tables } from './tables.ts';
 import type { ReadScope } from './transaction.ts';
 
@@ -9,6 +10,7 @@ type TableWithId =
   | 'runs'
   | 'stages'
   | 'tasks'
+  | 'validators'
   | 'groups'
   | 'rollouts'
   | 'environments';
@@ -24,6 +26,20 @@ export function byId<T extends TableWithId>({ db, namespace }: ReadScope, table:
     .where('id', '=', id);
   // Kysely cannot infer columns from a table that is a type parameter.
   return query as unknown as From<T>;
+}
+
+/** Returns the row keys of those ids that have a row, as `byId` selects it. */
+export async function keysById(
+  { db, namespace }: Pick<ReadScope, 'db' | 'namespace'>,
+  table: TableWithId,
+  ids: readonly string[],
+): Promise<Map<string, bigint>> {
+  const found = new Map<string, bigint>();
+  for (const some of chunksOf(ids)) {
+    const query = db.selectFrom(table).select(['id', 'key']).where('namespace', '=', namespace);
+    for (const { id, key } of await query.where('id', 'in', padded(some)).execute()) found.set(id, key);
+  }
+  return found;
 }
 
 /** Like `byId`, without deleted rows. */

@@ -60,10 +60,11 @@ export function readLabels(text: string): Map<string, string> {
 export function bindMetrics(metrics: ReadonlyMap<string, number>): string {
   if (metrics.size === 0) return '{}';
   const entries = [...metrics].sort(byKey);
-  return JSON.stringify(Object.fromEntries(entries.map(([key, value]) => [key, metricJson(value)])));
+  return JSON.stringify(Object.fromEntries(entries.map(([key, value]) => [key, numberJson(value)])));
 }
 
-function metricJson(value: number): number | string {
+/** Returns a number for JSON. */
+export function numberJson(value: number): number | string {
   if (Object.is(value, -0)) return '-0';
   return Number.isFinite(value) ? value : String(value);
 }
@@ -93,6 +94,11 @@ export function changedColumns<Columns extends object>(
 ): { [Name in keyof Columns]?: Exclude<Columns[Name], undefined> } {
   const changed = Object.entries(columns).filter(([, value]) => value !== undefined);
   return Object.fromEntries(changed) as { [Name in keyof Columns]?: Exclude<Columns[Name], undefined> };
+}
+
+/** Returns whether one of these columns of a row would change. */
+export function differs<Row extends object>(row: Row, columns: Partial<Row>): boolean {
+  return Object.entries(columns).some(([column, value]) => row[column as keyof Row] !== value);
 }
 
 /** Last time that the databases can represent. */

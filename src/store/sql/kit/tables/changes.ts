@@ -30,7 +30,7 @@ export const REQUESTS = table('requests', {
   create_time: time,
   /**
    * For ClaimRollouts and CreateRollouts: JSON text with a list for each rollout: its row key, the claimed attempt (0
-   * if none), and for CreateRollouts whether it existed.
+   * if none), and whether it existed.
    */
   claims: nullable(text),
 });

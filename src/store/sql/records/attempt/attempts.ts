@@ -68,22 +68,14 @@ export async function readAttemptEnds(tx: Transaction, rollouts: readonly bigint
     .select(['a.claim_time', 't.branch_reward_sum as reward', lastAppend(tx.engine).as('last_append')])
     .where(tx.engine.among(sql.ref('r.key'), rollouts))
     .execute();
-  return new Map(rows.map((row) => [row.key, readEnd(row)]));
-}
-
-function readEnd(row: {
-  readonly branch_point: bigint | null;
-  readonly next_step_number: bigint;
-  readonly timed_turns: bigint;
-  readonly turn_seconds: number | string;
-  readonly last_append: string | null;
-  readonly claim_time: string;
-  readonly reward: number | string | null;
-}): AttemptEnd {
-  const lastAppendTime = row.last_append ?? undefined;
-  const turns = turnsOf(row.branch_point, row.next_step_number);
-  const timing = timeTurns(turns, row, secondsBetween(row.claim_time, lastAppendTime ?? row.claim_time));
-  return { turns, reward: readOptionalReal(row.reward), lastAppendTime, timing };
+  return new Map(
+    rows.map((row) => {
+      const lastAppendTime = row.last_append ?? undefined;
+      const turns = turnsOf(row.branch_point, row.next_step_number);
+      const timing = timeTurns(turns, row, secondsBetween(row.claim_time, lastAppendTime ?? row.claim_time));
+      return [row.key, { turns, reward: readOptionalReal(row.reward), lastAppendTime, timing }];
+    }),
+  );
 }
 
 /**

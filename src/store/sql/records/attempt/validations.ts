@@ -18,16 +18,9 @@ import type { AttemptsTable } from '../../kit/tables.ts';
 import { type ReadScope, type Transaction, writeAs, writeIn } from '../../kit/transaction.ts';
 import { bindFlag, bindMetrics, flag, isSet } from '../../kit/values.ts';
 import { applySuccess } from '../rollout/requeueing.ts';
-import {
-  findRolloutKey,
-  holdingOf,
-  type LockedRollout,
-  lockRollout,
-  readFlag,
-  readWritten,
-  writeRollout,
-} from '../rollout/rows.ts';
+import { findRolloutKey, holdingOf, type LockedRollout, lockRollout, readFlag, readWritten } from '../rollout/rows.ts';
 import { bindTimings, mergeTimings } from '../stage/rows.ts';
+import { writeWatched } from '../watched_row.ts';
 import { type AttemptRow, changeAttempt, readAttemptRow } from './attempts.ts';
 
 export async function recordValidation(
@@ -94,7 +87,7 @@ async function judge(
 ): Promise<void> {
   const shown = await changeAttempt(tx, row, attempt, changes);
   if (shown === undefined) return;
-  await writeRollout(tx, row.key, shown);
+  await writeWatched(tx, 'rollouts', row.key, shown);
   const becomes = readFlag(shown.success) === true && readFlag(row.success) !== true;
   if (becomes && row.status === 'COMPLETED') await applySuccess(tx, row);
 }
@@ -149,14 +142,7 @@ export function overrideByAttempt(rows: readonly OverrideRow[]): ReadonlyMap<big
   return new Map(rows.map((row) => [row.attempt, readOverride(row)]));
 }
 
-function readOverride(row: {
-  readonly ordinal: bigint;
-  readonly attempt: bigint;
-  readonly success: boolean | bigint | number | null;
-  readonly reason: string;
-  readonly actor: string;
-  readonly override_time: string;
-}): ValidationOverride {
+function readOverride(row: OverrideRow): ValidationOverride {
   const { ordinal, attempt, success, reason, actor, override_time: time } = row;
   return {
     ordinal,

@@ -11,7 +11,7 @@ import { readAttemptValues } from '../attempt/attempts.ts';
 import { moveMany } from '../rollout/requeueing.ts';
 import { readStart } from '../rollout/rows.ts';
 import { createClaims, type Granted, previewClaims } from './create.ts';
-import { type ClaimKey, findKeptClaims, keepClaims, keyNameOf } from './keys.ts';
+import { findAnswers, type KeptAnswer, keepClaims, keyNameOf } from './keys.ts';
 import { type ClaimsEngine, isClaimable, isWanted, lockByKey, type QueuedRow, type Wanted } from './queue.ts';
 import {
   readClaims,
@@ -89,7 +89,7 @@ class Claiming {
     const batches = batchesOf(requests);
     const [, kept, scopes, prelocked] = await inOneRoundTrip([
       this.#begin(),
-      findKeptClaims(tx, requests),
+      findAnswers(tx, requests),
       inOneRoundTrip(batches.map((batch) => this.#scopeOf(batch))),
       batches.length === 1 ? this.#lockAhead(batches[0]!) : undefined,
     ]);
@@ -133,7 +133,7 @@ class Claiming {
    * ID1, Q2: answers requests whose key was stored before with their claims that are still live. Returns the requests
    * that repeat a key of this batch, each with the first request that has the key.
    */
-  async #answerKept(kept: ReadonlyMap<string, ClaimKey>): Promise<Map<number, number>> {
+  async #answerKept(kept: ReadonlyMap<string, KeptAnswer>): Promise<Map<number, number>> {
     const repeated = new Map<number, number>();
     const first = new Map<string, number>();
     for (const [index, request] of this.#requests.entries()) {
@@ -144,8 +144,8 @@ class Claiming {
       if (before === undefined) first.set(name, index);
       else if (before.requestDigest !== key.requestDigest) {
         this.#outcomes.set(index, { kind: 'refused', error: requestIdReused(key.requestId) });
-      } else if ('claims' in before) {
-        const claims = await readClaims(this.#tx.in(caller.namespace), before.claims);
+      } else if ('rollouts' in before) {
+        const claims = await readClaims(this.#tx.in(caller.namespace), before.rollouts);
         this.#outcomes.set(index, { kind: 'claimed', claims, drained: false });
       } else repeated.set(index, first.get(name) ?? index);
     }

@@ -5,152 +5,121 @@ import { requestIdReused } from '../../kit/requests.ts';
 import { REQUESTS } from '../../kit/tables/changes.ts';
 import type { RowOf } from '../../kit/tables/table.ts';
 import { inOneRoundTrip } from '../../kit/together.ts';
-import type { CallerTransaction, NamespaceTransaction, Transaction } from '../../kit/transaction.ts';
+import type { CallerTransaction, Transaction } from '../../kit/transaction.ts';
 import type { Granted } from './create.ts';
 import type { ClaimedAttempt } from './reading.ts';
 
-/** Claims that were stored with a request_id. */
-export interface ClaimKey {
-  readonly requestDigest: string;
-  readonly claims: readonly ClaimedAttempt[];
+type Keyed = Pick<ClaimRequest, 'caller' | 'key'>;
+
+/** A rollout in the answer of ClaimRollouts or CreateRollouts. The attempt is 0 if the call did not claim it. */
+export interface AnsweredRollout extends ClaimedAttempt {
+  readonly id: string;
+  /** Whether the rollout existed before the call. */
+  readonly existed: boolean;
 }
 
+/** The answer that was stored with a request_id. */
+export interface KeptAnswer {
+  readonly requestDigest: string;
+  readonly rollouts: readonly Omit<AnsweredRollout, 'id'>[];
+}
+
+/** Row keys are stored as text, because JSON numbers cannot hold every int64. */
+type StoredRollout = readonly [key: string, attempt: string, existed: boolean];
+
 /** Returns undefined if the request has no key. */
-export function keyNameOf({ caller, key }: ClaimRequest): string | undefined {
+export function keyNameOf({ caller, key }: Keyed): string | undefined {
   return key && tupleKey(caller.namespace, key.rpc, key.requestId);
 }
 
-/** Returns stored claims by namespace, RPC and request_id. */
-export async function findKeptClaims(
-  tx: Transaction,
-  requests: readonly ClaimRequest[],
-): Promise<Map<string, ClaimKey>> {
-  const scopes = new Map<string, { namespace: string; rpc: string; ids: string[] }>();
-  for (const { caller, key } of requests) {
-    if (key === undefined) continue;
-    const name = tupleKey(caller.namespace, key.rpc);
-    const scope = scopes.get(name) ?? { namespace: caller.namespace, rpc: key.rpc, ids: [] };
-    scopes.set(name, scope);
-    scope.ids.push(key.requestId);
-  }
-  const found = await inOneRoundTrip([...scopes.values()].map((scope) => findIn(tx, scope)));
+/** Returns stored answers by namespace, RPC and request_id. */
+export async function findAnswers(tx: Transaction, requests: readonly Keyed[]): Promise<Map<string, KeptAnswer>> {
+  const keyed = requests.flatMap(({ caller, key }) => (key === undefined ? [] : [{ ...caller, ...key }]));
+  const scopes = Map.groupBy(keyed, ({ namespace, rpc }) => tupleKey(namespace, rpc));
+  const found = await inOneRoundTrip(
+    [...scopes.values()].map(async (some): Promise<[string, KeptAnswer][]> => {
+      const { namespace, rpc } = some[0]!;
+      const rows = await tx.db
+        .selectFrom('requests')
+        .select(['request_id', 'request_digest', 'claims'])
+        .where('namespace', '=', namespace)
+        .where('rpc', '=', rpc)
+        .where('request_id', 'in', [...new Set(some.map(({ requestId }) => requestId))])
+        .execute();
+      return rows.map(({ request_id, request_digest, claims }) => {
+        const stored = JSON.parse(claims ?? '[]') as StoredRollout[];
+        const rollouts = stored.map(([key, attempt, existed]) => {
+          return { key: BigInt(key), attempt: BigInt(attempt), existed };
+        });
+        return [tupleKey(namespace, rpc, request_id), { requestDigest: request_digest, rollouts }];
+      });
+    }),
+  );
   return new Map(found.flat());
 }
 
-async function findIn(
-  tx: Transaction,
-  { namespace, rpc, ids }: { readonly namespace: string; readonly rpc: string; readonly ids: readonly string[] },
-): Promise<[string, ClaimKey][]> {
-  const rows = await tx.db
-    .selectFrom('requests')
-    .select(['request_id', 'request_digest', 'claims'])
-    .where('namespace', '=', namespace)
-    .where('rpc', '=', rpc)
-    .where('request_id', 'in', [...new Set(ids)])
-    .execute();
-  return rows.map(({ request_id, request_digest, claims }) => [
-    tupleKey(namespace, rpc, request_id),
-    { requestDigest: request_digest, claims: readAttempts(claims) },
-  ]);
-}
-
-/** Keys are stored as text, because JSON numbers cannot hold every int64. */
-function readAttempts(text: string | null): ClaimedAttempt[] {
-  const pairs = JSON.parse(text ?? '[]') as [string, string][];
-  return pairs.map(([rollout, attempt]) => [BigInt(rollout), BigInt(attempt)]);
+/** ID1: returns the rollouts of the first creation with this key. Errors: REQUEST_ID_REUSED. */
+export async function findCreation(
+  tx: CallerTransaction,
+  key: IdempotencyKey | undefined,
+): Promise<KeptAnswer['rollouts'] | undefined> {
+  if (key === undefined) return undefined;
+  const [kept] = (await findAnswers(tx, [{ caller: tx.caller, key }])).values();
+  if (kept !== undefined && kept.requestDigest !== key.requestDigest) throw requestIdReused(key.requestId);
+  return kept?.rollouts;
 }
 
 /**
  * ID1: stores each key with its claims, in the transaction of the claim. An empty answer is not stored (Q2). Rows are
- * sorted, so that transactions with the same keys do not deadlock. If another transaction stored a key first, the
- * primary key rejects the row.
+ * sorted, so that transactions with the same keys do not deadlock.
  */
 export async function keepClaims(
   tx: Transaction,
   requests: readonly ClaimRequest[],
   granted: readonly Granted[],
 ): Promise<void> {
-  const of = new Map<number, Granted[]>();
-  for (const each of granted) {
-    if (each.request.key !== undefined) of.set(each.at, [...(of.get(each.at) ?? []), each]);
-  }
-  const rows = [...of].flatMap(([index, claims]): RowOf<typeof REQUESTS> | [] => {
-    const { caller, key } = requests[index]!;
-    const [first] = claims;
-    if (key === undefined || first === undefined) return [];
-    const pairs = claims.map(({ row }) => [`${row.key}`, `${row.attempt + 1n}`]);
-    return {
-      namespace: caller.namespace,
-      rpc: key.rpc,
-      request_id: key.requestId,
-      request_digest: key.requestDigest,
-      tree: first.row.run,
-      resource: first.row.key,
-      resource_id: first.row.id,
-      create_time: tx.now,
-      claims: JSON.stringify(pairs),
-    };
+  const rows = [...Map.groupBy(granted, ({ at }) => at)].flatMap(([at, claims]) => {
+    const rollouts = claims.map(({ row }) => ({ key: row.key, id: row.id, attempt: row.attempt + 1n, existed: true }));
+    return rowOf(tx, requests[at]!, claims[0]!.row.run, rollouts);
   });
-  rows.sort((a, b) => (keyOf(a) < keyOf(b) ? -1 : 1));
+  rows.sort((a, b) => (nameOf(a) < nameOf(b) ? -1 : 1));
   await tx.engine.bulk.insert(tx.db, REQUESTS, rows);
 }
 
-function keyOf({ namespace, rpc, request_id }: RowOf<typeof REQUESTS>): string {
+function nameOf({ namespace, rpc, request_id }: RowOf<typeof REQUESTS>): string {
   return tupleKey(namespace, rpc, request_id);
 }
 
-/** A rollout in the response of a creation. */
-export interface NamedRollout {
-  readonly key: bigint;
-  readonly id: string;
-  readonly existed: boolean;
-  /** The claimed attempt; 0 if the call did not claim the rollout. */
-  readonly attempt: bigint;
-}
-
-/** Row keys are stored as text, because JSON numbers cannot hold every int64. */
-type StoredRollout = readonly [key: string, attempt: string, existed: boolean];
-
-/** ID1: returns the rollouts of the first request with this key. Errors: REQUEST_ID_REUSED. */
-export async function findCreation(
-  tx: NamespaceTransaction,
-  key: IdempotencyKey | undefined,
-): Promise<Omit<NamedRollout, 'id'>[] | undefined> {
-  if (key === undefined) return undefined;
-  const row = await tx.db
-    .selectFrom('requests')
-    .select(['request_digest', 'claims'])
-    .where('namespace', '=', tx.namespace)
-    .where('rpc', '=', key.rpc)
-    .where('request_id', '=', key.requestId)
-    .executeTakeFirst();
-  if (row === undefined) return undefined;
-  if (row.request_digest !== key.requestDigest) throw requestIdReused(key.requestId);
-  const stored = JSON.parse(row.claims ?? '[]') as StoredRollout[];
-  return stored.map(([rollout, attempt, existed]) => ({ key: BigInt(rollout), attempt: BigInt(attempt), existed }));
-}
-
-/** Stores a key with its rollouts. If a concurrent request stored it first, the primary key rejects the row. */
+/** ID1: stores a key with the rollouts of a creation. */
 export async function keepCreation(
   tx: CallerTransaction,
   key: IdempotencyKey | undefined,
   run: bigint,
-  rollouts: readonly NamedRollout[],
+  rollouts: readonly AnsweredRollout[],
 ): Promise<void> {
+  await tx.engine.bulk.insert(tx.db, REQUESTS, rowOf(tx, { caller: tx.caller, key }, run, rollouts));
+}
+
+/** Returns the row of a request with a key. If another transaction stored it first, the primary key rejects the row. */
+function rowOf(
+  { now }: Transaction,
+  { caller, key }: Keyed,
+  run: bigint,
+  rollouts: readonly AnsweredRollout[],
+): RowOf<typeof REQUESTS>[] {
   const [first] = rollouts;
-  if (key === undefined || first === undefined) return;
-  const stored = rollouts.map((rollout): StoredRollout => [`${rollout.key}`, `${rollout.attempt}`, rollout.existed]);
-  await tx.engine.bulk.insert(tx.db, REQUESTS, [
+  if (key === undefined || first === undefined) return [];
+  return [
     {
-      namespace: tx.namespace,
+      namespace: caller.namespace,
       rpc: key.rpc,
       request_id: key.requestId,
       request_digest: key.requestDigest,
       tree: run,
       resource: first.key,
       resource_id: first.id,
-      create_time: tx.now,
-      claims: JSON.stringify(stored),
+      create_time: now,
+      claims: JSON.stringify(rollouts.map((each): StoredRollout => [`${each.key}`, `${each.attempt}`, each.existed])),
     },
-  ]);
+  ];
 }

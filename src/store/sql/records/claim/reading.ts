@@ -17,7 +17,10 @@ import { IS_OPEN, type QueuedRow, type StageName } from './queue.ts';
 import type { LockedStartPoint } from './start_points.ts';
 
 /** Row key of a rollout, and the number of the claimed attempt. */
-export type ClaimedAttempt = readonly [rollout: bigint, attempt: bigint];
+export interface ClaimedAttempt {
+  readonly key: bigint;
+  readonly attempt: bigint;
+}
 
 /** Q2: returns those of the earlier claims that are still live, in the order in which they were claimed. */
 export async function readClaims(tx: NamespaceTransaction, granted: readonly ClaimedAttempt[]): Promise<Claim[]> {
@@ -27,7 +30,7 @@ export async function readClaims(tx: NamespaceTransaction, granted: readonly Cla
     .where(
       tx.engine.among(
         sql.ref('r.key'),
-        granted.map(([rollout]) => rollout),
+        granted.map(({ key }) => key),
       ),
     )
     .where('r.status', 'in', ['INITIALIZING', 'RUNNING'])
@@ -40,7 +43,7 @@ export async function readClaims(tx: NamespaceTransaction, granted: readonly Cla
     ),
   ]);
   const byKey = new Map(rows.map((row) => [row.key, row]));
-  return granted.flatMap(([key, attempt]): Claim[] => {
+  return granted.flatMap(({ key, attempt }): Claim[] => {
     const row = byKey.get(key);
     const trajectory = row === undefined ? undefined : trajectories.get(row.trajectory_key ?? -1n);
     // Without its trajectory, an attempt cannot be worked on.

@@ -4,7 +4,7 @@ import { parseInstant } from '../../../../domain/instant.ts';
 import { NANOS_PER_MS } from '../../../../domain/lease.ts';
 import { TERMINAL_STATUSES } from '../../../../domain/lifecycle.ts';
 import type { ClaimRequest } from '../../../contract/rollout.ts';
-import { byId } from '../../kit/by_id.ts';
+import { byId, keysById } from '../../kit/by_id.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { findRunKeys } from '../../kit/run_keys.ts';
 import { padded } from '../../kit/statement_shapes.ts';
@@ -62,7 +62,12 @@ export async function readScope(
 ): Promise<ClaimScope> {
   const own = tx.in(caller.namespace);
   const named = rolloutIds.length === 0 ? undefined : await readNamed(own, rolloutIds);
-  const [stages, tasks] = await inOneRoundTrip([readStages(own, runId, stageId, named), readTasks(own, taskIds)]);
+  const [stages, found] = await inOneRoundTrip([
+    readStages(own, runId, stageId, named),
+    keysById(own, 'tasks', taskIds),
+  ]);
+  // Unknown task ids match nothing.
+  const tasks = taskIds.length === 0 ? undefined : [...found.values()];
   const queuesAreClosed =
     stages.length === 0
       ? await isOver(own, runId, stageId)
@@ -153,18 +158,6 @@ function selectOpen(db: Db, namespace: string, runId: string | undefined, stageI
   if (runId !== undefined) query = query.where('u.namespace', '=', namespace).where('u.id', '=', runId);
   if (stageId !== undefined) query = query.where('s.id', '=', stageId);
   return query;
-}
-
-/** Returns undefined for any task. Unknown task ids match nothing. */
-async function readTasks(tx: NamespaceTransaction, ids: readonly string[]): Promise<bigint[] | undefined> {
-  if (ids.length === 0) return undefined;
-  const rows = await tx.db
-    .selectFrom('tasks')
-    .select('key')
-    .where('namespace', '=', tx.namespace)
-    .where('id', 'in', ids)
-    .execute();
-  return rows.map(({ key }) => key);
 }
 
 /**

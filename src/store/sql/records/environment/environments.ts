@@ -13,7 +13,7 @@ import { movedColumns, statusMove } from '../../kit/status/moved_status.ts';
 import { recordStatus } from '../../kit/status/status_changes.ts';
 import type { EnvironmentsTable } from '../../kit/tables.ts';
 import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeAs } from '../../kit/transaction.ts';
-import { bindLabels, changedColumns, readLabels, readOptionalTime } from '../../kit/values.ts';
+import { bindLabels, changedColumns, differs, readLabels, readOptionalTime } from '../../kit/values.ts';
 import { findRolloutKey } from '../rollout/rows.ts';
 
 /** Of concurrent callers, one creates the environment; the others wait for its row and update it. */
@@ -85,8 +85,7 @@ async function updateEnvironment(tx: CallerTransaction, run: bigint, upsert: Env
   const { message, metadataJson = '', phase } = upsert;
   const to = decideEnvironmentStatus({ status: row.status as Status, message: row.status_message }, upsert);
   const given = { ...columnsOf(upsert), ...changedColumns({ status_message: message }) };
-  const differs = Object.entries(given).some(([column, value]) => row[column as keyof typeof row] !== value);
-  if (to === undefined && !differs) return row.key;
+  if (to === undefined && !differs(row, given)) return row.key;
   const now = await tx.readNow();
   const details = { message: message ?? '', metadataJson, phase, resultJson: '' };
   const moved = to === undefined ? {} : movedColumns(row, to, details, now);

@@ -1,4 +1,4 @@
-import { sql } from 'kysely';
+import { type Selectable, sql } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
 import { AnabranchError, experimentNotFound } from '../../../../domain/errors.ts';
 import { parseInstant } from '../../../../domain/instant.ts';
@@ -16,6 +16,7 @@ import type { Db, Engine } from '../../kit/engine.ts';
 import { makeOnce, type Noun } from '../../kit/requests.ts';
 import { EXPERIMENTS } from '../../kit/tables/runs.ts';
 import { columnsIn } from '../../kit/tables/selection.ts';
+import type { Tables } from '../../kit/tables.ts';
 import { type NamespaceTransaction, type ReadScope, writeIn } from '../../kit/transaction.ts';
 import { UniqueViolation } from '../../kit/unique_violation.ts';
 import { changedColumns, isSet } from '../../kit/values.ts';
@@ -147,12 +148,10 @@ function columnsOf(changes: ExperimentChanges) {
 }
 
 /** Columns of a locked experiment. */
-export interface LockedExperiment {
-  readonly key: bigint;
-  readonly name: string;
-  readonly defaultConfigJson: string;
-  readonly lastRunNumber: bigint;
-}
+export type LockedExperiment = Pick<
+  Selectable<Tables['experiments']>,
+  'key' | 'default_config_json' | 'last_run_number'
+>;
 
 /** The holder of the lock assigns numbers and names to the experiment's runs. Errors: EXPERIMENT_NOT_FOUND. */
 export async function lockExperiment(
@@ -160,7 +159,7 @@ export async function lockExperiment(
   reference: ExperimentReference,
 ): Promise<LockedExperiment> {
   const locked = await tryLockExperiment(tx, reference);
-  if (locked === undefined) throw experimentNotFound('id' in reference ? reference.id : reference.name);
+  if (locked === undefined) throw notFound(reference);
   return locked;
 }
 
@@ -177,16 +176,17 @@ async function tryLockExperiment(
   tx: NamespaceTransaction,
   reference: ExperimentReference,
 ): Promise<LockedExperiment | undefined> {
-  const visible = tx.db
-    .selectFrom('experiments')
-    .select(['key', 'name', 'default_config_json', 'last_run_number'])
-    .where('namespace', '=', tx.namespace)
-    .where(sql<boolean>`not hidden`);
-  const query = 'id' in reference ? visible.where('id', '=', reference.id) : visible.where('name', '=', reference.name);
-  const row = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
-  if (row === undefined) return undefined;
-  const { key, name, default_config_json, last_run_number } = row;
-  return { key, name, defaultConfigJson: default_config_json, lastRunNumber: last_run_number };
+  const query = visible(tx, reference).select(['key', 'default_config_json', 'last_run_number']);
+  return tx.engine.locks.rows(query, 'write').executeTakeFirst();
+}
+
+function visible({ db, namespace }: ReadScope, reference: ExperimentReference) {
+  const all = db.selectFrom('experiments').where('namespace', '=', namespace).where(sql<boolean>`not hidden`);
+  return 'id' in reference ? all.where('id', '=', reference.id) : all.where('name', '=', reference.name);
+}
+
+function notFound(reference: ExperimentReference): AnabranchError {
+  return experimentNotFound('id' in reference ? reference.id : reference.name);
 }
 
 const EMPTY = Object.freeze({
@@ -244,17 +244,9 @@ export async function findExperiment(
 }
 
 /** Returns the key of an experiment. Errors: EXPERIMENT_NOT_FOUND. */
-export async function experimentKey({ db, namespace }: ReadScope, reference: ExperimentReference): Promise<bigint> {
-  const visible = db
-    .selectFrom('experiments')
-    .select('key')
-    .where('namespace', '=', namespace)
-    .where(sql<boolean>`not hidden`);
-  const row = await ('id' in reference
-    ? visible.where('id', '=', reference.id)
-    : visible.where('name', '=', reference.name)
-  ).executeTakeFirst();
-  if (row === undefined) throw experimentNotFound('id' in reference ? reference.id : reference.name);
+export async function experimentKey(scope: ReadScope, reference: ExperimentReference): Promise<bigint> {
+  const row = await visible(scope, reference).select('key').executeTakeFirst();
+  if (row === undefined) throw notFound(reference);
   return row.key;
 }
 

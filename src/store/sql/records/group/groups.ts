@@ -13,8 +13,9 @@ import {
   type Transaction,
   writeIn,
 } from '../../kit/transaction.ts';
-import { bindLabels, bindMetrics, changedColumns } from '../../kit/values.ts';
+import { bindLabels, bindMetrics, changedColumns, differs } from '../../kit/values.ts';
 import { findStageKeys, keepStage, type StageKeys } from '../stage/rows.ts';
+import { writeWatched } from '../watched_row.ts';
 import { findGroup, readGroups, selectGroups } from './rows.ts';
 
 /**
@@ -50,15 +51,9 @@ async function updateGroup(tx: NamespaceTransaction, key: bigint, upsert: GroupU
   const query = tx.db.selectFrom('groups').selectAll().where('key', '=', key);
   const row = await tx.engine.locks.rows(query, 'write').executeTakeFirstOrThrow();
   const columns = columnsOf(row.metrics, upsert);
-  const differs = Object.entries(columns).some(([column, value]) => row[column as keyof typeof row] !== value);
-  if (!differs) return false;
-  const now = await tx.readNow();
-  const mark = await tx.readMark();
-  await tx.db
-    .updateTable('groups')
-    .set((eb) => ({ ...columns, update_time: now, mark, revision: eb('revision', '+', 1n) }))
-    .where('key', '=', key)
-    .execute();
+  if (!differs(row, columns)) return false;
+  await tx.readNow();
+  await writeWatched(tx, 'groups', key, columns);
   return true;
 }
 

@@ -24,8 +24,12 @@ const BATCH = 200;
 /** A run with all its stages, or one stage of it. */
 export interface Cancelled {
   readonly run: bigint;
-  readonly stage: bigint | undefined;
+  /** `WHOLE_RUN` for all stages. */
+  readonly stage: bigint;
 }
+
+/** Keys of stages begin at 1. */
+export const WHOLE_RUN = 0n;
 
 /**
  * Requests the cancellation of the rollouts of a run or stage. The caller holds the lock of that row, which is
@@ -33,30 +37,26 @@ export interface Cancelled {
  */
 export async function markRollouts(
   tx: CallerTransaction,
-  { run, stage }: Cancelled,
+  of: Cancelled,
   { message, metadataJson }: { readonly message: string; readonly metadataJson: string },
 ): Promise<void> {
   const { namespace, actor } = tx.caller;
   const details = { namespace, actor, message, metadata_json: metadataJson };
   await tx.db
     .insertInto('rollout_cancellations')
-    .values({ run, stage: stage ?? WHOLE_RUN, ...details, cancelled: 0n, open: 1 })
+    .values({ ...of, ...details, cancelled: 0n, open: 1 })
     .onConflict((conflict) => conflict.columns(['run', 'stage']).doUpdateSet({ open: 1 }))
     .execute();
 }
-
-/** Stands for all stages of a run; keys of stages begin at 1. */
-const WHOLE_RUN = 0n;
 
 /**
  * Withdraws the request when a run or stage is reopened. Rollouts that are not cancelled yet are kept. The caller holds
  * the lock of the row.
  */
-export async function unmarkRollouts(tx: Transaction, { run, stage }: Cancelled): Promise<void> {
+export async function unmarkRollouts(tx: Transaction, of: Cancelled): Promise<void> {
   await tx.db
     .deleteFrom('rollout_cancellations')
-    .where('run', '=', run)
-    .where('stage', '=', stage ?? WHOLE_RUN)
+    .where((eb) => eb.and({ ...of }))
     .execute();
 }
 
@@ -67,7 +67,7 @@ export async function cancelNextRollouts(
 ): Promise<RolloutsCancelled | undefined> {
   if ('runId' in of) {
     const { key: run } = await findRunKeys(scopeOf(engine, namespace), of.runId);
-    return cancelBatch(engine, { run, stage: undefined });
+    return cancelBatch(engine, { run, stage: WHOLE_RUN });
   }
   const { key: stage, run } = await findStageKeys(scopeOf(engine, namespace), of.stageId);
   return cancelBatch(engine, { run, stage });
@@ -82,8 +82,7 @@ export async function cancelMarkedRollouts(engine: Engine): Promise<boolean> {
     .limit(1)
     .executeTakeFirst();
   if (mark === undefined) return false;
-  const { run, stage } = mark;
-  await cancelBatch(engine, { run, stage: stage === WHOLE_RUN ? undefined : stage });
+  await cancelBatch(engine, mark);
   return true;
 }
 
@@ -116,21 +115,19 @@ async function cancelSome(
 
 type Mark = NonNullable<Awaited<ReturnType<typeof lockMark>>>;
 
-async function lockMark(tx: Transaction, { run, stage }: Cancelled) {
+async function lockMark(tx: Transaction, of: Cancelled) {
   const query = tx.db
     .selectFrom('rollout_cancellations')
     .selectAll()
-    .where('run', '=', run)
-    .where('stage', '=', stage ?? WHOLE_RUN);
+    .where((eb) => eb.and({ ...of }));
   return tx.engine.locks.rows(query, 'write').executeTakeFirst();
 }
 
-async function writeMark(tx: Transaction, { run, stage }: Cancelled, cancelled: bigint, open: boolean): Promise<void> {
+async function writeMark(tx: Transaction, of: Cancelled, cancelled: bigint, open: boolean): Promise<void> {
   await tx.db
     .updateTable('rollout_cancellations')
     .set({ cancelled, open: open ? 1 : 0 })
-    .where('run', '=', run)
-    .where('stage', '=', stage ?? WHOLE_RUN)
+    .where((eb) => eb.and({ ...of }))
     .execute();
 }
 
@@ -141,15 +138,17 @@ async function writeMark(tx: Transaction, { run, stage }: Cancelled, cancelled: 
  */
 async function findOpenRollouts(tx: Transaction, { run, stage }: Cancelled): Promise<bigint[]> {
   const { engine } = tx;
-  const ofStage = stage === undefined ? sql`` : sql`and s.key = ${stage}`;
+  const ofStage = (column: string) => (stage === WHOLE_RUN ? sql`` : sql`and ${sql.ref(column)} = ${stage}`);
   const { rows } = await sql<{ readonly key: bigint }>`
     select l.key from (select r.key from ${engine.table('rollouts')} as r
-      where r.run = ${run} ${stage === undefined ? sql`` : sql`and r.stage = ${stage}`}
+      where r.run = ${run} ${ofStage('r.stage')}
         and r.status in ('INITIALIZING', 'RUNNING') limit ${BATCH}) as l
     union all
     select p.key from (select r.key from ${engine.table('stages')} as s
       cross join ${engine.table('rollouts')} as r
-      where s.run = ${run} ${ofStage} and r.stage = s.key and r.status = 'PENDING' limit ${BATCH}) as p`.execute(tx.db);
+      where s.run = ${run} ${ofStage('s.key')} and r.stage = s.key and r.status = 'PENDING' limit ${BATCH}) as p`.execute(
+    tx.db,
+  );
   return rows.map(({ key }) => key);
 }
 

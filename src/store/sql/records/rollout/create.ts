@@ -4,9 +4,9 @@ import { AnabranchError, invalidField, taskNotFound, trajectoryNotFound } from '
 import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { IdempotencyKey } from '../../../contract/idempotency.ts';
 import type { CreatedRollout, CreatedRollouts, NewClaims, NewRollout } from '../../../contract/rollout.ts';
+import { keysById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { differingFields, GIVEN_COLUMNS, type GivenRow, givenColumns } from '../../kit/given_fields.ts';
-import { chunksOf } from '../../kit/statement_shapes.ts';
 import { recordStatuses } from '../../kit/status/status_changes.ts';
 import { ROLLOUTS } from '../../kit/tables/rollouts.ts';
 import type { RowOf } from '../../kit/tables/table.ts';
@@ -17,7 +17,7 @@ import { branchPointBeyondEnd } from '../../log/trajectory/create.ts';
 import { findById } from '../../log/trajectory/rows.ts';
 import { NO_ATTEMPT_VALUES } from '../attempt/attempts.ts';
 import { claimCreated } from '../claim/create.ts';
-import { findCreation, keepCreation, type NamedRollout } from '../claim/keys.ts';
+import { type AnsweredRollout, findCreation, keepCreation } from '../claim/keys.ts';
 import { readClaims } from '../claim/reading.ts';
 import { countInGroups, type GroupRef, getOrCreateGroups, lockGroups } from '../group/groups.ts';
 import { type KeptStage, keepStage, type StageKeys } from '../stage/rows.ts';
@@ -88,11 +88,11 @@ class RolloutCreation {
     const claims = claim === undefined ? [] : await claimCreated(this.#tx, this.#stage, keys, claim);
     const attempt = claim === undefined ? 0n : 1n;
     const made = new Map(
-      missing.map(({ groupNumber, number, id }, i): [string, NamedRollout] => {
+      missing.map(({ groupNumber, number, id }, i): [string, AnsweredRollout] => {
         return [tupleKey(groupNumber, number), { id, key: keys[i]!, existed: false, attempt }];
       }),
     );
-    const named = rollouts.map(({ groupNumber, number }): NamedRollout => {
+    const named = rollouts.map(({ groupNumber, number }): AnsweredRollout => {
       const at = tupleKey(groupNumber, number);
       return made.get(at) ?? { ...there.get(at)!, existed: true, attempt: 0n };
     });
@@ -108,7 +108,7 @@ class RolloutCreation {
    * ID1: returns the rollouts of an earlier call as that call did, and those of its claims that are still live. The
    * rollouts exist as long as their stage.
    */
-  async #repeat(earlier: readonly Omit<NamedRollout, 'id'>[]): Promise<CreatedRollouts> {
+  async #repeat(earlier: readonly Omit<AnsweredRollout, 'id'>[]): Promise<CreatedRollouts> {
     const keys = earlier.map(({ key }) => key);
     const rows = await this.#tx.db
       .selectFrom('rollouts as r')
@@ -122,8 +122,7 @@ class RolloutCreation {
       return { rolloutId: id, groupId: group_id, number, existed };
     });
     const claimed = earlier.filter(({ attempt }) => attempt > 0n);
-    const attempts = claimed.map(({ key, attempt }) => [key, attempt] as const);
-    return { rollouts, claims: attempts.length === 0 ? [] : await readClaims(this.#tx, attempts) };
+    return { rollouts, claims: claimed.length === 0 ? [] : await readClaims(this.#tx, claimed) };
   }
 
   /** Numbers the rollouts without a number, in order, above all others of their group. Errors: INVALID_REQUEST. */
@@ -203,34 +202,14 @@ class RolloutCreation {
       if (seen.has(id)) throw rolloutExists(id);
       seen.add(id);
     }
-    for (const some of chunksOf(missing)) {
-      const taken = await this.#tx.db
-        .selectFrom('rollouts')
-        .select('id')
-        .where('namespace', '=', this.#tx.namespace)
-        .where(
-          'id',
-          'in',
-          some.map(({ id }) => id),
-        )
-        .executeTakeFirst();
-      if (taken !== undefined) throw rolloutExists(taken.id);
-    }
+    const [taken] = (await keysById(this.#tx, 'rollouts', [...seen])).keys();
+    if (taken !== undefined) throw rolloutExists(taken);
   }
 
   /** Returns row keys by task id. Errors: TASK_NOT_FOUND. */
   async #tasks(missing: readonly NewRollout[]): Promise<Map<string, bigint>> {
     const ids = [...new Set(missing.map(({ taskId }) => taskId))].filter((id) => id !== '');
-    const found = new Map<string, bigint>();
-    for (const some of chunksOf(ids)) {
-      const rows = await this.#tx.db
-        .selectFrom('tasks')
-        .select(['id', 'key'])
-        .where('namespace', '=', this.#tx.namespace)
-        .where('id', 'in', some)
-        .execute();
-      for (const { id, key } of rows) found.set(id, key);
-    }
+    const found = await keysById(this.#tx, 'tasks', ids);
     const unknown = ids.find((id) => !found.has(id));
     if (unknown !== undefined) throw taskNotFound(unknown);
     return found;

@@ -34,17 +34,9 @@ import {
 } from '../attempt/attempts.ts';
 import { writeReport } from '../attempt/validations.ts';
 import { countInGroups } from '../group/groups.ts';
+import { writeWatched } from '../watched_row.ts';
 import { applySuccess, requeue } from './requeueing.ts';
-import {
-  bindResult,
-  findRollout,
-  holdingOf,
-  type LockedRollout,
-  lockRollout,
-  readFlag,
-  readWritten,
-  writeRollout,
-} from './rows.ts';
+import { bindResult, findRollout, holdingOf, type LockedRollout, lockRollout, readFlag, readWritten } from './rows.ts';
 
 const NOTHING_SAID: Outcome = { message: '', resultJson: '' };
 
@@ -66,22 +58,20 @@ async function recordMove(
 }
 
 /**
- * Applies a verb to a rollout. `move` writes the new status and is not called if the verb is already in effect (L5).
+ * Changes a locked rollout. Announces its run with the other keys that `change` returns. `change` returns undefined if
+ * the verb is already in effect (L5).
  */
-async function moved(
+async function changeRollout(
   engine: Engine,
   caller: Caller,
-  token: LeaseToken,
-  verb: Exclude<RolloutVerb, 'release'>,
-  move: (tx: CallerTransaction, row: LockedRollout, to: Status) => Promise<readonly (bigint | null)[]>,
+  id: string,
+  change: (tx: CallerTransaction, row: LockedRollout) => Promise<readonly (bigint | null)[] | undefined>,
+  lock = lockRollout,
 ): Promise<Rollout> {
   const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
-    if (verb === 'retry') await keepTerminal(tx, token.id);
-    const row = await lockRollout(tx, token.id);
-    const to = decideRolloutMove(holdingOf(row), NOTHING_SAID, verb, token.attempt, NOTHING_SAID);
-    const others = to === undefined ? undefined : await move(tx, row, to);
-    const after = await readWritten(tx, row);
-    return { rollout: after, changed: others === undefined ? [] : [row.run, ...others] };
+    const row = await lock(tx, id);
+    const others = await change(tx, row);
+    return { rollout: await readWritten(tx, row), changed: others === undefined ? [] : [row.run, ...others] };
   });
   engine.changes.announce(changed.filter((key) => key !== null));
   return rollout;
@@ -93,10 +83,12 @@ export async function startRollout(
   token: LeaseToken,
   details: RolloutMoveDetails,
 ): Promise<Rollout> {
-  return moved(engine, caller, token, 'start', async (tx, row, to) => {
+  return changeRollout(engine, caller, token.id, async (tx, row) => {
+    const to = decideRolloutMove(holdingOf(row), NOTHING_SAID, 'start', token.attempt, NOTHING_SAID);
+    if (to === undefined) return undefined;
     const now = await tx.readNow();
     const phase = details.phase ?? row.phase;
-    await writeRollout(tx, row.key, {
+    await writeWatched(tx, 'rollouts', row.key, {
       status: to,
       status_message: details.message,
       phase,
@@ -122,8 +114,7 @@ export async function releaseRollout(
   report: AttemptReport,
 ): Promise<Rollout> {
   const digest = endDigest({ message, result: undefined, refundAttempt, ...report });
-  const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
-    const row = await lockRollout(tx, token.id);
+  return changeRollout(engine, caller, token.id, async (tx, row) => {
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
     const details = { digest, reports: refundAttempt || isReport(report) };
     const moves = decideRelease(holdingOf(row), attempt?.end_digest ?? '', token.attempt, details);
@@ -135,11 +126,8 @@ export async function releaseRollout(
       const head = heads.get(row.key);
       await requeue(tx, [{ caller, row: { ...row, ...shown }, head, message, metadataJson, refund: refundAttempt }]);
     }
-    const after = await readWritten(tx, row);
-    return { rollout: after, changed: moves ? [row.run, row.trajectory] : [] };
+    return moves ? [row.trajectory] : undefined;
   });
-  engine.changes.announce(changed.filter((key) => key !== null));
-  return rollout;
 }
 
 function isReport({ validations, metrics, timings }: AttemptReport): boolean {
@@ -152,11 +140,13 @@ export async function retryRollout(
   token: LeaseToken,
   details: RolloutMoveDetails,
 ): Promise<Rollout> {
-  return moved(engine, caller, token, 'retry', async (tx, row, to) => {
+  const retry = async (tx: CallerTransaction, row: LockedRollout) => {
+    const to = decideRolloutMove(holdingOf(row), NOTHING_SAID, 'retry', token.attempt, NOTHING_SAID);
+    if (to === undefined) return undefined;
     const now = await tx.readNow();
     const attempts = row.attempt - row.refunded_attempts + 1n;
     // The trajectory of the last attempt was sealed when the attempt ended.
-    await writeRollout(tx, row.key, {
+    await writeWatched(tx, 'rollouts', row.key, {
       ...NO_ATTEMPT_VALUES,
       status: to,
       status_message: details.message,
@@ -176,16 +166,18 @@ export async function retryRollout(
     const counts = { terminalRollouts: -1n, triedRollouts, terminalTurns: -row.turns };
     await countInGroups(tx, new Map([[row.group_key, counts]]));
     return [];
-  });
+  };
+  return changeRollout(engine, caller, token.id, retry, lockTerminal);
 }
 
 /**
- * Locks the run against deletion. A deletion locks only rollouts that are not terminal, and this one is about to become
- * PENDING. Errors: ROLLOUT_NOT_FOUND.
+ * Locks the run against deletion, then the rollout. A deletion locks only rollouts that are not terminal, and this one is
+ * about to become PENDING. Errors: ROLLOUT_NOT_FOUND.
  */
-async function keepTerminal(tx: NamespaceTransaction, id: string): Promise<void> {
+async function lockTerminal(tx: NamespaceTransaction, id: string): Promise<LockedRollout> {
   const seen = await findRollout(tx, { id }, 'BASIC');
   if (seen === undefined || !(await keepRunOf(tx, seen))) throw rolloutNotFound(id);
+  return lockRollout(tx, id);
 }
 
 const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as const satisfies Record<
@@ -198,19 +190,16 @@ const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as 
  * rollout, trajectory, siblings, group.
  */
 export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd): Promise<Rollout> {
-  const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
-    const row = await lockRollout(tx, end.id);
+  return changeRollout(engine, caller, end.id, async (tx, row) => {
     const digest = end.status === 'CANCELLED' ? '' : endDigest({ ...end, message: end.details.message });
     const ending = { ...end, digest };
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
     const { stored, requested } = await outcomesOf(tx, row, attempt, ending);
     const to = decideRolloutMove(holdingOf(row), stored, VERBS[end.status], end.attempt, requested);
-    if (to !== undefined) await endLocked(tx, row, attempt, ending);
-    const after = await readWritten(tx, row);
-    return { rollout: after, changed: to === undefined ? [] : [row.run, row.trajectory] };
+    if (to === undefined) return undefined;
+    await endLocked(tx, row, attempt, ending);
+    return [row.trajectory];
   });
-  engine.changes.announce(changed.filter((key) => key !== null));
-  return rollout;
 }
 
 /** An end with the digest by which a repeated call is compared; empty for a cancellation. */
@@ -247,7 +236,7 @@ async function endLocked(
     : attempt === undefined
       ? NO_ATTEMPT_VALUES
       : attemptValuesOf(attempt);
-  await writeRollout(tx, row.key, {
+  await writeWatched(tx, 'rollouts', row.key, {
     ...shown,
     status: end.status,
     status_message: end.details.message,

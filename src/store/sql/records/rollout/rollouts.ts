@@ -34,6 +34,7 @@ import {
   validationsByAttempt,
 } from '../attempt/validations.ts';
 import { bindTimings, findStage, mergeTimings } from '../stage/rows.ts';
+import { writeWatched } from '../watched_row.ts';
 import {
   holdingOf,
   type LockedRollout,
@@ -44,7 +45,6 @@ import {
   SHOWN_REWARD,
   selectPage,
   selectRollout,
-  writeRollout,
 } from './rows.ts';
 
 export async function getRollout(scope: ReadScope, id: string): Promise<RolloutRecord | undefined> {
@@ -284,7 +284,7 @@ export async function updateRollout(
     const shown = hasChanges(ofAttempt) ? await updateAttempt(tx, row, attempt, ofAttempt) : undefined;
     if (hasChanges(own) || shown !== undefined) {
       await tx.readNow();
-      await writeRollout(tx, row.key, {
+      await writeWatched(tx, 'rollouts', row.key, {
         ...shown,
         ...columnsOf(own),
         ...firstGivenAfter(row, columnsOf(own)),

@@ -1,4 +1,4 @@
-import { type Selectable, type SelectQueryBuilder, sql, type Updateable } from 'kysely';
+import { type Selectable, type SelectQueryBuilder, sql } from 'kysely';
 import { rolloutNotFound } from '../../../../domain/errors.ts';
 import { formatInstant, type Instant, parseInstant } from '../../../../domain/instant.ts';
 import { type Lease, leaseAt, NANOS_PER_MS } from '../../../../domain/lease.ts';
@@ -12,8 +12,8 @@ import { ROLLOUTS } from '../../kit/tables/rollouts.ts';
 import { columnsIn } from '../../kit/tables/selection.ts';
 import type { RolloutsTable, Tables } from '../../kit/tables.ts';
 import { inOneRoundTrip } from '../../kit/together.ts';
-import type { NamespaceTransaction, ReadScope, Transaction } from '../../kit/transaction.ts';
-import { isSet, readLabels, readMetrics, readOptionalReal, readOptionalTime } from '../../kit/values.ts';
+import type { NamespaceTransaction, ReadScope } from '../../kit/transaction.ts';
+import { isSet, numberJson, readLabels, readMetrics, readOptionalReal, readOptionalTime } from '../../kit/values.ts';
 import { readPauses } from '../run/rows.ts';
 import { readTimings } from '../stage/rows.ts';
 
@@ -251,19 +251,6 @@ export function holdingOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' |
 }
 
 /**
- * Updates one rollout's row. Sets mark and revision, because watchers of the run see the change (M5). The caller
- * announces the run after the commit.
- */
-export async function writeRollout(tx: Transaction, key: bigint, changes: Updateable<RolloutsTable>): Promise<void> {
-  const mark = await tx.readMark();
-  await tx.db
-    .updateTable('rollouts')
-    .set((eb) => ({ ...changes, update_time: tx.now, mark, revision: eb('revision', '+', 1n) }))
-    .where('key', '=', key)
-    .execute();
-}
-
-/**
  * A transaction that locks several rollouts sorts them by this and then by key, so that PENDING ones are locked last. A
  * success locks its own row before the PENDING siblings that it cancels.
  */
@@ -316,7 +303,7 @@ export function bindResult(result: RolloutResult | undefined): string {
   if (result === undefined) return '';
   const { reward, taskCompleted, agentReportedSuccess, success, errors } = result;
   return JSON.stringify({
-    ...(reward === undefined ? {} : { reward: bindNumber(reward) }),
+    ...(reward === undefined ? {} : { reward: numberJson(reward) }),
     ...(taskCompleted === undefined ? {} : { taskCompleted }),
     ...(agentReportedSuccess === undefined ? {} : { agentReportedSuccess }),
     ...(success === undefined ? {} : { success }),
@@ -343,9 +330,4 @@ interface StoredResult {
   readonly agentReportedSuccess?: boolean;
   readonly success?: boolean;
   readonly errors?: readonly string[];
-}
-
-function bindNumber(value: number): number | string {
-  if (Object.is(value, -0)) return '-0';
-  return Number.isFinite(value) ? value : String(value);
 }

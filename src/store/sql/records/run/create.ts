@@ -62,7 +62,7 @@ async function makeRun(
   inline: readonly EncodedState[],
 ): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
   const { engine } = tx;
-  const configJson = effectiveConfig(experiment.defaultConfigJson, newRun, ROOT_CONFIG);
+  const configJson = effectiveConfig(experiment.default_config_json, newRun, ROOT_CONFIG);
   const [name, key] = await inOneRoundTrip([
     newRun.name === '' ? defaultName(tx, experiment) : newRun.name,
     engine.keys.next(tx.db, 'runs'),
@@ -136,7 +136,7 @@ interface Placement {
 export async function insertRun(tx: CallerTransaction, newRun: NewRunFields, placed: Placement): Promise<void> {
   const { now } = tx;
   const { key, experiment, parent, main, plan } = placed;
-  const number = experiment.lastRunNumber + 1n;
+  const number = experiment.last_run_number + 1n;
   const counted = tx.db.updateTable('experiments').set({ last_run_number: number }).where('key', '=', experiment.key);
   const inserted = tx.db.insertInto('runs').values({
     key,
@@ -194,7 +194,7 @@ const NOTHING_YET: RunTally = Object.freeze({
 
 /** Returns `run-NUMBER` for a run without a name, with a count appended if that name is taken. */
 export async function defaultName(tx: Transaction, experiment: LockedExperiment): Promise<string> {
-  const plain = `run-${experiment.lastRunNumber + 1n}`;
+  const plain = `run-${experiment.last_run_number + 1n}`;
   for (let count = 1, name = plain; ; count += 1, name = `${plain}-${count}`) {
     if ((await findNamed(tx, experiment.key, name)) === undefined) return name;
   }

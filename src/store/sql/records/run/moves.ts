@@ -1,4 +1,4 @@
-import { sql, type Updateable } from 'kysely';
+import { sql } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
 import { runNotFound } from '../../../../domain/errors.ts';
 import { formatInstant, parseInstant } from '../../../../domain/instant.ts';
@@ -10,7 +10,6 @@ import type { Heartbeat, MoveDetails, RunMove } from '../../../contract/run.ts';
 import type { Engine, LockedHead } from '../../kit/engine.ts';
 import { movedColumns, statusMove } from '../../kit/status/moved_status.ts';
 import { recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
-import type { RunsTable } from '../../kit/tables.ts';
 import {
   type CallerTransaction,
   type NamespaceTransaction,
@@ -25,7 +24,9 @@ import type { StatesEngine } from '../../log/engine.ts';
 import { makeBranch, makeRoot } from '../../log/trajectory/create.ts';
 import { findByKey } from '../../log/trajectory/rows.ts';
 import { sealHeads } from '../../log/trajectory/sealing.ts';
+import { WHOLE_RUN } from '../rollout/cancellation.ts';
 import { applyVerb, type Movable } from '../verbs.ts';
+import { writeWatched } from '../watched_row.ts';
 import { bindPauses, findRun, readPauses, readPlan } from './rows.ts';
 import { tallyRuns } from './tallies.ts';
 
@@ -41,7 +42,7 @@ const RUNS: Movable<'run', LockedRun, RunMove, Run> = {
   noun: 'run',
   lock: lockRun,
   entityOf,
-  rolloutsOf: ({ key }) => ({ run: key, stage: undefined }),
+  rolloutsOf: ({ key }) => ({ run: key, stage: WHOLE_RUN }),
   async apply(tx, row, to, move) {
     if (to === undefined) return [];
     const seals = isTerminal(to) && !move.keepTrajectoryOpen;
@@ -130,7 +131,7 @@ async function replaceSealedMain(
 async function moveLockedRun(tx: CallerTransaction, row: LockedRun, to: Status, details: MoveDetails): Promise<void> {
   const { now } = tx;
   const begins = to === 'RUNNING';
-  await writeRun(tx, row.key, {
+  await writeWatched(tx, 'runs', row.key, {
     ...movedColumns(row, to, details, now),
     // What came out is of the end: a run that goes on has nothing yet.
     result_json: isTerminal(to) ? details.resultJson : '',
@@ -156,7 +157,7 @@ export async function heartbeatRun(engine: Engine, namespace: string, id: string
   const { row, now } = await writeIn(engine, namespace, async (tx) => {
     const locked = await lockRun(tx, id);
     const time = await tx.readNow();
-    await writeRun(tx, locked.key, heartbeatAt(time, locked.heartbeat_timeout_ms));
+    await writeWatched(tx, 'runs', locked.key, heartbeatAt(time, locked.heartbeat_timeout_ms));
     return { row: locked, now: time };
   });
   engine.changes.announce([row.key]);
@@ -243,19 +244,6 @@ export async function lockRun(tx: NamespaceTransaction, id: string): Promise<Loc
   const row = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
   if (row === undefined) throw runNotFound(id);
   return row;
-}
-
-/**
- * Updates a run's row. Sets mark and revision, because watchers see the change (M5). The caller announces the run after
- * the commit.
- */
-export async function writeRun(tx: Transaction, key: bigint, changes: Updateable<RunsTable>): Promise<void> {
-  const mark = await tx.readMark();
-  await tx.db
-    .updateTable('runs')
-    .set((eb) => ({ ...changes, update_time: tx.now, mark, revision: eb('revision', '+', 1n) }))
-    .where('key', '=', key)
-    .execute();
 }
 
 /** Columns of a heartbeat at `now`. The run is stale after `timeoutMs` without another one. */

@@ -149,14 +149,7 @@ export async function readLiveRollouts(
   { after = -1n, limit }: Page<bigint>,
 ): Promise<Rollout[]> {
   const keys = (await liveKeys(scope, run)).filter((key) => key > after).slice(0, limit);
-  if (keys.length === 0) return [];
-  const page = scope.db
-    .selectFrom('rollouts as r')
-    .selectAll('r')
-    .where(scope.engine.among(sql.ref('r.key'), keys))
-    .limit(keys.length);
-  const rows = await selectPage(scope.engine, scope.db, 'BASIC', page).orderBy('r.key').execute();
-  return rows.map(readRollout);
+  return rolloutsOf(scope.engine.byIndex(), keys);
 }
 
 /** Has no order or limit, so that planners do not prefer the index by key to the index of live rollouts. */

@@ -11,8 +11,9 @@ import { type NamespaceTransaction, type ReadScope, writeIn } from '../../kit/tr
 import { againWhenRaced } from '../../kit/unique_violation.ts';
 import { bindLabels, bindMetrics, bindTimeBound, changedColumns, flag } from '../../kit/values.ts';
 import { experimentKey } from '../experiment/experiments.ts';
+import { writeWatched } from '../watched_row.ts';
 import { findNamed, runExists } from './create.ts';
-import { heartbeatAt, type LockedRun, lockRun, writeRun } from './moves.ts';
+import { heartbeatAt, type LockedRun, lockRun } from './moves.ts';
 import { bindPlan, findRun, isStale, readRun, selectRuns } from './rows.ts';
 
 const COLUMNS = {
@@ -116,7 +117,7 @@ async function updateLocked(tx: NamespaceTransaction, id: string, changes: RunCh
   const taken = name === undefined || name === row.name ? undefined : await findNamed(tx, row.experiment, name);
   if (name !== undefined && taken !== undefined) throw runExists(name, taken.id);
   const now = await tx.readNow();
-  await writeRun(tx, row.key, { ...columnsOf(row, changes), ...heartbeatColumns(row, changes, now) });
+  await writeWatched(tx, 'runs', row.key, { ...columnsOf(row, changes), ...heartbeatColumns(row, changes, now) });
   const updated = await findRun(tx, row);
   if (updated === undefined) throw new Error('a run locked in this transaction is missing');
   return updated;

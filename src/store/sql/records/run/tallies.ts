@@ -55,7 +55,7 @@ class Counting implements RunTally {
 
   addTerminalStages(row: CountRow): void {
     const counted = this.#kindOf(row.kind as StageKind);
-    counted[counterOf(row.status as Status)] += row.count;
+    counted[COUNTERS[row.status as Status]] += row.count;
     addWork(counted, row.status, { ...NO_WORK, substeps: BigInt(row.completed_substeps) });
     const { abandonedStages } = counted;
     counted.abandonedStages = {
@@ -70,7 +70,7 @@ class Counting implements RunTally {
 
   addOpenStage(row: OpenRow): void {
     const stage = readOpenStage(row);
-    this.#kindOf(stage.kind)[counterOf(stage.status)] += 1n;
+    this.#kindOf(stage.kind)[COUNTERS[stage.status]] += 1n;
     this.substeps = sum(this.substeps, row.timed_substeps, row.substep_seconds);
     this.openStages.push(stage);
     this.#openByKey.set(row.key, stage);
@@ -174,20 +174,15 @@ function emptyKind(kind: StageKind): Changing<KindTally> {
   };
 }
 
-function counterOf(status: Status): 'pending' | 'open' | 'completed' | 'failed' | 'cancelled' {
-  switch (status) {
-    case 'PENDING':
-      return 'pending';
-    case 'COMPLETED':
-      return 'completed';
-    case 'FAILED':
-      return 'failed';
-    case 'CANCELLED':
-      return 'cancelled';
-    default:
-      return 'open';
-  }
-}
+const COUNTERS = {
+  PENDING: 'pending',
+  INITIALIZING: 'open',
+  RUNNING: 'open',
+  PAUSED: 'open',
+  COMPLETED: 'completed',
+  FAILED: 'failed',
+  CANCELLED: 'cancelled',
+} as const satisfies Record<Status, keyof KindTally>;
 
 type OpenRow = InferResult<ReturnType<typeof openStages>>[number];
 

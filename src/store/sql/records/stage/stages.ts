@@ -20,7 +20,6 @@ import {
   type NamespaceTransaction,
   type ReadScope,
   scopeOf,
-  type Transaction,
   writeAs,
   writeIn,
 } from '../../kit/transaction.ts';
@@ -29,6 +28,7 @@ import type { StatesEngine } from '../../log/engine.ts';
 import { readPlan } from '../run/rows.ts';
 import { tallyRuns } from '../run/tallies.ts';
 import { applyVerb, type Movable, type Move } from '../verbs.ts';
+import { writeWatched } from '../watched_row.ts';
 import { bindTimings, findStage, mergeTimings, readStage, selectStages } from './rows.ts';
 
 /**
@@ -153,7 +153,7 @@ export async function updateStage(
   const stage = await writeIn(engine, namespace, async (tx) => {
     const row = await lockStage(tx, id);
     const now = await tx.readNow();
-    await writeStage(tx, row.key, { ...columnsOf(row, changes), ...timeSubsteps(row, changes, now) });
+    await writeWatched(tx, 'stages', row.key, { ...columnsOf(row, changes), ...timeSubsteps(row, changes, now) });
     const after = await findStage(tx, { id });
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return after;
@@ -194,7 +194,7 @@ const STAGES: Movable<'stage', LockedStage, StageMove, Stage> = {
     const opens = to === undefined && verb === 'reopen' && row.queue_close_time !== null;
     if (to === undefined && !opens) return [];
     await tx.readNow();
-    if (to === undefined) await writeStage(tx, row.key, { queue_close_time: null });
+    if (to === undefined) await writeWatched(tx, 'stages', row.key, { queue_close_time: null });
     else await moveLocked(tx, row, to, details);
     return [row.run];
   },
@@ -209,7 +209,7 @@ export async function closeQueue(engine: Engine, namespace: string, id: string):
     const row = await lockStage(tx, id, 'delete');
     const closes = row.queue_close_time === null;
     if (closes) {
-      await writeStage(tx, row.key, { queue_close_time: await tx.readNow() });
+      await writeWatched(tx, 'stages', row.key, { queue_close_time: await tx.readNow() });
     }
     const after = await findStage(tx, { id });
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
@@ -226,7 +226,7 @@ async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, d
   const look = () => endOfStage(tx, row);
   // Progress counts only stages that are not terminal as open, so it is computed before the move.
   const end = to === 'FAILED' || to === 'CANCELLED' ? await look() : undefined;
-  await writeStage(tx, row.key, {
+  await writeWatched(tx, 'stages', row.key, {
     ...movedColumns(row, to, details, now),
     end_expected_turns: end?.expectedTurns ?? null,
     end_expected_substeps: end?.expectedSubsteps ?? null,
@@ -268,19 +268,6 @@ async function lockStage(
     .executeTakeFirst();
   if (row === undefined) throw stageNotFound(id);
   return row;
-}
-
-/**
- * Updates a stage's row. Sets mark and revision, because watchers of the run see the change (M5). The caller announces
- * the run after the commit.
- */
-async function writeStage(tx: Transaction, key: bigint, changes: Updateable<StagesTable>): Promise<void> {
-  const mark = await tx.readMark();
-  await tx.db
-    .updateTable('stages')
-    .set((eb) => ({ ...changes, update_time: tx.now, mark, revision: eb('revision', '+', 1n) }))
-    .where('key', '=', key)
-    .execute();
 }
 
 /**

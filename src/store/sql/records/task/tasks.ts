@@ -4,13 +4,14 @@ import type { Task, Validator } from '../../../../domain/rollout.ts';
 import type { Page } from '../../../contract/page.ts';
 import type { TaskFilter, TaskUpsert, Upserted } from '../../../contract/task.ts';
 import type { View } from '../../../contract/view.ts';
+import { keysById } from '../../kit/by_id.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { chunksOf } from '../../kit/statement_shapes.ts';
 import { columnsIn, overwritten } from '../../kit/tables/selection.ts';
 import { TASKS } from '../../kit/tables/tasks.ts';
 import type { TasksTable } from '../../kit/tables.ts';
 import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../../kit/transaction.ts';
-import { changedColumns } from '../../kit/values.ts';
+import { changedColumns, differs } from '../../kit/values.ts';
 import { readValidators, upsertValidators } from './validators.ts';
 
 /**
@@ -20,7 +21,11 @@ import { readValidators, upsertValidators } from './validators.ts';
 export async function upsertTasks(engine: Engine, namespace: string, tasks: readonly TaskUpsert[]): Promise<Upserted> {
   const { created, updated } = await writeIn(engine, namespace, async (tx) => {
     const now = await tx.readNow();
-    const found = await findIds(tx, tasks);
+    const found = await keysById(
+      tx,
+      'tasks',
+      tasks.map(({ id }) => id),
+    );
     const missing = tasks.filter(({ id }) => !found.has(id)).sort((a, b) => (a.id < b.id ? -1 : 1));
     // Inserts run before locks, both in order of ids, so that concurrent upserts do not deadlock.
     const made = missing.length === 0 ? new Map<string, bigint>() : await insertTasks(tx, missing, now);
@@ -43,16 +48,6 @@ export async function upsertTasks(engine: Engine, namespace: string, tasks: read
 }
 
 type TaskColumns = Selectable<TasksTable>;
-
-/** Returns the ids that exist. */
-async function findIds(tx: NamespaceTransaction, tasks: readonly TaskUpsert[]): Promise<ReadonlySet<string>> {
-  const found = new Set<string>();
-  for (const ids of chunksOf(tasks.map(({ id }) => id))) {
-    const query = tx.db.selectFrom('tasks').select('id').where('namespace', '=', tx.namespace).where('id', 'in', ids);
-    for (const { id } of await query.execute()) found.add(id);
-  }
-  return found;
-}
 
 /** Locks the rows in order of their ids. */
 async function lockTasks(
@@ -91,8 +86,7 @@ async function insertTasks(
 /** Returns the row with the given fields, or nothing if neither they nor the validators change. */
 function changedRow(row: TaskColumns, task: TaskUpsert, now: string, validatorsChanged: boolean): TaskColumns[] {
   const columns = columnsOf(task);
-  const differs = Object.entries(columns).some(([column, value]) => row[column as keyof TaskColumns] !== value);
-  return differs || validatorsChanged ? [{ ...row, ...columns, update_time: now }] : [];
+  return differs(row, columns) || validatorsChanged ? [{ ...row, ...columns, update_time: now }] : [];
 }
 
 /** Returns the columns that the given fields are stored in. */

@@ -10,7 +10,7 @@ import { columnsIn, overwritten } from '../../kit/tables/selection.ts';
 import { VALIDATORS } from '../../kit/tables/tasks.ts';
 import type { ValidatorsTable } from '../../kit/tables.ts';
 import type { NamespaceTransaction } from '../../kit/transaction.ts';
-import { changedColumns, flag, isSet } from '../../kit/values.ts';
+import { changedColumns, differs, flag, isSet } from '../../kit/values.ts';
 
 type ValidatorRow = Omit<Selectable<ValidatorsTable>, 'namespace'>;
 
@@ -78,10 +78,8 @@ function planOf({ key, upsert, path }: LockedTask, stored: readonly ValidatorRow
 function changedRow(row: ValidatorRow, given: ValidatorUpsert | undefined, now: string): ValidatorRow {
   if (given === undefined) return row;
   const { advisory = flag(isSet(row.advisory)), ...texts } = columnsOf(given);
-  const differs =
-    advisory !== flag(isSet(row.advisory)) ||
-    Object.entries(texts).some(([column, value]) => row[column as keyof ValidatorRow] !== value);
-  return differs ? { ...row, ...texts, advisory, update_time: now } : row;
+  const isChanged = advisory !== flag(isSet(row.advisory)) || differs(row, texts);
+  return isChanged ? { ...row, ...texts, advisory, update_time: now } : row;
 }
 
 const EMPTY = { query: '', method: '', expected_result: '', config_json: '' };

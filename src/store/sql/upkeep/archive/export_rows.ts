@@ -5,8 +5,8 @@ import type { Engine } from '../../kit/engine.ts';
 import type { Row } from '../../kit/tables/table.ts';
 import { DELETED_TRAJECTORIES } from '../../kit/tables/trajectories.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
-import { readReal } from '../../kit/values.ts';
-import { type NounName, realToRecord, toRecord } from './nouns.ts';
+import { numberJson, readReal } from '../../kit/values.ts';
+import { type NounName, toRecord } from './nouns.ts';
 import { POINTS_OF_RECORD } from './record_checks.ts';
 import { findRowIds, lineOf, linesOf, type RowIds, recordOf, trajectoryIds } from './row_keys.ts';
 
@@ -89,7 +89,7 @@ export async function* metricLines({ engine, db }: ReadScope, run: bigint): Asyn
         select metric_step, value from ${engine.table('metric_points')}
         where series = ${key} ${from} order by metric_step limit ${sql.lit(POINTS)}`.execute(db);
       if (rows.length === 0 && !isFirst) break;
-      const points = rows.map(({ metric_step, value }) => [`${metric_step}`, realToRecord(readReal(value))]);
+      const points = rows.map(({ metric_step, value }) => [`${metric_step}`, numberJson(readReal(value))]);
       for (let at = 0; at < points.length || at === 0; at += POINTS_OF_RECORD)
         yield lineOf('metric_points', { ...named, points: points.slice(at, at + POINTS_OF_RECORD) });
       if (rows.length < POINTS) break;

@@ -8,7 +8,7 @@ import { ENVIRONMENTS, EXPERIMENTS, RUNS, STAGES } from '../../kit/tables/runs.t
 import type { NamedColumn, RowOf, Table } from '../../kit/tables/table.ts';
 import { TASKS, VALIDATORS } from '../../kit/tables/tasks.ts';
 import { TAGS, TRAJECTORIES } from '../../kit/tables/trajectories.ts';
-import { isSet, readReal } from '../../kit/values.ts';
+import { isSet, numberJson, readReal } from '../../kit/values.ts';
 
 /** Tables whose rows have ids, so that records can refer to them. */
 export type Target =
@@ -125,15 +125,10 @@ export function toRecord({ type }: NamedColumn, value: unknown): RecordValue {
   if (value === null || value === undefined) return null;
   if (type === 'int8') return `${value as bigint}`;
   if (type === 'bool') return isSet(value as boolean | bigint);
-  if (type === 'float8') return realToRecord(readReal(value as number | string));
+  if (type === 'float8') return numberJson(readReal(value as number | string));
   if (type === 'bytea') return Buffer.from(value as Uint8Array).toString('base64');
   if (type === 'timestamptz') return formatInstant(parseInstant(value as string), 6);
   return value as string;
-}
-
-export function realToRecord(value: number): RecordValue {
-  if (Object.is(value, -0)) return '-0';
-  return Number.isFinite(value) ? value : String(value);
 }
 
 export const INTEGER = /^(0|-?[1-9][0-9]{0,18})$/;

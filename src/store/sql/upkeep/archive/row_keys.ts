@@ -1,6 +1,7 @@
 import { type SqlBool, sql } from 'kysely';
 import { type ArchiveRecord, archiveInvalid } from '../../../../domain/archive.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
+import { keysById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
 import type { Row } from '../../kit/tables/table.ts';
 import type { NamespaceTransaction, ReadScope } from '../../kit/transaction.ts';
@@ -51,18 +52,10 @@ export class RowKeys {
   }
 
   async add(target: Target, ids: readonly string[]): Promise<void> {
-    const { db, namespace } = this.#tx;
     const known = this.#found.get(target) ?? new Map<string, bigint>();
     this.#found.set(target, known);
     const unknown = ids.filter((id) => !known.has(id));
-    if (unknown.length === 0) return;
-    const rows = await db
-      .selectFrom(target as 'stages')
-      .select(['id', 'key'])
-      .where('namespace', '=', namespace)
-      .where('id', 'in', unknown)
-      .execute();
-    for (const { id, key } of rows) known.set(id, key);
+    for (const [id, key] of await keysById(this.#tx, target, unknown)) known.set(id, key);
   }
 
   async #addTrajectories(ids: readonly string[]): Promise<void> {
