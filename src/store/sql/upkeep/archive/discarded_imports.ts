@@ -7,7 +7,7 @@ import { readDigest } from '../../kit/values.ts';
 import type { StatesEngine } from '../../log/engine.ts';
 import { findStates } from '../../log/states/states.ts';
 import { purgeTree } from '../trajectory/purge.ts';
-import { markNeedlessAncestors, markPurging } from '../trajectory/purge_marks.ts';
+import { lockTrajectory, markNeedlessAncestors, markPurging } from '../trajectory/purge_marks.ts';
 
 /** Rows that one transaction removes. */
 const PURGED = 250;
@@ -29,8 +29,7 @@ export async function discardImport(engine: Engine, ref: TrajectoryRef): Promise
 function markDiscarded(engine: Engine, { tree, key }: TrajectoryRef, withAncestors: boolean): Promise<boolean> {
   return write(engine, async (tx) => {
     await lockTrees(tx, [tree]);
-    const query = tx.db.selectFrom('trajectories').select('hidden').where('tree', '=', tree).where('key', '=', key);
-    await engine.locks.rows(query, 'delete').execute();
+    const row = await lockTrajectory(tx, { tree, key }, 'delete');
     const { numDeletedRows } = await tx.db
       .deleteFrom('trajectory_imports')
       .where('tree', '=', tree)
@@ -39,11 +38,9 @@ function markDiscarded(engine: Engine, { tree, key }: TrajectoryRef, withAncesto
     if (numDeletedRows === 0n) return false;
     const branch = tx.db.selectFrom('trajectories').select('key').where('tree', '=', tree).where('parent', '=', key);
     if ((await branch.where('purging', '=', 0).limit(1).executeTakeFirst()) !== undefined) return false;
-    const row = tx.db.selectFrom('trajectories').select('parent').where('tree', '=', tree).where('key', '=', key);
-    const parent = (await row.executeTakeFirst())?.parent ?? null;
     await markPurging(tx, tree, [key]);
     // A repeated import continues with the ancestors.
-    if (withAncestors) await markNeedlessAncestors(tx, tree, parent);
+    if (withAncestors) await markNeedlessAncestors(tx, tree, row?.parent ?? null);
     return true;
   });
 }

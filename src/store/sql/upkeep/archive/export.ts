@@ -1,8 +1,9 @@
-import { sql } from 'kysely';
+import { type Selectable, sql } from 'kysely';
 import { ARCHIVE_FORMAT, ARCHIVE_VERSION, type ArchivePart, type ArchiveScope } from '../../../../domain/archive.ts';
 import { runNotFound, trajectoryNotFound } from '../../../../domain/errors.ts';
 import { type RunKind, Spool } from '../../../spool.ts';
 import { visibleById } from '../../kit/by_id.ts';
+import type { Tables } from '../../kit/tables.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { KeySet } from '../usage/key_set.ts';
@@ -27,17 +28,7 @@ const RECORDS_BYTES = 256 * 1024;
 const PAGE = 500;
 
 /** A trajectory to export, with the columns that decide which of its steps and ancestors are exported. */
-interface TrajectoryRow {
-  readonly tree: bigint;
-  readonly key: bigint;
-  readonly parent: bigint | null;
-  readonly branch_point: bigint | null;
-  readonly next_step_number: bigint;
-  readonly run: bigint | null;
-  readonly experiment: bigint | null;
-  readonly id: string;
-  readonly hidden: boolean | bigint | 0 | 1;
-}
+type TrajectoryRow = Pick<Selectable<Tables['trajectories']>, (typeof ROW_COLUMNS)[number]>;
 
 /**
  * V5: exports a namespace, a run or a trajectory. Each statement is short, and none waits for a writer. Trajectories

@@ -338,8 +338,7 @@ async function storeCancellations(tx: NamespaceTransaction, records: readonly Ar
   const rows = records.map((record) => {
     return { namespace: tx.namespace, ...keys.columns('cancellation', record, 'a cancellation of rollouts') };
   });
-  const all = rows as unknown as RowOf<typeof ROLLOUT_CANCELLATIONS>[];
-  await tx.engine.bulk.insert(tx.db, ROLLOUT_CANCELLATIONS, all, ' on conflict (run, stage) do nothing');
+  await insert(tx, ROLLOUT_CANCELLATIONS, rows, ' on conflict (run, stage) do nothing');
   return rows.length;
 }
 
@@ -351,7 +350,6 @@ async function storeDeleted(tx: NamespaceTransaction, records: readonly ArchiveR
     });
     return { namespace: tx.namespace, ...Object.fromEntries(values) };
   });
-  const all = rows as unknown as RowOf<typeof DELETED_TRAJECTORIES>[];
-  await tx.engine.bulk.insert(tx.db, DELETED_TRAJECTORIES, all, ' on conflict (namespace, id) do nothing');
+  await insert(tx, DELETED_TRAJECTORIES, rows, ' on conflict (namespace, id) do nothing');
   return rows.length;
 }

@@ -16,6 +16,7 @@ import type { StatesEngine } from '../../log/engine.ts';
 import type { EncodedState } from '../../log/states/bytes.ts';
 import type { StateEncoder } from '../../log/states/encoder.ts';
 import { ReferredStates } from '../../log/states/referred_states.ts';
+import { lockTrajectory } from '../trajectory/purge_marks.ts';
 import { discardImport, renewStatesOf } from './discarded_imports.ts';
 import { trajectoryDigest, trajectoryRecord } from './export_trajectory.ts';
 import { countOf, fromRecord, NOUNS, plainColumns, rowsIn, textOf } from './nouns.ts';
@@ -106,10 +107,12 @@ export class TrajectoryImport {
     const scope = scopeOf(engine, namespace);
     for (;;) {
       const row = await byId(scope, 'trajectories', this.id)
-        .select(['tree', 'key', 'hidden', 'purging', 'trimming', 'next_step_number', 'branch_point', 'create_time'])
+        .select(['tree', 'key', 'hidden', 'purging', 'next_step_number'])
         .executeTakeFirst();
       if (row === undefined) break;
-      if (!isSet(row.hidden) || (this.#hidden && (await this.#isWhole(row)))) {
+      // A hidden trajectory must have the steps that the archive has.
+      const isWhole = row.next_step_number >= this.#end && !isSet(row.purging);
+      if (!isSet(row.hidden) || (this.#hidden && isWhole)) {
         this.#stored = { ref: row, comparison: new StoredComparison(scope, row) };
         return true;
       }
@@ -128,13 +131,6 @@ export class TrajectoryImport {
     this.#ref = { tree: this.#parent?.tree ?? key, key };
     if (this.#parent !== undefined) this.#sums = await sumsBefore(scope, this.#parent, this.#begin, this.#place);
     return true;
-  }
-
-  /** Whether a hidden trajectory has the steps that the archive has. */
-  async #isWhole(
-    row: TrajectoryRef & { readonly next_step_number: bigint; readonly purging: unknown },
-  ): Promise<boolean> {
-    return row.next_step_number >= this.#end && !isSet(row.purging as bigint);
   }
 
   get #end(): bigint {
@@ -368,10 +364,7 @@ export class TrajectoryImport {
 
   /** Locks the row, if this import still owns it. */
   async #lockStaged(tx: NamespaceTransaction): Promise<void> {
-    const { tree, key } = this.#ref!;
-    const query = tx.db.selectFrom('trajectories').select('purging').where('tree', '=', tree).where('key', '=', key);
-    const row = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
-    if (row === undefined || isSet(row.purging)) throw importSuperseded(this.id);
+    if ((await lockTrajectory(tx, this.#ref!, 'write')) === undefined) throw importSuperseded(this.id);
   }
 
   async #show(tx: NamespaceTransaction, sums: Sums): Promise<void> {

@@ -10,13 +10,13 @@ import { byId } from '../../kit/by_id.ts';
 import type { Sums } from '../../kit/running_sums.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import type { NamespaceTransaction, ReadScope } from '../../kit/transaction.ts';
-import { isSet } from '../../kit/values.ts';
 import { placeKey, sumsAt } from '../../log/append/sums_at.ts';
 import { StepWriter } from '../../log/append/writer.ts';
 import { compressedBody, compressedStates } from '../../log/read/stored_body.ts';
 import { refBytes, STEP_WITH_STATES_BYTES } from '../../log/states/attach.ts';
 import type { EncodedState } from '../../log/states/bytes.ts';
 import { type Belonging, lockBelonging } from '../../log/trajectory/belonging.ts';
+import { lockTrajectory } from '../trajectory/purge_marks.ts';
 import type { ImportedStep, ImportedSteps, StateSize } from './imported_steps.ts';
 import { countOf, listOf, textOf } from './nouns.ts';
 import type { AttachedToStep } from './step_chunks.ts';
@@ -152,10 +152,8 @@ export async function sumsBefore(
 }
 
 /** Locks the parent against deletion. `id` is that of the branch. Errors: IMPORT_CONFLICT. */
-export async function keepParent(tx: NamespaceTransaction, { tree, key }: ImportedParent, id: string): Promise<void> {
-  const query = tx.db.selectFrom('trajectories').select('purging').where('tree', '=', tree).where('key', '=', key);
-  const row = await tx.engine.locks.rows(query, 'keep').executeTakeFirst();
-  if (row === undefined || isSet(row.purging))
+export async function keepParent(tx: NamespaceTransaction, parent: ImportedParent, id: string): Promise<void> {
+  if ((await lockTrajectory(tx, parent, 'keep')) === undefined)
     throw importConflict(`Trajectory ${id}`, 'its parent was deleted meanwhile');
 }
 

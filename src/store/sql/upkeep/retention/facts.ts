@@ -1,4 +1,4 @@
-import type { SqlBool } from 'kysely';
+import type { Selectable, SqlBool } from 'kysely';
 import { AnabranchError } from '../../../../domain/errors.ts';
 import { PRUNABLE_STEP_BYTES, withAttached } from '../../../../domain/pruning.ts';
 import type { StepFacts } from '../../../../domain/retention.ts';
@@ -7,6 +7,7 @@ import { SmallStates } from '../../../../domain/step_codec/small_states.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import { nextIteration } from '../../kit/reading/event_loop.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
+import type { Tables } from '../../kit/tables.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { isSet, readDigest } from '../../kit/values.ts';
 import { segmentsOver } from '../../log/read/read_stored.ts';
@@ -90,14 +91,12 @@ async function readRows(
   return { rows: rows as readonly SegmentRow[], attached: factsOfAttached(attached) };
 }
 
-interface AttachedRow {
-  readonly step_number: bigint;
-  readonly name: string;
-  readonly digest: Uint8Array;
-  readonly size: bigint;
-  readonly pruned_time: string | null;
+type AttachedRow = Pick<
+  Selectable<Tables['attached_states']>,
+  'step_number' | 'name' | 'digest' | 'size' | 'pruned_time'
+> & {
   readonly is_small: SqlBool;
-}
+};
 
 function factsOfAttached(rows: readonly AttachedRow[]): Attached {
   const facts = rows.map(({ step_number, name, digest, size, pruned_time, is_small }) => ({

@@ -1,4 +1,4 @@
-import { type Selectable, type SqlBool, sql } from 'kysely';
+import { type SqlBool, sql } from 'kysely';
 import { experimentNotFound, type Reason, retentionPolicyNotFound, runNotFound } from '../../../../domain/errors.ts';
 import { formatInstant, type Instant, parseInstant } from '../../../../domain/instant.ts';
 import type {
@@ -21,7 +21,6 @@ import {
 import type { Page } from '../../../contract/page.ts';
 import { visibleById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
-import type { Tables } from '../../kit/tables.ts';
 import { type NamespaceTransaction, type ReadScope, type Transaction, write, writeIn } from '../../kit/transaction.ts';
 import { readOptionalTime } from '../../kit/values.ts';
 
@@ -167,12 +166,7 @@ function selectPolicies({ db, namespace }: ReadScope) {
     .where('p.namespace', '=', namespace);
 }
 
-type PolicyRow = Selectable<Tables['retention_policies']> & ScopeIds;
-
-interface ScopeIds {
-  readonly run_id: string | null;
-  readonly experiment_id: string | null;
-}
+type PolicyRow = Awaited<ReturnType<ReturnType<typeof selectPolicies>['execute']>>[number];
 
 function readStored(row: PolicyRow): StoredPolicy {
   return {

@@ -26,6 +26,7 @@ import { compressedBody, compressedStates, plainBody, readStates } from '../../l
 import { encodedStep, SegmentCursor } from '../../log/read/stored_segment.ts';
 import { updateSegment } from '../../log/segments.ts';
 import { Unreferencing } from '../../log/states/references.ts';
+import { lockTrajectory } from '../trajectory/purge_marks.ts';
 
 /**
  * S13: removes states of own steps of a trajectory. Each transaction rewrites one row of steps. As in a merge, the row
@@ -104,13 +105,7 @@ const NONE: ReadonlyMap<bigint, readonly Pin[]> = new Map();
  * to be seen, and appends. A group of appends does not wait for it, but sets the trajectory aside.
  */
 async function lockRow(tx: Transaction, { tree, key }: TrajectoryRef, row: SegmentRow): Promise<boolean> {
-  const trajectory = tx.db
-    .selectFrom('trajectories')
-    .select('key')
-    .where('tree', '=', tree)
-    .where('key', '=', key)
-    .where('purging', '=', 0);
-  if ((await tx.engine.locks.rows(trajectory, 'delete').executeTakeFirst()) === undefined) return false;
+  if ((await lockTrajectory(tx, { tree, key }, 'delete')) === undefined) return false;
   const segment = tx.db
     .selectFrom('segments')
     .select(['next_step_number', 'checksum', 'state_names', 'encoding', 'body_bytes'])

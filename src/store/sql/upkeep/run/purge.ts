@@ -1,4 +1,4 @@
-import { sql } from 'kysely';
+import { type DeleteResult, sql } from 'kysely';
 import type { Engine } from '../../kit/engine.ts';
 import { lockTrees } from '../../kit/named_locks.ts';
 import { CHUNK } from '../../kit/statement_shapes.ts';
@@ -99,14 +99,28 @@ async function hasTrajectories(tx: Transaction, run: bigint): Promise<boolean> {
   return (await tx.db.selectFrom('trajectories').select('key').where('run', '=', run).executeTakeFirst()) !== undefined;
 }
 
-async function purgeSeries(tx: Transaction, run: bigint, limit: number): Promise<number> {
-  const series = await tx.db.selectFrom('metric_series').select('key').where('run', '=', run).limit(limit).execute();
+function purgeSeries(tx: Transaction, run: bigint, limit: number): Promise<number> {
+  return purgeEach(tx, 'metric_series', run, limit, (key, left) => purgePoints(tx, key, left));
+}
+
+function purgeStages(tx: Transaction, run: bigint, limit: number): Promise<number> {
+  return purgeEach(tx, 'stages', run, limit, (key, left) => purgeChanges(tx, run, { noun: 'STAGE', key }, left));
+}
+
+/** Deletes rows of a run, each after the rows that belong to it. */
+async function purgeEach(
+  tx: Transaction,
+  table: 'metric_series' | 'stages',
+  run: bigint,
+  limit: number,
+  purgeParts: (key: bigint, limit: number) => Promise<number>,
+): Promise<number> {
+  const rows = await tx.db.selectFrom(table).select('key').where('run', '=', run).limit(limit).execute();
   let purged = 0;
-  for (const { key } of series) {
+  for (const { key } of rows) {
+    if (purged < limit) purged += await purgeParts(key, limit - purged);
     if (purged >= limit) break;
-    purged += await purgePoints(tx, key, limit - purged);
-    if (purged >= limit) break;
-    await tx.db.deleteFrom('metric_series').where('key', '=', key).execute();
+    await tx.db.deleteFrom(table).where('key', '=', key).execute();
     purged += 1;
   }
   return purged;
@@ -123,30 +137,7 @@ async function purgePoints(tx: Transaction, series: bigint, limit: number): Prom
     .limit(1)
     .executeTakeFirst();
   const points = tx.db.deleteFrom('metric_points').where('series', '=', series);
-  const { numDeletedRows } = await (beyond === undefined
-    ? points
-    : points.where('metric_step', '<', beyond.metric_step)
-  ).executeTakeFirst();
-  return Number(numDeletedRows);
-}
-
-async function purgeStages(tx: Transaction, run: bigint, limit: number): Promise<number> {
-  const stages = await tx.db
-    .selectFrom('stages')
-    .select(['key', 'status_changes'])
-    .where('run', '=', run)
-    .orderBy('key')
-    .limit(limit)
-    .execute();
-  let purged = 0;
-  for (const { key } of stages) {
-    if (purged >= limit) break;
-    purged += await purgeChanges(tx, run, { noun: 'STAGE', key }, limit - purged);
-    if (purged >= limit) break;
-    await tx.db.deleteFrom('stages').where('key', '=', key).execute();
-    purged += 1;
-  }
-  return purged;
+  return removed(beyond === undefined ? points : points.where('metric_step', '<', beyond.metric_step));
 }
 
 function purgeHistory(tx: Transaction, run: bigint, limit: number): Promise<number> {
@@ -170,11 +161,7 @@ async function purgeChanges(
     .limit(1)
     .executeTakeFirst();
   const changes = tx.db.deleteFrom('status_changes').where((eb) => eb.and(ofEntity));
-  const { numDeletedRows } = await (beyond === undefined
-    ? changes
-    : changes.where('ordinal', '<', beyond.ordinal)
-  ).executeTakeFirst();
-  return Number(numDeletedRows);
+  return removed(beyond === undefined ? changes : changes.where('ordinal', '<', beyond.ordinal));
 }
 
 /** Purges experiments that have neither runs nor trajectories. */
@@ -195,12 +182,7 @@ async function purgeExperiments(engine: Engine, limit: number): Promise<number> 
   return write(engine, async (tx) => {
     let purged = 0;
     for (const { key } of found) {
-      const { numDeletedRows } = await tx.db
-        .deleteFrom('experiments')
-        .where('key', '=', key)
-        .where('hidden', '=', 1)
-        .executeTakeFirst();
-      purged += Number(numDeletedRows);
+      purged += await removed(tx.db.deleteFrom('experiments').where('key', '=', key).where('hidden', '=', 1));
     }
     return purged;
   });
@@ -222,11 +204,9 @@ async function purgeRollouts(tx: Transaction, run: bigint, limit: number): Promi
     const keys = rows.map(({ key }) => key);
     let purged = await purgeChangesOf(tx, run, 'ROLLOUT', keys);
     for (const table of ['attempts', 'validations', 'validation_overrides', 'rollout_environments'] as const) {
-      const { numDeletedRows } = await tx.db.deleteFrom(table).where('rollout', 'in', keys).executeTakeFirst();
-      purged += Number(numDeletedRows);
+      purged += await removed(tx.db.deleteFrom(table).where('rollout', 'in', keys));
     }
-    const { numDeletedRows } = await tx.db.deleteFrom('rollouts').where('key', 'in', keys).executeTakeFirst();
-    return purged + Number(numDeletedRows);
+    return purged + (await removed(tx.db.deleteFrom('rollouts').where('key', 'in', keys)));
   });
 }
 
@@ -237,16 +217,14 @@ async function purgeEnvironments(tx: Transaction, run: bigint, limit: number): P
     if (rows.length === 0) return 0;
     const keys = rows.map(({ key }) => key);
     const changes = await purgeChangesOf(tx, run, 'ENVIRONMENT', keys);
-    const uses = await tx.db.deleteFrom('rollout_environments').where('environment', 'in', keys).executeTakeFirst();
-    const { numDeletedRows } = await tx.db.deleteFrom('environments').where('key', 'in', keys).executeTakeFirst();
-    return changes + Number(uses.numDeletedRows) + Number(numDeletedRows);
+    const uses = await removed(tx.db.deleteFrom('rollout_environments').where('environment', 'in', keys));
+    return changes + uses + (await removed(tx.db.deleteFrom('environments').where('key', 'in', keys)));
   });
 }
 
 async function purgeGroups(tx: Transaction, run: bigint, limit: number): Promise<number> {
   const some = tx.db.selectFrom('groups').select('key').where('run', '=', run).limit(limit);
-  const { numDeletedRows } = await tx.db.deleteFrom('groups').where('key', 'in', some).executeTakeFirst();
-  return Number(numDeletedRows);
+  return removed(tx.db.deleteFrom('groups').where('key', 'in', some));
 }
 
 /** Purges batches until `limit` rows are removed or none is left. */
@@ -267,11 +245,10 @@ async function purgeChangesOf(
   noun: 'ROLLOUT' | 'ENVIRONMENT',
   keys: readonly bigint[],
 ): Promise<number> {
-  const { numDeletedRows } = await tx.db
-    .deleteFrom('status_changes')
-    .where('tree', '=', run)
-    .where('entity_kind', '=', noun)
-    .where('entity', 'in', keys)
-    .executeTakeFirst();
-  return Number(numDeletedRows);
+  const changes = tx.db.deleteFrom('status_changes').where('tree', '=', run).where('entity_kind', '=', noun);
+  return removed(changes.where('entity', 'in', keys));
+}
+
+async function removed(deletion: { executeTakeFirst(): Promise<DeleteResult> }): Promise<number> {
+  return Number((await deletion.executeTakeFirst()).numDeletedRows);
 }

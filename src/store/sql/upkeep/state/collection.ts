@@ -1,6 +1,7 @@
-import { sql } from 'kysely';
+import { type Selectable, sql } from 'kysely';
 import type { Digest } from '../../../../domain/ids.ts';
 import type { Engine } from '../../kit/engine.ts';
+import type { Tables } from '../../kit/tables.ts';
 import { type Transaction, write } from '../../kit/transaction.ts';
 import { bindDigest, readDigest } from '../../kit/values.ts';
 import type { StatesEngine } from '../../log/engine.ts';
@@ -21,7 +22,7 @@ export async function collectStates(engine: StatesEngine, ttlHours: number, limi
 async function collectUnreferenced(engine: StatesEngine, ttlHours: number, limit: number): Promise<number> {
   const candidates = await engine.db
     .selectFrom('states')
-    .select(['key', 'namespace', 'digest', 'version', 'renew_time', 'upload', 'depth'])
+    .select(CANDIDATE)
     .where('referenced', '=', 0)
     .where('collected', '=', 0)
     .where('renew_time', '<', engine.hoursAgo(ttlHours))
@@ -43,15 +44,9 @@ async function collectUnreferenced(engine: StatesEngine, ttlHours: number, limit
   return collected;
 }
 
-interface Candidate {
-  readonly key: bigint;
-  readonly namespace: string;
-  readonly digest: Uint8Array;
-  readonly version: bigint;
-  readonly renew_time: string;
-  readonly upload: string | null;
-  readonly depth: bigint;
-}
+type Candidate = Pick<Selectable<Tables['states']>, (typeof CANDIDATE)[number]>;
+
+const CANDIDATE = ['key', 'namespace', 'digest', 'version', 'renew_time', 'upload', 'depth'] as const;
 
 async function findReferenced(engine: Engine, keys: readonly bigint[]): Promise<ReadonlySet<bigint>> {
   const rows = await engine.db
@@ -127,6 +122,7 @@ async function deleteUnlessBase(tx: Transaction, namespace: string, digest: Uint
   await tx.db.deleteFrom('states').where('namespace', '=', namespace).where('digest', '=', digest).execute();
   return true;
 }
+
 async function dropBrokenUploads(engine: Engine, ttlHours: number, limit: number): Promise<void> {
   const broken = await engine.db
     .selectFrom('state_uploads')
@@ -137,10 +133,7 @@ async function dropBrokenUploads(engine: Engine, ttlHours: number, limit: number
   for (const { upload } of broken) await dropUpload(engine, upload, ttlHours);
 }
 
-interface CollectedBase {
-  readonly namespace: string;
-  readonly digest: Uint8Array;
-}
+type CollectedBase = Pick<Candidate, 'namespace' | 'digest'>;
 
 /**
  * Deletes collected bases without dependents, and rewrites the referenced dependents of the others. A base whose

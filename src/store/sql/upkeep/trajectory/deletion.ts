@@ -8,6 +8,7 @@ import { lockTrees } from '../../kit/named_locks.ts';
 import { type Transaction, write, writeIn } from '../../kit/transaction.ts';
 import { purgeTree } from './purge.ts';
 import {
+  lockTrajectory,
   type MarkedAncestors,
   type MarkedBranches,
   markBranches,
@@ -70,7 +71,7 @@ async function decide(
     if (place === undefined) throw trajectoryNotFound(id);
     const { tree, key } = place;
     await lockTrees(tx, [tree]);
-    const row = await lockVisible(tx, tree, key);
+    const row = await lockTrajectory(tx, place, 'delete', 0);
     if (row === undefined) throw trajectoryNotFound(id);
     await check?.(tx, { tree, key });
     const living = onBranches === 'CASCADE' ? [] : await livingBranches(tx, tree, key);
@@ -88,16 +89,6 @@ async function decide(
 
 const NO_BRANCHES: MarkedBranches = { marked: [], parents: [] };
 const NO_ANCESTORS: MarkedAncestors = { marked: [], parent: null, more: false };
-
-async function lockVisible(tx: Transaction, tree: bigint, key: bigint) {
-  const query = tx.db
-    .selectFrom('trajectories')
-    .select('parent')
-    .where('tree', '=', tree)
-    .where('key', '=', key)
-    .where('hidden', '=', 0);
-  return tx.engine.locks.rows(query, 'delete').executeTakeFirst();
-}
 
 function branchesOf(tx: Transaction, tree: bigint, key: bigint) {
   return tx.db.selectFrom('trajectories').where('tree', '=', tree).where('parent', '=', key).where('purging', '=', 0);

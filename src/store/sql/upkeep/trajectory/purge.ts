@@ -1,8 +1,10 @@
-import { sql } from 'kysely';
+import { sql, type Updateable } from 'kysely';
+import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { lockTrees } from '../../kit/named_locks.ts';
+import type { Tables } from '../../kit/tables.ts';
 import { type Transaction, write } from '../../kit/transaction.ts';
-import { bindReal } from '../../kit/values.ts';
+import { bindReal, isSet } from '../../kit/values.ts';
 import { segmentUntil } from '../../log/append/segment.ts';
 import { placeKey, sumsAt } from '../../log/append/sums_at.ts';
 import { segmentsOver } from '../../log/read/read_stored.ts';
@@ -13,7 +15,7 @@ import {
   findTrimming,
   fitting,
   isAnyMarked,
-  type Marked,
+  lockTrajectory,
   markBranches,
   markPurging,
 } from './purge_marks.ts';
@@ -106,7 +108,7 @@ class TreePurge {
    * Purges trajectories, or only the last steps of the highest one if they have too many rows. Returns the number of
    * removed rows.
    */
-  async purge(wanted: readonly Marked[], limit: number): Promise<number> {
+  async purge(wanted: readonly TrajectoryRef[], limit: number): Promise<number> {
     const rows = await this.#lock(wanted.map(({ key }) => key));
     const keys = rows.map(({ key }) => key);
     const highest = rows.at(-1);
@@ -139,9 +141,9 @@ class TreePurge {
   }
 
   /** Removes the last steps that no branch needs, at most `limit` of them. Returns the number of removed rows. */
-  async trim({ key }: Marked, limit: number): Promise<number> {
-    const row = await this.#lockTrimming(key);
-    if (row === undefined) return 0;
+  async trim({ key }: TrajectoryRef, limit: number): Promise<number> {
+    const row = await lockTrajectory(this.#tx, { tree: this.#tree, key }, 'delete', 1);
+    if (row === undefined || !isSet(row.trimming)) return 0;
     const needed = await this.#lastBranchPoint(key);
     if (needed === undefined) {
       await markPurging(this.#tx, this.#tree, [key]);
@@ -185,7 +187,7 @@ class TreePurge {
    * Returns a branch of these trajectories that is not among them, which must be purged first. A branch that a claim
    * created may have a lower key than its parent.
    */
-  async #otherBranch(keys: readonly bigint[]): Promise<Marked[]> {
+  async #otherBranch(keys: readonly bigint[]): Promise<TrajectoryRef[]> {
     return this.#tx.db
       .selectFrom('trajectories')
       .select(['tree', 'key'])
@@ -326,16 +328,6 @@ class TreePurge {
     for (const key of kept) await this.#setEnd(key, { trimming: 1 });
   }
 
-  async #lockTrimming(key: bigint) {
-    const query = this.#tx.db
-      .selectFrom('trajectories')
-      .select('next_step_number')
-      .where('tree', '=', this.#tree)
-      .where('key', '=', key)
-      .where('trimming', '=', 1);
-    return this.#tx.engine.locks.rows(query, 'delete').executeTakeFirst();
-  }
-
   /**
    * Returns undefined if there are no branches. Branches that are being purged count, because their own branches may be
    * unmarked.
@@ -372,16 +364,7 @@ class TreePurge {
     return sums === undefined ? {} : { reward_sum: bindReal(sums.rewardSum), byte_sum: sums.byteSum };
   }
 
-  async #setEnd(
-    key: bigint,
-    changes: {
-      readonly next_step_number?: bigint;
-      readonly reward_sum?: number | string;
-      readonly branch_reward_sum?: null;
-      readonly byte_sum?: bigint;
-      readonly trimming?: 0 | 1;
-    },
-  ): Promise<void> {
+  async #setEnd(key: bigint, changes: Updateable<Tables['trajectories']>): Promise<void> {
     await this.#tx.db
       .updateTable('trajectories')
       .set(changes)

@@ -1,5 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { Db, Engine } from '../../kit/engine.ts';
+import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
+import type { Db, Engine, RowLock } from '../../kit/engine.ts';
 import type { Transaction } from '../../kit/transaction.ts';
 
 /** Bound on the trajectories that one transaction marks. */
@@ -92,7 +93,7 @@ export async function markNeedlessAncestors(
   let parent = key;
   while (parent !== null) {
     if (marked.length === MARKS) return { marked, parent, more: true };
-    const row = await lockHidden(tx, tree, parent);
+    const row = await lockTrajectory(tx, { tree, key: parent }, 'delete', 1);
     if (row === undefined || (await hasLivingBranch(tx, tree, parent))) break;
     await markPurging(tx, tree, [parent]);
     marked.push(parent);
@@ -101,16 +102,17 @@ export async function markNeedlessAncestors(
   return { marked, parent, more: false };
 }
 
-/** Locks the row of a hidden trajectory that is kept for its branches. */
-async function lockHidden(tx: Transaction, tree: bigint, key: bigint) {
+/**
+ * Locks the row of a trajectory, if it is hidden or visible as requested. Returns undefined if it was removed or is being
+ * purged.
+ */
+export async function lockTrajectory(tx: Transaction, ref: TrajectoryRef, lock: RowLock, hidden?: 0 | 1) {
+  const { tree, key } = ref;
   const query = tx.db
     .selectFrom('trajectories')
-    .select('parent')
-    .where('tree', '=', tree)
-    .where('key', '=', key)
-    .where('hidden', '=', 1)
-    .where('purging', '=', 0);
-  return tx.engine.locks.rows(query, 'delete').executeTakeFirst();
+    .select(['parent', 'next_step_number', 'trimming'])
+    .where((eb) => eb.and({ tree, key, purging: 0, ...(hidden === undefined ? {} : { hidden }) }));
+  return tx.engine.locks.rows(query, lock).executeTakeFirst();
 }
 
 async function hasLivingBranch(tx: Transaction, tree: bigint, key: bigint): Promise<boolean> {
@@ -129,12 +131,7 @@ async function hasLivingBranch(tx: Transaction, tree: bigint, key: bigint): Prom
 const TRAJECTORIES = 100;
 
 /** A trajectory that is marked for the purge. */
-export interface Marked {
-  readonly tree: bigint;
-  readonly key: bigint;
-}
-
-interface Purging extends Marked {
+interface Purging extends TrajectoryRef {
   /** Number of own steps. */
   readonly steps: bigint;
 }
@@ -148,8 +145,8 @@ export async function findPurging(engine: Engine, db: Db, tree?: bigint): Promis
   return rows;
 }
 
-export async function findTrimming(engine: Engine, db: Db, tree?: bigint): Promise<Marked | undefined> {
-  const { rows } = await sql<Marked>`
+export async function findTrimming(engine: Engine, db: Db, tree?: bigint): Promise<TrajectoryRef | undefined> {
+  const { rows } = await sql<TrajectoryRef>`
     select t.tree, t.key from ${engine.table('trajectories')} as t where t.trimming ${inTree(tree)}
     limit 1`.execute(db);
   return rows[0];
