@@ -172,7 +172,7 @@ const states = python(
     const measure = async (by: string) =>
       (await runPython<Speed>({ ...settings, task: 'states', by, digests })).perSecond;
     const about = { bench: 'python-states', aim: '>= 5', unit: '/s' };
-    return [await compareWays(run, about, ['ReadStatesByDigest', 'GetState'], measure)];
+    return [await compareWays(run, about, ['ReadStates', 'GetState'], measure)];
   },
 );
 

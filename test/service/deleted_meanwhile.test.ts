@@ -1,10 +1,13 @@
+import { create } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
+import { ReadStatesRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Caller } from '../../src/domain/caller.ts';
 import { readStates } from '../../src/service/state/read.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { appWithin } from '../../src/stream/app.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
+import { callOf } from '../support/parts_call.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 import { servicesOf } from './services.ts';
@@ -57,15 +60,7 @@ const CASES: readonly Case[] = [
     'listStepStates',
     'TRAJECTORY_DELETED',
     ({ app, caller }, trajectoryId) =>
-      all(
-        readStates(app, caller, {
-          trajectoryId,
-          startStepNumber: 0n,
-          endStepNumber: undefined,
-          name: '',
-          every: 1n,
-        }),
-      ),
+      all(readStates(create(ReadStatesRequestSchema, { range: { trajectoryId } }), callOf(app, caller))),
   ],
 ];
 

@@ -1,6 +1,10 @@
-import { create } from '@bufbuild/protobuf';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
-import { GetStateRequestSchema, type GetStateResponse } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import {
+  GetStateRequestSchema,
+  type GetStateResponse,
+  ReadStatesRequestSchema,
+} from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { getState } from '../../src/service/state/get.ts';
 import { readStates } from '../../src/service/state/read.ts';
 import { getCheckpoint } from '../../src/service/trajectory/checkpoint.ts';
@@ -39,6 +43,8 @@ describeApp('pruned states', (on) => {
     const chunks = await all(getState(create(GetStateRequestSchema, fields), callOf(app, caller)));
     return Buffer.concat(chunks.map((sent) => (sent.decode() as GetStateResponse).chunk)).toString();
   };
+  const readMany = ({ app, caller }: AppScene, source: MessageInitShape<typeof ReadStatesRequestSchema>) =>
+    all(readStates(create(ReadStatesRequestSchema, source), callOf(app, caller)));
   const at = (trajectoryId: string, stepNumber: bigint, name = 'env') => ({ trajectoryId, stepNumber, name });
 
   it('S13: by reference a pruned state is STATE_PRUNED; by digest it is found as long as another step keeps it', async () => {
@@ -83,8 +89,7 @@ describeApp('pruned states', (on) => {
     expect(await refusalOf(getCheckpoint(scene.app, scene.caller, numbered))).toMatchObject({
       reason: 'CHECKPOINT_NOT_FOUND',
     });
-    const range = { trajectoryId: made.id, startStepNumber: 0n, endStepNumber: undefined, name: '', every: 0n };
-    const messages = await all(readStates(scene.app, scene.caller, range));
+    const messages = await readMany(scene, { range: { trajectoryId: made.id } });
     expect(messages.flatMap(({ pieces }) => pieces).map(({ stepNumber }) => stepNumber)).toEqual([0n]);
   });
 
@@ -101,10 +106,13 @@ describeApp('pruned states', (on) => {
     };
     const app = on.app({}, wrappedStore(on.store, racing) as Store);
     const beside = on.scene(app, scene.caller.namespace);
-    const range = { trajectoryId: made.id, startStepNumber: 0n, endStepNumber: undefined, name: '', every: 0n };
-    expect(await all(readStates(beside.app, beside.caller, range))).toEqual([]);
-    const refusal = await refusalOf(read(beside, { reference: at(made.id, 0n) }));
-    expect(refusal).toMatchObject({ reason: 'STATE_PRUNED' });
+    expect(await readMany(beside, { range: { trajectoryId: made.id } })).toEqual([]);
+    for (const reading of [
+      read(beside, { reference: at(made.id, 0n) }),
+      readMany(beside, { references: [at(made.id, 0n)] }),
+    ]) {
+      expect(await refusalOf(reading)).toMatchObject({ reason: 'STATE_PRUNED' });
+    }
     await app.close();
   });
 });

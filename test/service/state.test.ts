@@ -4,13 +4,13 @@ import { expect, it } from 'vitest';
 import {
   GetStateRequestSchema,
   type GetStateResponse,
-  ReadStatesByDigestRequestSchema,
+  ReadStatesRequestSchema,
+  type StateRange,
 } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { getState } from '../../src/service/state/get.ts';
 import { putState } from '../../src/service/state/put.ts';
-import { type ReadStatesArgs, readStates } from '../../src/service/state/read.ts';
-import { readStatesByDigest } from '../../src/service/state/read_by_digest.ts';
+import { readStates } from '../../src/service/state/read.ts';
 import { appWithin } from '../../src/stream/app.ts';
 import { maintain } from '../../src/stream/maintenance.ts';
 import { refusalOf } from '../store/scene.ts';
@@ -329,7 +329,7 @@ describeApp('states', (on) => {
     ]);
     const leaf = await scene.branch(branch, 5n);
     await scene.write(leaf, [step(6n, 'l', { states: [state('l6', { mediaType: 'text/plain' })] })]);
-    const read = (fields: Partial<ReadStatesArgs> = {}) => readAll(scene, leaf.id, fields);
+    const read = (fields: Range = {}) => readAll(scene, leaf.id, fields);
 
     expect(await read()).toEqual({ 0: 'r0', 1: 'r1', 2: 'r2', 4: 'b4', 5: '', 6: 'l6' });
     expect(await read({ every: 2n })).toEqual({ 0: 'r0', 2: 'r2', 5: '' });
@@ -339,7 +339,7 @@ describeApp('states', (on) => {
     expect(await read({ endStepNumber: 100n, startStepNumber: 6n })).toEqual({ 6: 'l6' });
     expect(await read({ name: 'agent' })).toEqual({ 4: 'm4' });
     expect((await refusalOf(read({ startStepNumber: 8n }))).reason).toBe('RANGE_BEYOND_END');
-    const messages = await all(readStates(scene.app, scene.caller, { ...EVERYTHING, trajectoryId: leaf.id }));
+    const messages = await all(readMany(scene, { range: { trajectoryId: leaf.id } }));
     expect(messages.map(({ trajectoryId }) => trajectoryId)).toEqual([root.id, branch.id, leaf.id]);
     expect(messages.at(-1)?.pieces[0]).toMatchObject({ mediaType: 'text/plain', size: 2n, offset: 0n });
   });
@@ -351,8 +351,7 @@ describeApp('states', (on) => {
     const { digest } = await put(scene, large, 200_000);
     const small = Array.from({ length: 300 }, (_, i) => step(BigInt(i), 's', { states: [state(`s${i}`)] }));
     await scene.write(trajectory, [...small, step(300n, 'large', { states: [state(undefined, { digest })] })]);
-    const args = { ...EVERYTHING, trajectoryId: trajectory.id };
-    const messages = await all(readStates(scene.app, scene.caller, args));
+    const messages = await all(readMany(scene, { range: { trajectoryId: trajectory.id } }));
     expect(messages.length).toBeLessThan(20);
     for (const { pieces } of messages) {
       expect(pieces.reduce((sum, { data }) => sum + data.length, 0)).toBeLessThanOrEqual(LIMITS.chunkBytes);
@@ -369,7 +368,7 @@ describeApp('states', (on) => {
       trajectory,
       [0n, 1n].map((n) => step(n, 's', { states: [state(bytes())] })),
     );
-    const reading = readStates(scene.app, scene.caller, { ...EVERYTHING, trajectoryId: trajectory.id });
+    const reading = readMany(scene, { range: { trajectoryId: trajectory.id } });
     await reading.next();
     await scene.rpc.deleteTrajectory({ trajectoryId: trajectory.id });
     expect((await refusalOf(all(reading))).reason).toBe('TRAJECTORY_DELETED');
@@ -414,6 +413,52 @@ describeApp('states', (on) => {
     });
     const elsewhere = await all(byDigest(on.scene(scene.app), digests));
     expect(elsewhere).toMatchObject([{ unknownDigests: digests, pieces: [] }]);
+  });
+
+  it('S10: returns a state for each reference in order, of any size, own or inherited, up to one that cannot be found', async () => {
+    const scene = on.scene();
+    const root = await scene.create();
+    const large = randomBytes(2 * MiB + 3);
+    const { digest } = await put(scene, large, MiB / 4);
+    await scene.write(root, [
+      step(0n, 'small', { states: [state('s0', { mediaType: 'text/plain' }), state('', { name: 'empty' })] }),
+      step(1n, 'large', { states: [state(undefined, { digest })] }),
+    ]);
+    const leaf = await scene.branch(root, 1n);
+    await scene.write(leaf, [step(2n, 'own', { states: [state('a'.repeat(9000))] }), step(3n, 'none')]);
+    const at = (stepNumber: bigint, name = '', trajectoryId = leaf.id) => ({ trajectoryId, stepNumber, name });
+    const references = [at(2n), at(0n), at(0n, 'empty'), at(1n), at(0n)];
+    const messages = await all(readMany(scene, { references }));
+    const found: unknown[] = [];
+    for (const { trajectoryId, unknownDigests, pieces } of messages) {
+      expect(unknownDigests).toEqual([]);
+      expect(pieces.reduce((sum, { data }) => sum + data.length, 0)).toBeLessThanOrEqual(LIMITS.chunkBytes);
+      for (const { offset, stepNumber, size, mediaType } of pieces) {
+        if (offset === 0n) found.push([trajectoryId, stepNumber, Number(size), mediaType]);
+      }
+    }
+    const small = [root.id, 0n, 2, 'text/plain'];
+    expect(found).toEqual([
+      [leaf.id, 2n, 9000, ''],
+      small,
+      [root.id, 0n, 0, ''],
+      [root.id, 1n, large.length, ''],
+      small,
+    ]);
+    const whole = messages.flatMap(({ pieces }) => pieces.filter((piece) => piece.digest === digest));
+    expectBytes(Buffer.concat(whole.map(({ data }) => data)), large);
+
+    for (const [reference, reason] of [
+      [at(3n), 'STATE_NOT_FOUND'],
+      [at(4n), 'STEP_NOT_FOUND'],
+      [at(0n, '', '00000000-0000-4000-8000-000000000000'), 'TRAJECTORY_NOT_FOUND'],
+    ] as const) {
+      const reading = readMany(scene, { references: [at(0n), at(2n), reference, at(1n)] });
+      expect((await reading.next()).value).toMatchObject({ trajectoryId: root.id, pieces: [{ size: 2n }] });
+      expect(await refusalOf(all(reading))).toMatchObject({ reason });
+    }
+    const elsewhere = readMany(on.scene(scene.app), { references: [at(2n)] });
+    expect((await refusalOf(all(elsewhere))).reason).toBe('TRAJECTORY_NOT_FOUND');
   });
 
   it('S10: 100 contents of 20 KB take a few statements, states that are stored as changes too', async () => {
@@ -489,17 +534,20 @@ describeApp('states', (on) => {
   });
 });
 
-function byDigest({ app, caller }: AppScene, digests: string[]) {
-  const request = create(ReadStatesByDigestRequestSchema, { digests });
-  return readStatesByDigest(request, callOf(app, caller));
+type Range = Partial<Omit<StateRange, '$typeName'>>;
+
+function readMany({ app, caller }: AppScene, source: MessageInitShape<typeof ReadStatesRequestSchema>) {
+  return readStates(create(ReadStatesRequestSchema, source), callOf(app, caller));
+}
+
+function byDigest(scene: AppScene, digests: string[]) {
+  return readMany(scene, { digests });
 }
 
 /** Compares by size and digest, because `toEqual` compares bytes one by one. */
 function expectBytes(found: Uint8Array, expected: Uint8Array): void {
   expect([found.length, sha256(found)]).toEqual([expected.length, sha256(expected)]);
 }
-
-const EVERYTHING = { startStepNumber: 0n, endStepNumber: undefined, name: '', every: 0n };
 
 function put(scene: AppScene, bytes: Buffer, piece: number, digest?: string) {
   const pieces = Array.from({ length: Math.ceil(bytes.length / piece) }, (_, i) =>
@@ -527,12 +575,8 @@ async function get(scene: AppScene, digest: string, offset = 0, length?: number)
 }
 
 /** The result of ReadStates, assembled: bytes as text by step number. */
-async function readAll(
-  scene: AppScene,
-  trajectoryId: string,
-  fields: Partial<ReadStatesArgs>,
-): Promise<Record<string, string>> {
-  const messages = await all(readStates(scene.app, scene.caller, { ...EVERYTHING, trajectoryId, ...fields }));
+async function readAll(scene: AppScene, trajectoryId: string, fields: Range): Promise<Record<string, string>> {
+  const messages = await all(readMany(scene, { range: { trajectoryId, ...fields } }));
   const found: Record<string, string> = {};
   for (const { stepNumber, offset, data } of messages.flatMap(({ pieces }) => pieces)) {
     if (offset === 0n && found[`${stepNumber}`] !== undefined) throw new Error(`step ${stepNumber} came twice`);

@@ -66,7 +66,8 @@ describe('R3: a slow reader', () => {
   it('of the states along a trajectory is cut off too', async () => {
     await using service = await serve();
     await service.write(3);
-    const slow = await service.stopped(`${STATES}/ReadStates`, envelope(ReadStatesRequestSchema, service.named));
+    const request = { range: service.named };
+    const slow = await service.stopped(`${STATES}/ReadStates`, envelope(ReadStatesRequestSchema, request));
     await service.cutsOff(slow);
   });
 

@@ -154,7 +154,10 @@ describe.each(ENGINES)(`states of ${STATE_BYTES / MIB} MiB, on %s`, (engine) => 
     const readers = Array.from({ length: AT_ONCE }, async () => {
       let messages = 0;
       const leaving = new AbortController();
-      for await (const { pieces } of client.states.readStates({ trajectoryId: leaf }, { signal: leaving.signal })) {
+      for await (const { pieces } of client.states.readStates(
+        { range: { trajectoryId: leaf } },
+        { signal: leaving.signal },
+      )) {
         expect(pieces.reduce((sum, { data }) => sum + data.length, 0)).toBeLessThanOrEqual(CHUNK);
         messages += 1;
         if (messages < MESSAGES) continue;
@@ -171,7 +174,7 @@ describe.each(ENGINES)(`states of ${STATE_BYTES / MIB} MiB, on %s`, (engine) => 
   async function* statesOf(trajectoryId: string, every: bigint) {
     let hash: Hash | undefined;
     let next = 0n;
-    for await (const message of client.states.readStates({ trajectoryId, every })) {
+    for await (const message of client.states.readStates({ range: { trajectoryId, every } })) {
       for (const piece of message.pieces) {
         if (piece.offset === 0n) {
           expect(hash, 'the state before was whole').toBeUndefined();

@@ -179,7 +179,7 @@ async function expectStates(client: WireClient, { trajectoryId, leafId }: Writte
   expect(sha256(range)).toBe(sha256(PUT_STATE.subarray(300_001, 600_001)));
 
   const sequence: [string, bigint, string][] = [];
-  for await (const { trajectoryId: owner, pieces } of client.states.readStates({ trajectoryId: leafId })) {
+  for await (const { trajectoryId: owner, pieces } of client.states.readStates({ range: { trajectoryId: leafId } })) {
     for (const piece of pieces) sequence.push([owner, piece.stepNumber, new TextDecoder().decode(piece.data)]);
   }
   expect(sequence.map(([, number, text]) => [number, text])).toEqual([

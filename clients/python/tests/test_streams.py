@@ -117,7 +117,7 @@ def test_groups_of_a_stage_bring_their_small_states(server: Server, front: Front
         group = next(read)
         for number, played in enumerate(group.rollouts):
             assert np.array_equal(played.episode.observations, np.stack([expected + number, expected]))
-        assert [name for name in front.methods if name != "ReadRollouts"] == ["ReadStatesByDigest"] * calls
+        assert [name for name in front.methods if name != "ReadRollouts"] == ["ReadStates"] * calls
 
 
 def test_rollouts_of_a_run_are_read_lazily_by_one_stream(server: Server, front: Front, client: Client) -> None:

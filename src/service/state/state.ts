@@ -9,13 +9,12 @@ import type { Call, Methods } from '../method.ts';
 import { fromState, getState } from './get.ts';
 import { putState } from './put.ts';
 import { readStates } from './read.ts';
-import { readStatesByDigest } from './read_by_digest.ts';
 import { getStorageUsage } from './usage.ts';
 
 /** Methods of states (S1 to S12). */
 export const stateMethods: Methods<
   typeof StateService,
-  'putState' | 'getState' | 'hasStates' | 'readStates' | 'readStatesByDigest' | 'getStorageUsage'
+  'putState' | 'getState' | 'hasStates' | 'readStates' | 'getStorageUsage'
 > = {
   async putState(requests, call) {
     const frames = requests[Symbol.asyncIterator]();
@@ -35,9 +34,7 @@ export const stateMethods: Methods<
     return { states: (await app.store.findStates(caller.namespace, [...digests], true)).map(fromState) };
   },
 
-  readStates: { messages: (request, { app, caller }) => readStates(app, caller, request) },
-
-  readStatesByDigest: { messages: readStatesByDigest },
+  readStates: { messages: readStates },
 
   getStorageUsage: { messages: getStorageUsage },
 };

@@ -82,7 +82,7 @@ async function readWhole(client: AnabranchClient, trajectoryId: string): Promise
 
 async function readStates(client: AnabranchClient, trajectoryId: string): Promise<Map<bigint, string>> {
   const hashes = new Map<bigint, Hash>();
-  for await (const { pieces } of client.states.readStates({ trajectoryId })) {
+  for await (const { pieces } of client.states.readStates({ range: { trajectoryId } })) {
     for (const { stepNumber, data } of pieces) {
       const hash = hashes.get(stepNumber) ?? createHash('sha256');
       hashes.set(stepNumber, hash.update(data));

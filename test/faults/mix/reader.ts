@@ -37,7 +37,7 @@ const READS: Readonly<Record<string, Read>> = {
 
   async ReadStates({ client }, known) {
     const pieces = new Map<number, Buffer[]>();
-    const request = { trajectoryId: known.node.id, name: 'env' };
+    const request = { range: { trajectoryId: known.node.id, name: 'env' } };
     for await (const message of client.states.readStates(request, DEADLINE)) {
       for (const { stepNumber, data } of message.pieces) {
         const all = pieces.get(Number(stepNumber)) ?? [];

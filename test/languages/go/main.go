@@ -255,7 +255,7 @@ func (s story) expectStates(trajectory, leaf string) {
 		equal(bytes.Equal(data, putState), true)
 	}
 
-	sequence := must(s.states.ReadStates(s, &pb.ReadStatesRequest{TrajectoryId: leaf}))
+	sequence := must(s.states.ReadStates(s, &pb.ReadStatesRequest{Range: &pb.StateRange{TrajectoryId: leaf}}))
 	found := ""
 	each(sequence, func(message *pb.ReadStatesResponse) {
 		for _, piece := range message.Pieces {

@@ -14,6 +14,7 @@ from anabranch.v1.state_service_pb2 import (
     GetStateRequest,
     PutStateRequest,
     ReadStatesRequest,
+    StateRange,
     StateReference,
 )
 from anabranch.v1.state_service_pb2_grpc import StateServiceStub
@@ -237,7 +238,7 @@ class Story:
         reference = StateReference(trajectory_id=trajectory_id, step_number=checkpoint.step_number, name="put")
         chunks = self.states.GetState(GetStateRequest(reference=reference, offset=300_001, length=300_000))
         equal(sha256(b"".join(message.chunk for message in chunks)), sha256(PUT_STATE[300_001:600_001]))
-        sequence = self.states.ReadStates(ReadStatesRequest(trajectory_id=leaf_id))
+        sequence = self.states.ReadStates(ReadStatesRequest(range=StateRange(trajectory_id=leaf_id)))
         pieces = [(piece.step_number, piece.data.decode()) for message in sequence for piece in message.pieces]
         equal(pieces, [(1, "état 1"), (4, "branch 4"), (5, "leaf 5")])
 

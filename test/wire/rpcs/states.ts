@@ -41,32 +41,23 @@ export const STATE_RPCS: Rpcs<typeof StateService.method> = {
     refused: () => ({ INVALID_REQUEST: [{ digests: [] }] }),
   },
   readStates: {
-    requests: ({ branchId }) => [
-      [{ trajectoryId: branchId, startStepNumber: 1n, endStepNumber: 3n, name: 'env', every: 2n }],
-      [{ trajectoryId: branchId }],
+    requests: ({ branchId, put }) => [
+      [{ range: { trajectoryId: branchId, startStepNumber: 1n, endStepNumber: 3n, name: 'env', every: 2n } }],
+      [{ references: [{ trajectoryId: branchId, stepNumber: 1n, name: 'env' }] }],
+      [{ digests: [NO_STATE, put] }],
     ],
-    served: (answers, { id, branchId }) => {
-      const texts = answers.flatMap(({ trajectoryId, pieces }) =>
-        pieces.map(({ stepNumber, data }) => [trajectoryId, stepNumber, Buffer.from(data).toString()]),
-      );
-      expect(texts).toEqual([
-        [id, 1n, 'one'],
-        [branchId, 2n, 'other'],
-      ]);
-    },
-    refused: ({ id }) => ({
-      TRAJECTORY_NOT_FOUND: [{ trajectoryId: NOBODY }],
-      RANGE_BEYOND_END: [{ trajectoryId: id, startStepNumber: 5n }],
-    }),
-  },
-  readStatesByDigest: {
-    requests: ({ put }) => [[{ digests: [NO_STATE, put] }]],
     served: (answers, { put, task }) => {
       expect(answers.flatMap(({ unknownDigests }) => unknownDigests)).toEqual([NO_STATE]);
       const [piece] = answers.flatMap(({ pieces }) => pieces);
       expect(piece).toMatchObject({ digest: put, size: BigInt(task.length), data: bytes(task) });
     },
-    refused: () => ({ INVALID_REQUEST: [{ digests: [] }] }),
+    refused: ({ id, put }) => ({
+      TRAJECTORY_NOT_FOUND: [{ range: { trajectoryId: NOBODY } }],
+      STEP_NOT_FOUND: [{ references: [{ trajectoryId: id, stepNumber: 4n }] }],
+      STATE_NOT_FOUND: [{ references: [{ trajectoryId: id, stepNumber: 1n, name: 'none' }] }],
+      RANGE_BEYOND_END: [{ range: { trajectoryId: id, startStepNumber: 5n } }],
+      INVALID_REQUEST: [{ range: { trajectoryId: id }, digests: [put] }],
+    }),
   },
   getStorageUsage: {
     requests: ({ branchId, runId }) => [[{ trajectoryId: branchId }], [{ runId }], [{}]],

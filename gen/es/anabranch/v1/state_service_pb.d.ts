@@ -218,11 +218,45 @@ export declare type HasStatesResponse = Message<"anabranch.v1.HasStatesResponse"
 export declare const HasStatesResponseSchema: GenMessage<HasStatesResponse>;
 
 /**
- * Request of ReadStates.
+ * Request of ReadStates. Exactly one field is required.
  *
  * @generated from message anabranch.v1.ReadStatesRequest
  */
 export declare type ReadStatesRequest = Message<"anabranch.v1.ReadStatesRequest"> & {
+  /**
+   * Steps whose states are read.
+   *
+   * @generated from field: anabranch.v1.StateRange range = 1;
+   */
+  range?: StateRange | undefined;
+
+  /**
+   * States of steps. At most 1,000 entries.
+   *
+   * @generated from field: repeated anabranch.v1.StateReference references = 2;
+   */
+  references: StateReference[];
+
+  /**
+   * SHA-256 of each state, 64 lower-case hex characters. At most 1,000 entries.
+   *
+   * @generated from field: repeated string digests = 3;
+   */
+  digests: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.ReadStatesRequest.
+ * Use `create(ReadStatesRequestSchema)` to create a new message.
+ */
+export declare const ReadStatesRequestSchema: GenMessage<ReadStatesRequest>;
+
+/**
+ * The states with one name along a range of steps.
+ *
+ * @generated from message anabranch.v1.StateRange
+ */
+export declare type StateRange = Message<"anabranch.v1.StateRange"> & {
   /**
    * Id of the trajectory.
    *
@@ -260,10 +294,10 @@ export declare type ReadStatesRequest = Message<"anabranch.v1.ReadStatesRequest"
 };
 
 /**
- * Describes the message anabranch.v1.ReadStatesRequest.
- * Use `create(ReadStatesRequestSchema)` to create a new message.
+ * Describes the message anabranch.v1.StateRange.
+ * Use `create(StateRangeSchema)` to create a new message.
  */
-export declare const ReadStatesRequestSchema: GenMessage<ReadStatesRequest>;
+export declare const StateRangeSchema: GenMessage<StateRange>;
 
 /**
  * A message of the ReadStates stream, with at most 256 KiB of content.
@@ -272,18 +306,26 @@ export declare const ReadStatesRequestSchema: GenMessage<ReadStatesRequest>;
  */
 export declare type ReadStatesResponse = Message<"anabranch.v1.ReadStatesResponse"> & {
   /**
-   * Id of the trajectory that owns the steps of this message.
+   * Id of the trajectory that owns the steps of this message. Empty if the source is `digests`.
    *
    * @generated from field: string trajectory_id = 1;
    */
   trajectoryId: string;
 
   /**
-   * Pieces of states, in order.
+   * Pieces of states, in order. A state follows the one before it, and an empty state is one piece without data.
    *
    * @generated from field: repeated anabranch.v1.StatePiece pieces = 2;
    */
   pieces: StatePiece[];
+
+  /**
+   * Digests without a stored state. Sent first, in the order of the request. A state that is deleted while the call
+   * reads it is reported in the last message: pieces of it that were sent are not complete.
+   *
+   * @generated from field: repeated string unknown_digests = 3;
+   */
+  unknownDigests: string[];
 };
 
 /**
@@ -293,62 +335,13 @@ export declare type ReadStatesResponse = Message<"anabranch.v1.ReadStatesRespons
 export declare const ReadStatesResponseSchema: GenMessage<ReadStatesResponse>;
 
 /**
- * Request of ReadStatesByDigest.
- *
- * @generated from message anabranch.v1.ReadStatesByDigestRequest
- */
-export declare type ReadStatesByDigestRequest = Message<"anabranch.v1.ReadStatesByDigestRequest"> & {
-  /**
-   * SHA-256 of each state, 64 lower-case hex characters. 1 to 1,000 entries.
-   *
-   * @generated from field: repeated string digests = 1;
-   */
-  digests: string[];
-};
-
-/**
- * Describes the message anabranch.v1.ReadStatesByDigestRequest.
- * Use `create(ReadStatesByDigestRequestSchema)` to create a new message.
- */
-export declare const ReadStatesByDigestRequestSchema: GenMessage<ReadStatesByDigestRequest>;
-
-/**
- * A message of the ReadStatesByDigest stream, with at most 256 KiB of content.
- *
- * @generated from message anabranch.v1.ReadStatesByDigestResponse
- */
-export declare type ReadStatesByDigestResponse = Message<"anabranch.v1.ReadStatesByDigestResponse"> & {
-  /**
-   * Pieces of states, in order. A state follows the one before it, and an empty state is one piece without data.
-   * `step_number` and `media_type` are not set.
-   *
-   * @generated from field: repeated anabranch.v1.StatePiece pieces = 1;
-   */
-  pieces: StatePiece[];
-
-  /**
-   * Digests without a stored state. Sent first, in the order of the request. A state that is deleted while the call
-   * reads it is reported in the last message: pieces of it that were sent are not complete.
-   *
-   * @generated from field: repeated string unknown_digests = 2;
-   */
-  unknownDigests: string[];
-};
-
-/**
- * Describes the message anabranch.v1.ReadStatesByDigestResponse.
- * Use `create(ReadStatesByDigestResponseSchema)` to create a new message.
- */
-export declare const ReadStatesByDigestResponseSchema: GenMessage<ReadStatesByDigestResponse>;
-
-/**
  * A piece of a state. A piece with offset 0 begins a state; the state is complete when offset + length of data = size.
  *
  * @generated from message anabranch.v1.StatePiece
  */
 export declare type StatePiece = Message<"anabranch.v1.StatePiece"> & {
   /**
-   * Number of the step that has the state.
+   * Number of the step that has the state. Not set if the source is `digests`.
    *
    * @generated from field: int64 step_number = 1;
    */
@@ -362,7 +355,7 @@ export declare type StatePiece = Message<"anabranch.v1.StatePiece"> & {
   digest: string;
 
   /**
-   * Media type of this reference.
+   * Media type that the step gives the state. Empty if the source is `digests`.
    *
    * @generated from field: string media_type = 3;
    */
@@ -529,7 +522,7 @@ export declare type UsedBytes = Message<"anabranch.v1.UsedBytes"> & {
 export declare const UsedBytesSchema: GenMessage<UsedBytes>;
 
 /**
- * Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
+ * Stores states, and returns them one by one or many at once.
  * Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
  * INTERNAL.
  *
@@ -575,10 +568,16 @@ export declare const StateService: GenService<{
     output: typeof HasStatesResponseSchema;
   },
   /**
-   * Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
-   * Pruned states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
-   * Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_PRUNED, STATE_CORRUPT, SLOW_READER,
-   * SERVER_DRAINING.
+   * Streams the states of one source, in order, in pieces. The source is one of:
+   * - `range`: the states with one name along the steps [start, end) of a trajectory, inherited steps included. Pruned
+   *   states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
+   * - `references`: one state for each reference, equal ones included. If a state cannot be found, the call fails as
+   *   GetState does, after the states before it.
+   * - `digests`: one state for each digest, without repetition. Digests of states that are not stored are returned too,
+   *   so that one of them does not fail the others. States that were sent inline with less than 4 KiB are not found by
+   *   a digest.
+   * Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_PRUNED,
+   * STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.StateService.ReadStates
    */
@@ -586,19 +585,6 @@ export declare const StateService: GenService<{
     methodKind: "server_streaming";
     input: typeof ReadStatesRequestSchema;
     output: typeof ReadStatesResponseSchema;
-  },
-  /**
-   * Streams up to 1,000 states that are named by their digests, in the order of the request and without repetition.
-   * Digests of states that are not stored are returned too, so that one of them does not fail the others. States that
-   * were sent inline with less than 4 KiB are not found by a digest (see ReadStates).
-   * Errors: STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
-   *
-   * @generated from rpc anabranch.v1.StateService.ReadStatesByDigest
-   */
-  readStatesByDigest: {
-    methodKind: "server_streaming";
-    input: typeof ReadStatesByDigestRequestSchema;
-    output: typeof ReadStatesByDigestResponseSchema;
   },
   /**
    * Adds up the bytes that the steps and the states of a trajectory, of a run, or of the whole namespace take. Streams

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from anabranch.v1 import state_pb2 as anabranch_dot_v1_dot_state__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n anabranch/v1/state_service.proto\x12\x0c\x61nabranch.v1\x1a\x18\x61nabranch/v1/state.proto\"`\n\x0fPutStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1f\n\x0b\x62\x61se_digest\x18\x03 \x01(\tR\nbaseDigest\"=\n\x10PutStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\"\x7f\n\x0eStateReference\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12$\n\x0bstep_number\x18\x02 \x01(\x03H\x00R\nstepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x03 \x01(\tR\x04nameB\x0e\n\x0c_step_number\"\xa5\x01\n\x0fGetStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x16\n\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x1b\n\x06length\x18\x03 \x01(\x03H\x00R\x06length\x88\x01\x01\x12:\n\treference\x18\x04 \x01(\x0b\x32\x1c.anabranch.v1.StateReferenceR\treferenceB\t\n\x07_length\"r\n\x10GetStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\",\n\x10HasStatesRequest\x12\x18\n\x07\x64igests\x18\x01 \x03(\tR\x07\x64igests\"@\n\x11HasStatesResponse\x12+\n\x06states\x18\x01 \x03(\x0b\x32\x13.anabranch.v1.StateR\x06states\"\xcf\x01\n\x11ReadStatesRequest\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12*\n\x11start_step_number\x18\x02 \x01(\x03R\x0fstartStepNumber\x12+\n\x0f\x65nd_step_number\x18\x03 \x01(\x03H\x00R\rendStepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n\x05\x65very\x18\x05 \x01(\x03R\x05\x65veryB\x12\n\x10_end_step_number\"k\n\x12ReadStatesResponse\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12\x30\n\x06pieces\x18\x02 \x03(\x0b\x32\x18.anabranch.v1.StatePieceR\x06pieces\"5\n\x19ReadStatesByDigestRequest\x12\x18\n\x07\x64igests\x18\x01 \x03(\tR\x07\x64igests\"w\n\x1aReadStatesByDigestResponse\x12\x30\n\x06pieces\x18\x01 \x03(\x0b\x32\x18.anabranch.v1.StatePieceR\x06pieces\x12\'\n\x0funknown_digests\x18\x02 \x03(\tR\x0eunknownDigests\"\xa4\x01\n\nStatePiece\x12\x1f\n\x0bstep_number\x18\x01 \x01(\x03R\nstepNumber\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n\x04size\x18\x04 \x01(\x03R\x04size\x12\x16\n\x06offset\x18\x05 \x01(\x03R\x06offset\x12\x12\n\x04\x64\x61ta\x18\x06 \x01(\x0cR\x04\x64\x61ta\"T\n\x16GetStorageUsageRequest\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12\x15\n\x06run_id\x18\x02 \x01(\tR\x05runId\"\x8b\x01\n\x17GetStorageUsageResponse\x12\x1d\n\ndone_steps\x18\x01 \x01(\x03R\tdoneSteps\x12\x1f\n\x0btotal_steps\x18\x02 \x01(\x03R\ntotalSteps\x12\x30\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.anabranch.v1.StorageUsageR\x05usage\"n\n\x0cStorageUsage\x12-\n\x05steps\x18\x01 \x01(\x0b\x32\x17.anabranch.v1.UsedBytesR\x05steps\x12/\n\x06states\x18\x02 \x01(\x0b\x32\x17.anabranch.v1.UsedBytesR\x06states\"\x99\x01\n\tUsedBytes\x12#\n\rlogical_bytes\x18\x01 \x01(\x03R\x0clogicalBytes\x12!\n\x0cstored_bytes\x18\x02 \x01(\x03R\x0bstoredBytes\x12!\n\x0cshared_bytes\x18\x03 \x01(\x03R\x0bsharedBytes\x12!\n\x0cunique_bytes\x18\x04 \x01(\x03R\x0buniqueBytes2\xb4\x04\n\x0cStateService\x12P\n\x08PutState\x12\x1d.anabranch.v1.PutStateRequest\x1a\x1e.anabranch.v1.PutStateResponse\"\x03\x90\x02\x02(\x01\x12P\n\x08GetState\x12\x1d.anabranch.v1.GetStateRequest\x1a\x1e.anabranch.v1.GetStateResponse\"\x03\x90\x02\x01\x30\x01\x12Q\n\tHasStates\x12\x1e.anabranch.v1.HasStatesRequest\x1a\x1f.anabranch.v1.HasStatesResponse\"\x03\x90\x02\x02\x12V\n\nReadStates\x12\x1f.anabranch.v1.ReadStatesRequest\x1a .anabranch.v1.ReadStatesResponse\"\x03\x90\x02\x01\x30\x01\x12n\n\x12ReadStatesByDigest\x12\'.anabranch.v1.ReadStatesByDigestRequest\x1a(.anabranch.v1.ReadStatesByDigestResponse\"\x03\x90\x02\x01\x30\x01\x12\x65\n\x0fGetStorageUsage\x12$.anabranch.v1.GetStorageUsageRequest\x1a%.anabranch.v1.GetStorageUsageResponse\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n anabranch/v1/state_service.proto\x12\x0c\x61nabranch.v1\x1a\x18\x61nabranch/v1/state.proto\"`\n\x0fPutStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1f\n\x0b\x62\x61se_digest\x18\x03 \x01(\tR\nbaseDigest\"=\n\x10PutStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\"\x7f\n\x0eStateReference\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12$\n\x0bstep_number\x18\x02 \x01(\x03H\x00R\nstepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x03 \x01(\tR\x04nameB\x0e\n\x0c_step_number\"\xa5\x01\n\x0fGetStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x16\n\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x1b\n\x06length\x18\x03 \x01(\x03H\x00R\x06length\x88\x01\x01\x12:\n\treference\x18\x04 \x01(\x0b\x32\x1c.anabranch.v1.StateReferenceR\treferenceB\t\n\x07_length\"r\n\x10GetStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\",\n\x10HasStatesRequest\x12\x18\n\x07\x64igests\x18\x01 \x03(\tR\x07\x64igests\"@\n\x11HasStatesResponse\x12+\n\x06states\x18\x01 \x03(\x0b\x32\x13.anabranch.v1.StateR\x06states\"\x9b\x01\n\x11ReadStatesRequest\x12.\n\x05range\x18\x01 \x01(\x0b\x32\x18.anabranch.v1.StateRangeR\x05range\x12<\n\nreferences\x18\x02 \x03(\x0b\x32\x1c.anabranch.v1.StateReferenceR\nreferences\x12\x18\n\x07\x64igests\x18\x03 \x03(\tR\x07\x64igests\"\xc8\x01\n\nStateRange\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12*\n\x11start_step_number\x18\x02 \x01(\x03R\x0fstartStepNumber\x12+\n\x0f\x65nd_step_number\x18\x03 \x01(\x03H\x00R\rendStepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n\x05\x65very\x18\x05 \x01(\x03R\x05\x65veryB\x12\n\x10_end_step_number\"\x94\x01\n\x12ReadStatesResponse\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12\x30\n\x06pieces\x18\x02 \x03(\x0b\x32\x18.anabranch.v1.StatePieceR\x06pieces\x12\'\n\x0funknown_digests\x18\x03 \x03(\tR\x0eunknownDigests\"\xa4\x01\n\nStatePiece\x12\x1f\n\x0bstep_number\x18\x01 \x01(\x03R\nstepNumber\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n\x04size\x18\x04 \x01(\x03R\x04size\x12\x16\n\x06offset\x18\x05 \x01(\x03R\x06offset\x12\x12\n\x04\x64\x61ta\x18\x06 \x01(\x0cR\x04\x64\x61ta\"T\n\x16GetStorageUsageRequest\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12\x15\n\x06run_id\x18\x02 \x01(\tR\x05runId\"\x8b\x01\n\x17GetStorageUsageResponse\x12\x1d\n\ndone_steps\x18\x01 \x01(\x03R\tdoneSteps\x12\x1f\n\x0btotal_steps\x18\x02 \x01(\x03R\ntotalSteps\x12\x30\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.anabranch.v1.StorageUsageR\x05usage\"n\n\x0cStorageUsage\x12-\n\x05steps\x18\x01 \x01(\x0b\x32\x17.anabranch.v1.UsedBytesR\x05steps\x12/\n\x06states\x18\x02 \x01(\x0b\x32\x17.anabranch.v1.UsedBytesR\x06states\"\x99\x01\n\tUsedBytes\x12#\n\rlogical_bytes\x18\x01 \x01(\x03R\x0clogicalBytes\x12!\n\x0cstored_bytes\x18\x02 \x01(\x03R\x0bstoredBytes\x12!\n\x0cshared_bytes\x18\x03 \x01(\x03R\x0bsharedBytes\x12!\n\x0cunique_bytes\x18\x04 \x01(\x03R\x0buniqueBytes2\xc4\x03\n\x0cStateService\x12P\n\x08PutState\x12\x1d.anabranch.v1.PutStateRequest\x1a\x1e.anabranch.v1.PutStateResponse\"\x03\x90\x02\x02(\x01\x12P\n\x08GetState\x12\x1d.anabranch.v1.GetStateRequest\x1a\x1e.anabranch.v1.GetStateResponse\"\x03\x90\x02\x01\x30\x01\x12Q\n\tHasStates\x12\x1e.anabranch.v1.HasStatesRequest\x1a\x1f.anabranch.v1.HasStatesResponse\"\x03\x90\x02\x02\x12V\n\nReadStates\x12\x1f.anabranch.v1.ReadStatesRequest\x1a .anabranch.v1.ReadStatesResponse\"\x03\x90\x02\x01\x30\x01\x12\x65\n\x0fGetStorageUsage\x12$.anabranch.v1.GetStorageUsageRequest\x1a%.anabranch.v1.GetStorageUsageResponse\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,8 +40,6 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATESERVICE'].methods_by_name['HasStates']._serialized_options = b'\220\002\002'
   _globals['_STATESERVICE'].methods_by_name['ReadStates']._loaded_options = None
   _globals['_STATESERVICE'].methods_by_name['ReadStates']._serialized_options = b'\220\002\001'
-  _globals['_STATESERVICE'].methods_by_name['ReadStatesByDigest']._loaded_options = None
-  _globals['_STATESERVICE'].methods_by_name['ReadStatesByDigest']._serialized_options = b'\220\002\001'
   _globals['_STATESERVICE'].methods_by_name['GetStorageUsage']._loaded_options = None
   _globals['_STATESERVICE'].methods_by_name['GetStorageUsage']._serialized_options = b'\220\002\001'
   _globals['_PUTSTATEREQUEST']._serialized_start=76
@@ -59,23 +57,21 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HASSTATESRESPONSE']._serialized_start=696
   _globals['_HASSTATESRESPONSE']._serialized_end=760
   _globals['_READSTATESREQUEST']._serialized_start=763
-  _globals['_READSTATESREQUEST']._serialized_end=970
-  _globals['_READSTATESRESPONSE']._serialized_start=972
-  _globals['_READSTATESRESPONSE']._serialized_end=1079
-  _globals['_READSTATESBYDIGESTREQUEST']._serialized_start=1081
-  _globals['_READSTATESBYDIGESTREQUEST']._serialized_end=1134
-  _globals['_READSTATESBYDIGESTRESPONSE']._serialized_start=1136
-  _globals['_READSTATESBYDIGESTRESPONSE']._serialized_end=1255
-  _globals['_STATEPIECE']._serialized_start=1258
-  _globals['_STATEPIECE']._serialized_end=1422
-  _globals['_GETSTORAGEUSAGEREQUEST']._serialized_start=1424
-  _globals['_GETSTORAGEUSAGEREQUEST']._serialized_end=1508
-  _globals['_GETSTORAGEUSAGERESPONSE']._serialized_start=1511
-  _globals['_GETSTORAGEUSAGERESPONSE']._serialized_end=1650
-  _globals['_STORAGEUSAGE']._serialized_start=1652
-  _globals['_STORAGEUSAGE']._serialized_end=1762
-  _globals['_USEDBYTES']._serialized_start=1765
-  _globals['_USEDBYTES']._serialized_end=1918
-  _globals['_STATESERVICE']._serialized_start=1921
-  _globals['_STATESERVICE']._serialized_end=2485
+  _globals['_READSTATESREQUEST']._serialized_end=918
+  _globals['_STATERANGE']._serialized_start=921
+  _globals['_STATERANGE']._serialized_end=1121
+  _globals['_READSTATESRESPONSE']._serialized_start=1124
+  _globals['_READSTATESRESPONSE']._serialized_end=1272
+  _globals['_STATEPIECE']._serialized_start=1275
+  _globals['_STATEPIECE']._serialized_end=1439
+  _globals['_GETSTORAGEUSAGEREQUEST']._serialized_start=1441
+  _globals['_GETSTORAGEUSAGEREQUEST']._serialized_end=1525
+  _globals['_GETSTORAGEUSAGERESPONSE']._serialized_start=1528
+  _globals['_GETSTORAGEUSAGERESPONSE']._serialized_end=1667
+  _globals['_STORAGEUSAGE']._serialized_start=1669
+  _globals['_STORAGEUSAGE']._serialized_end=1779
+  _globals['_USEDBYTES']._serialized_start=1782
+  _globals['_USEDBYTES']._serialized_end=1935
+  _globals['_STATESERVICE']._serialized_start=1938
+  _globals['_STATESERVICE']._serialized_end=2390
 # @@protoc_insertion_point(module_scope)

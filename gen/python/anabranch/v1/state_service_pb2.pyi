@@ -203,7 +203,40 @@ Global___HasStatesResponse: typing_extensions.TypeAlias = HasStatesResponse
 
 @typing.final
 class ReadStatesRequest(google.protobuf.message.Message):
-    """Request of ReadStates."""
+    """Request of ReadStates. Exactly one field is required."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RANGE_FIELD_NUMBER: builtins.int
+    REFERENCES_FIELD_NUMBER: builtins.int
+    DIGESTS_FIELD_NUMBER: builtins.int
+    @property
+    def range(self) -> Global___StateRange:
+        """Steps whose states are read."""
+
+    @property
+    def references(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StateReference]:
+        """States of steps. At most 1,000 entries."""
+
+    @property
+    def digests(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """SHA-256 of each state, 64 lower-case hex characters. At most 1,000 entries."""
+
+    def __init__(
+        self,
+        *,
+        range: Global___StateRange | None = ...,
+        references: collections.abc.Iterable[Global___StateReference] | None = ...,
+        digests: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["range", b"range"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["digests", b"digests", "range", b"range", "references", b"references"]) -> None: ...
+
+Global___ReadStatesRequest: typing_extensions.TypeAlias = ReadStatesRequest
+
+@typing.final
+class StateRange(google.protobuf.message.Message):
+    """The states with one name along a range of steps."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
@@ -235,7 +268,7 @@ class ReadStatesRequest(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["_end_step_number", b"_end_step_number", "end_step_number", b"end_step_number", "every", b"every", "name", b"name", "start_step_number", b"start_step_number", "trajectory_id", b"trajectory_id"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_end_step_number", b"_end_step_number"]) -> typing.Literal["end_step_number"] | None: ...
 
-Global___ReadStatesRequest: typing_extensions.TypeAlias = ReadStatesRequest
+Global___StateRange: typing_extensions.TypeAlias = StateRange
 
 @typing.final
 class ReadStatesResponse(google.protobuf.message.Message):
@@ -245,55 +278,12 @@ class ReadStatesResponse(google.protobuf.message.Message):
 
     TRAJECTORY_ID_FIELD_NUMBER: builtins.int
     PIECES_FIELD_NUMBER: builtins.int
-    trajectory_id: builtins.str
-    """Id of the trajectory that owns the steps of this message."""
-    @property
-    def pieces(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StatePiece]:
-        """Pieces of states, in order."""
-
-    def __init__(
-        self,
-        *,
-        trajectory_id: builtins.str = ...,
-        pieces: collections.abc.Iterable[Global___StatePiece] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["pieces", b"pieces", "trajectory_id", b"trajectory_id"]) -> None: ...
-
-Global___ReadStatesResponse: typing_extensions.TypeAlias = ReadStatesResponse
-
-@typing.final
-class ReadStatesByDigestRequest(google.protobuf.message.Message):
-    """Request of ReadStatesByDigest."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    DIGESTS_FIELD_NUMBER: builtins.int
-    @property
-    def digests(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """SHA-256 of each state, 64 lower-case hex characters. 1 to 1,000 entries."""
-
-    def __init__(
-        self,
-        *,
-        digests: collections.abc.Iterable[builtins.str] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["digests", b"digests"]) -> None: ...
-
-Global___ReadStatesByDigestRequest: typing_extensions.TypeAlias = ReadStatesByDigestRequest
-
-@typing.final
-class ReadStatesByDigestResponse(google.protobuf.message.Message):
-    """A message of the ReadStatesByDigest stream, with at most 256 KiB of content."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    PIECES_FIELD_NUMBER: builtins.int
     UNKNOWN_DIGESTS_FIELD_NUMBER: builtins.int
+    trajectory_id: builtins.str
+    """Id of the trajectory that owns the steps of this message. Empty if the source is `digests`."""
     @property
     def pieces(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StatePiece]:
-        """Pieces of states, in order. A state follows the one before it, and an empty state is one piece without data.
-        `step_number` and `media_type` are not set.
-        """
+        """Pieces of states, in order. A state follows the one before it, and an empty state is one piece without data."""
 
     @property
     def unknown_digests(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
@@ -304,12 +294,13 @@ class ReadStatesByDigestResponse(google.protobuf.message.Message):
     def __init__(
         self,
         *,
+        trajectory_id: builtins.str = ...,
         pieces: collections.abc.Iterable[Global___StatePiece] | None = ...,
         unknown_digests: collections.abc.Iterable[builtins.str] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["pieces", b"pieces", "unknown_digests", b"unknown_digests"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["pieces", b"pieces", "trajectory_id", b"trajectory_id", "unknown_digests", b"unknown_digests"]) -> None: ...
 
-Global___ReadStatesByDigestResponse: typing_extensions.TypeAlias = ReadStatesByDigestResponse
+Global___ReadStatesResponse: typing_extensions.TypeAlias = ReadStatesResponse
 
 @typing.final
 class StatePiece(google.protobuf.message.Message):
@@ -324,11 +315,11 @@ class StatePiece(google.protobuf.message.Message):
     OFFSET_FIELD_NUMBER: builtins.int
     DATA_FIELD_NUMBER: builtins.int
     step_number: builtins.int
-    """Number of the step that has the state."""
+    """Number of the step that has the state. Not set if the source is `digests`."""
     digest: builtins.str
     """SHA-256 of the whole state."""
     media_type: builtins.str
-    """Media type of this reference."""
+    """Media type that the step gives the state. Empty if the source is `digests`."""
     size: builtins.int
     """Size of the whole state in bytes."""
     offset: builtins.int

@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class StateServiceStub(object):
-    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
+    """Stores states, and returns them one by one or many at once.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
     """
@@ -57,11 +57,6 @@ class StateServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesResponse.FromString,
                 _registered_method=True)
-        self.ReadStatesByDigest = channel.unary_stream(
-                '/anabranch.v1.StateService/ReadStatesByDigest',
-                request_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestResponse.FromString,
-                _registered_method=True)
         self.GetStorageUsage = channel.unary_stream(
                 '/anabranch.v1.StateService/GetStorageUsage',
                 request_serializer=anabranch_dot_v1_dot_state__service__pb2.GetStorageUsageRequest.SerializeToString,
@@ -70,7 +65,7 @@ class StateServiceStub(object):
 
 
 class StateServiceServicer(object):
-    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
+    """Stores states, and returns them one by one or many at once.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
     """
@@ -105,20 +100,16 @@ class StateServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ReadStates(self, request, context):
-        """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
-        Pruned states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
-        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_PRUNED, STATE_CORRUPT, SLOW_READER,
-        SERVER_DRAINING.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def ReadStatesByDigest(self, request, context):
-        """Streams up to 1,000 states that are named by their digests, in the order of the request and without repetition.
-        Digests of states that are not stored are returned too, so that one of them does not fail the others. States that
-        were sent inline with less than 4 KiB are not found by a digest (see ReadStates).
-        Errors: STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+        """Streams the states of one source, in order, in pieces. The source is one of:
+        - `range`: the states with one name along the steps [start, end) of a trajectory, inherited steps included. Pruned
+        states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
+        - `references`: one state for each reference, equal ones included. If a state cannot be found, the call fails as
+        GetState does, after the states before it.
+        - `digests`: one state for each digest, without repetition. Digests of states that are not stored are returned too,
+        so that one of them does not fail the others. States that were sent inline with less than 4 KiB are not found by
+        a digest.
+        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_PRUNED,
+        STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -156,11 +147,6 @@ def add_StateServiceServicer_to_server(servicer, server):
                     request_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesResponse.SerializeToString,
             ),
-            'ReadStatesByDigest': grpc.unary_stream_rpc_method_handler(
-                    servicer.ReadStatesByDigest,
-                    request_deserializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestResponse.SerializeToString,
-            ),
             'GetStorageUsage': grpc.unary_stream_rpc_method_handler(
                     servicer.GetStorageUsage,
                     request_deserializer=anabranch_dot_v1_dot_state__service__pb2.GetStorageUsageRequest.FromString,
@@ -175,7 +161,7 @@ def add_StateServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StateService(object):
-    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
+    """Stores states, and returns them one by one or many at once.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
     """
@@ -278,33 +264,6 @@ class StateService(object):
             '/anabranch.v1.StateService/ReadStates',
             anabranch_dot_v1_dot_state__service__pb2.ReadStatesRequest.SerializeToString,
             anabranch_dot_v1_dot_state__service__pb2.ReadStatesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def ReadStatesByDigest(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/anabranch.v1.StateService/ReadStatesByDigest',
-            anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestRequest.SerializeToString,
-            anabranch_dot_v1_dot_state__service__pb2.ReadStatesByDigestResponse.FromString,
             options,
             channel_credentials,
             insecure,

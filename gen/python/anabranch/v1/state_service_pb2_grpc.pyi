@@ -89,22 +89,6 @@ _StateServiceReadStatesType = typing_extensions.TypeVar(
     ],
 )
 
-_StateServiceReadStatesByDigestType = typing_extensions.TypeVar(
-    '_StateServiceReadStatesByDigestType',
-    grpc.UnaryStreamMultiCallable[
-        anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
-        anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
-        anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
-        anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
-    ],
-    default=grpc.UnaryStreamMultiCallable[
-        anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
-        anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
-    ],
-)
-
 _StateServiceGetStorageUsageType = typing_extensions.TypeVar(
     '_StateServiceGetStorageUsageType',
     grpc.UnaryStreamMultiCallable[
@@ -121,8 +105,8 @@ _StateServiceGetStorageUsageType = typing_extensions.TypeVar(
     ],
 )
 
-class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceHasStatesType, _StateServiceReadStatesType, _StateServiceReadStatesByDigestType, _StateServiceGetStorageUsageType]):
-    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
+class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGetStateType, _StateServiceHasStatesType, _StateServiceReadStatesType, _StateServiceGetStorageUsageType]):
+    """Stores states, and returns them one by one or many at once.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
     """
@@ -144,10 +128,6 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.ReadStatesRequest,
             anabranch.v1.state_service_pb2.ReadStatesResponse,
-        ],
-        grpc.UnaryStreamMultiCallable[
-            anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
-            anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.GetStorageUsageRequest,
@@ -172,10 +152,6 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.ReadStatesRequest,
             anabranch.v1.state_service_pb2.ReadStatesResponse,
-        ],
-        grpc.aio.UnaryStreamMultiCallable[
-            anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
-            anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
         ],
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.state_service_pb2.GetStorageUsageRequest,
@@ -204,17 +180,16 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
     """
 
     ReadStates: _StateServiceReadStatesType
-    """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
-    Pruned states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
-    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_PRUNED, STATE_CORRUPT, SLOW_READER,
-    SERVER_DRAINING.
-    """
-
-    ReadStatesByDigest: _StateServiceReadStatesByDigestType
-    """Streams up to 1,000 states that are named by their digests, in the order of the request and without repetition.
-    Digests of states that are not stored are returned too, so that one of them does not fail the others. States that
-    were sent inline with less than 4 KiB are not found by a digest (see ReadStates).
-    Errors: STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+    """Streams the states of one source, in order, in pieces. The source is one of:
+    - `range`: the states with one name along the steps [start, end) of a trajectory, inherited steps included. Pruned
+      states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
+    - `references`: one state for each reference, equal ones included. If a state cannot be found, the call fails as
+      GetState does, after the states before it.
+    - `digests`: one state for each digest, without repetition. Digests of states that are not stored are returned too,
+      so that one of them does not fail the others. States that were sent inline with less than 4 KiB are not found by
+      a digest.
+    Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_PRUNED,
+    STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
 
     GetStorageUsage: _StateServiceGetStorageUsageType
@@ -241,17 +216,13 @@ StateServiceAsyncStub: typing_extensions.TypeAlias = StateServiceStub[
         anabranch.v1.state_service_pb2.ReadStatesResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
-        anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
-        anabranch.v1.state_service_pb2.ReadStatesByDigestResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.state_service_pb2.GetStorageUsageRequest,
         anabranch.v1.state_service_pb2.GetStorageUsageResponse,
     ],
 ]
 
 class StateServiceServicer(metaclass=abc.ABCMeta):
-    """Stores states, returns them one by one or as a sequence along a trajectory, and compares them.
+    """Stores states, and returns them one by one or many at once.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
     """
@@ -297,22 +268,16 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.state_service_pb2.ReadStatesRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.ReadStatesResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.ReadStatesResponse]]:
-        """Streams the states with one name along the steps [start, end) of a trajectory, in order, inherited steps included.
-        Pruned states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
-        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STATE_PRUNED, STATE_CORRUPT, SLOW_READER,
-        SERVER_DRAINING.
-        """
-
-    @abc.abstractmethod
-    def ReadStatesByDigest(
-        self,
-        request: anabranch.v1.state_service_pb2.ReadStatesByDigestRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.state_service_pb2.ReadStatesByDigestResponse], collections.abc.AsyncIterator[anabranch.v1.state_service_pb2.ReadStatesByDigestResponse]]:
-        """Streams up to 1,000 states that are named by their digests, in the order of the request and without repetition.
-        Digests of states that are not stored are returned too, so that one of them does not fail the others. States that
-        were sent inline with less than 4 KiB are not found by a digest (see ReadStates).
-        Errors: STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+        """Streams the states of one source, in order, in pieces. The source is one of:
+        - `range`: the states with one name along the steps [start, end) of a trajectory, inherited steps included. Pruned
+          states are left out; STATE_PRUNED is returned only if a state is pruned after its first bytes were sent.
+        - `references`: one state for each reference, equal ones included. If a state cannot be found, the call fails as
+          GetState does, after the states before it.
+        - `digests`: one state for each digest, without repetition. Digests of states that are not stored are returned too,
+          so that one of them does not fail the others. States that were sent inline with less than 4 KiB are not found by
+          a digest.
+        Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_PRUNED,
+        STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
 
     @abc.abstractmethod

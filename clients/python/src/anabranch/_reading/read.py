@@ -232,11 +232,11 @@ def read_stage(
 
 def _read_states(connection: Connection, digests: list[str]) -> dict[str, bytes]:
     from anabranch.errors import StateNotFound
-    from anabranch.v1.state_service_pb2 import ReadStatesByDigestRequest
+    from anabranch.v1.state_service_pb2 import ReadStatesRequest
 
     pieces: dict[str, list[bytes]] = {}
-    request = ReadStatesByDigestRequest(digests=digests)
-    for response in received(connection.stubs.states.ReadStatesByDigest(request)):
+    request = ReadStatesRequest(digests=digests)
+    for response in received(connection.stubs.states.ReadStates(request)):
         for unknown in response.unknown_digests:
             metadata = {"digest": unknown}
             raise StateNotFound(f"no state {unknown} is stored", reason="STATE_NOT_FOUND", metadata=metadata)
