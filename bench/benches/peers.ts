@@ -3,20 +3,20 @@ import type { BenchServer } from '../resources.ts';
 import { costNote, type Ingested, ingest, type Load } from './ingest.ts';
 
 /**
- * Results of other systems for the same work on 2 cores, on 2026-11-24, from scripts that are not part of this
+ * Results of other systems for the same work on 2 cores, on 2026-11-28, from scripts that are not part of this
  * repository (see README.md). A step is 430 bytes of JSON, and a client waits for each answer. Measure them again
  * within the same quarter of an hour before you conclude anything from a ratio.
  */
 const OTHERS = {
-  one: 'UmaDB 0.21 ms; a Postgres table by psycopg 0.06 ms; LangGraph savers 0.16 to 0.31 ms',
-  sixteen: 'UmaDB 15,363/s; a Postgres table 23,190/s; LangGraph savers 3,500 to 4,000/s',
-  batches: 'UmaDB 253,045/s; a Postgres table 122,663/s by executemany, 209,472/s by COPY',
+  one: 'UmaDB 0.60 ms; a Postgres table by psycopg 0.31 ms',
+  sixteen: 'UmaDB 8,253/s; a Postgres table 7,246/s',
+  batches: 'UmaDB 156,883/s; a Postgres table 56,456/s by executemany, 108,892/s by COPY',
 };
 
 /** The one of them that the aims are about: UmaDB, and for batches on Postgres executemany. */
 const AGAINST = {
-  sqlite: { oneMs: 0.21, sixteen: 15_363, batches: 253_045 },
-  postgres: { oneMs: 0.21, sixteen: 15_363, batches: 122_663 },
+  sqlite: { oneMs: 0.6, sixteen: 8_253, batches: 156_883 },
+  postgres: { oneMs: 0.6, sixteen: 8_253, batches: 56_456 },
 };
 const AIMS = {
   sqlite: { one: '<= 0.8', sixteen: '>= 1.2', batches: '>= 1' },
