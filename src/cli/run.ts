@@ -41,7 +41,7 @@ export function runCommand(cli: CliContext): Command {
     .description('Show one run: its progress, config, stages, groups, metrics, and the tree of its branches.')
     .argument('<RUN>', 'name or id of the run');
   addExperimentOption(command)
-    .option('--metric <KEY>', 'only this metric; can be repeated', (key, all: string[]) => [...all, key], [])
+    .option('--metric <KEY>', 'only this metric; can be repeated', (key, all: readonly string[] = []) => [...all, key])
     .option('--stages <N>', 'show at most this many stages, the newest ones', '10')
     .option('--rollouts', 'list the rollouts of each group')
     .option('-n, --limit <N>', 'list at most this many rollouts', '1000')

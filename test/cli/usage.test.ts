@@ -26,6 +26,7 @@ describe('the command line', () => {
       for (const part of ['--address <HOST:PORT>', '--database <URL>', '--json', '\nExamples:\n']) {
         expect(stdout).toContain(part);
       }
+      expect(stdout).not.toContain('default: []');
     },
   );
 
