@@ -92,7 +92,7 @@ async function* readTar(input: ByteQueue): AsyncGenerator<ArchivePart, void, und
 async function* readEntry({ name, size }: TarEntry, input: ByteQueue): AsyncGenerator<ArchivePart, void, undefined> {
   const state = STATE.exec(name);
   if (state !== null) {
-    // Whoever takes a piece may hand its memory over.
+    // The receiver of a piece may transfer its memory.
     for (let offset = 0; offset < size || offset === 0; offset += PIECE_BYTES) {
       const bytes = await whole(input, name, Math.min(size - offset, PIECE_BYTES));
       yield { kind: 'state', digest: state[1]!, size, offset, bytes };

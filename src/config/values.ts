@@ -94,7 +94,7 @@ export class Values {
 
   /**
    * Returns `--listen is "0.0.0.0": expected …`. The value of a secret is left out, and of a database URL everything
-   * but the scheme: nobody knows where its password begins.
+   * but the scheme: where its password begins is unknown.
    */
   error(key: Key, expected: string = TABLE[key].expected): ConfigError {
     return this.#invalid(key, this.text(key), expected);
@@ -142,7 +142,7 @@ function readDotEnv(
 
 const SECRETS = new Set(Object.values<ConfigRow>(TABLE).flatMap(({ name, secret }) => (secret ? name : [])));
 
-/** A value of `.env` that goes on after a `#` within a word, where a comment begins, or after its closing quote. */
+/** A value of `.env` that continues after a `#` within a word, where a comment begins, or after its closing quote. */
 const CUT = /^\s*(?:export\s+)?(\w+)\s*=[^\S\n]*(?:[^'"`\s#](?:[^\n#]*[^\s#])?#|(['"`])[^\n]*?\2[^\S\n]*[^\s#])/gmu;
 
 /** What is left of a URL could be valid, with a part of the password as its database. */

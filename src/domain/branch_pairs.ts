@@ -1,7 +1,7 @@
 import { ownBegin, type Trajectory } from './trajectory.ts';
 import { tupleKey } from './tuple_key.ts';
 
-/** What of a branch is compared. */
+/** The measure by which branches are compared. */
 export type BranchMeasure = 'REWARD_SUM' | 'REWARD_MEAN' | 'STEPS';
 
 /** Branches with both values of a label that part from the same parent at the same step. */

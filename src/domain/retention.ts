@@ -308,7 +308,7 @@ export interface RetentionPart {
   readonly size: RemovedSize;
 }
 
-/** A plan, or its execution, which goes on as long as its parts are read. */
+/** A plan, or its execution, which continues while its parts are read. */
 export interface Retention {
   readonly asOf: Instant;
   readonly parts: AsyncGenerator<RetentionPart, void, undefined>;

@@ -360,7 +360,7 @@ export class Port {
   }
 }
 
-/** Answers bytes that are no HTTP request, which no handler sees. */
+/** Answers bytes that are not an HTTP request. No handler receives them. */
 function unreadableAnswer(code: string | undefined): string {
   const status = UNREADABLE[code ?? ''] ?? 400;
   const headers = [...SAFE_ENTRIES, ['connection', 'close']].map(([name, value]) => `${name}: ${value}\r\n`);

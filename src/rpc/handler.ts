@@ -41,7 +41,7 @@ export interface HandlerDeps {
 
 export interface ServiceHandler {
   readonly handle: HttpHandler;
-  /** Whether a request asks for nothing but the server's health. */
+  /** Whether a request only asks for the server's health. */
   readonly isHealthCheck: (request: HttpRequest) => boolean;
   /** Whether it does so by plain HTTP. */
   readonly isProbe: (request: HttpRequest) => boolean;

@@ -52,7 +52,7 @@ export function write(response: HttpResponse, bytes: Uint8Array): boolean {
   return 'stream' in response ? response.write(bytes) : response.write(bytes);
 }
 
-/** Ends a call whose answer nobody reads: gRPC calls this code RESOURCE_EXHAUSTED. */
+/** Ends a call whose response is not read: gRPC calls this code RESOURCE_EXHAUSTED. */
 export function cutCall(request: HttpRequest): void {
   if ('stream' in request) {
     request.stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);

@@ -114,7 +114,7 @@ export class Merging {
     return this.#working !== undefined;
   }
 
-  /** Returns undefined if appends may go on. Else they wait until less is to be merged, but not for long. */
+  /** Returns undefined if appends may continue. Otherwise resolves when less is to be merged, or after `ROOM_MS`. */
   room(): Promise<void> | undefined {
     if (!this.#isFull) return undefined;
     this.#warnOnce('appends wait, because steps come faster than their rows are merged');

@@ -78,7 +78,7 @@ describe('at 400 % zoom', () => {
     }
     await show(page, scene.url + views.tree);
     await page.locator(has(ROWS, 'better')).click();
-    // What the row has no room for stands with the step.
+    // What does not fit into the row is shown with the step.
     await waitForText(page, /reward\s+7/, '.trajectory-facts');
     await waitForText(page, /gain\s+\+4/, '.trajectory-facts');
     await page.locator(has('.tag', 'chosen')).click();

@@ -150,7 +150,7 @@ describeStore('imports', (on) => {
       few = await moved();
     });
 
-    /** What was refused before is in the way of nothing. Deletes it, for the next test. */
+    /** Expects that the import succeeds after all refusals. Deletes what it stored, for the next test. */
     async function expectImported({ scene, root, parts }: typeof few): Promise<void> {
       expect(await imported(scene.store, scene.namespace, parts)).toMatchObject({ trajectories: 2n });
       await scene.delete(root, 'CASCADE');

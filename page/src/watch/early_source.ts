@@ -24,7 +24,7 @@ export class EarlySource implements WatchSource {
     return begun.remove;
   }
 
-  /** Ends the watches that nobody has asked for. */
+  /** Ends the watches that have no listener. */
   drop(): void {
     for (const { remove } of this.#begun.values()) remove();
     this.#begun.clear();

@@ -52,8 +52,8 @@ export class PostgresChanges implements Changes {
   since(mark: RawBuilder<unknown>, { next, open }: Horizon): RawBuilder<SqlBool>[] {
     const later = sql<SqlBool>`${mark} >= ${next} and ${mark} < pg_snapshot_xmax(pg_current_snapshot())::text::bigint`;
     // One condition per mark, because Postgres before version 17 cannot read an index in order for a list of values.
-    const nobody = -1n;
-    const shape = padded(open).map((_, i) => open[i] ?? nobody);
+    const noMark = -1n;
+    const shape = padded(open).map((_, i) => open[i] ?? noMark);
     return [...shape.map((each) => sql<SqlBool>`${mark} = cast(${each} as bigint)`), later];
   }
 }

@@ -15,9 +15,9 @@ export interface NotifierOptions {
 }
 
 /**
- * Sends hints between instances about changes. Hints are coalesced and may be lost. They are sent
- * outside of the appending transaction, because NOTIFY locks the whole database at the commit. After a reconnect,
- * listeners are told that anything may have changed.
+ * Sends hints between instances about changes. Hints are coalesced and may be lost. They are sent outside of the
+ * appending transaction, because NOTIFY locks the whole database at the commit. After a reconnect, listeners are
+ * notified as if everything had changed.
  */
 export class Notifier {
   readonly #options: NotifierOptions;

@@ -73,7 +73,7 @@ export class SilenceWatch {
   readonly #waiters = new Set<Patient>();
   readonly #timer: NodeJS.Timeout;
   readonly #findWorking: (processIds: readonly number[]) => Promise<readonly number[]>;
-  /** For how many ticks somebody waited and nobody was answered. */
+  /** For how many ticks there were waiters and no answer. */
   #quietTicks = 0;
   /** Whether a connection was answered since the last tick and is no longer watched. */
   #answered = false;

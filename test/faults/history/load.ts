@@ -188,7 +188,7 @@ export class Load {
   #again(least: number, most: number, what: () => Promise<void>): void {
     const { signal } = this.#stop;
     const run = async () => {
-      // Who comes first is random too.
+      // The order is random too.
       await this.#pause(0, most);
       while (!signal.aborted) {
         await what().catch((error: unknown) => this.#judge(error));

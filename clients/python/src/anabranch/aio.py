@@ -549,7 +549,7 @@ def connect(
 
 
 async def _play(rollout: Rollout, play: Callable[[Rollout], Awaitable[object]]) -> None:
-    """Plays one rollout. What `play` raises fails it, and is logged; the worker goes on with others."""
+    """Plays one rollout. What `play` raises fails it, and is logged; the worker continues with others."""
     try:
         async with rollout:
             await play(rollout)

@@ -208,7 +208,7 @@ class Rollout:
         self._end(lambda stubs: stubs.rollouts.ReleaseRollout(request, timeout=_SECONDS))
 
     def give_back(self) -> None:
-        """Returns a rollout that nobody will play to the queue. If that fails, the lease expires."""
+        """Returns a rollout that will not be played to the queue. If that fails, the lease expires."""
         self.drop_lease()
         with suppress(AnabranchError):
             self.release("cancelled", refund_attempt=True)
@@ -367,7 +367,7 @@ def work(
 
 
 def _play(rollout: Rollout, play: Callable[[Rollout], object]) -> None:
-    """Plays one rollout. What `play` raises fails it, and is logged; the worker goes on with others."""
+    """Plays one rollout. What `play` raises fails it, and is logged; the worker continues with others."""
     try:
         with rollout:
             play(rollout)

@@ -27,8 +27,8 @@ class TokenRow:
     """One context of one episode. All lists have the length of `input_ids`.
 
     `loss_mask` is 1 for generated tokens, 0 for prompts and for tokens that an earlier row of the episode has.
-    `logprobs` is NaN for generated tokens without one, and 0 where the mask is 0. The reward of a step stands on the
-    last token that was generated up to that step.
+    `logprobs` is NaN for generated tokens without one, and 0 where the mask is 0. The last
+    token that was generated up to a step has the reward of the step.
     """
 
     trajectory_id: str

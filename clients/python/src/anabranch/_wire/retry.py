@@ -1,4 +1,4 @@
-"""When to retry a call, and how to go on after an error of a stream (rule W12). The same as in the TypeScript client."""
+"""When to retry a call, and how to continue after an error of a stream (rule W12). The same as in the TypeScript client."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def sleep(seconds: float) -> None:
 
 
 def scope() -> Scope:
-    """Returns the scope of this thread. A thread without one has nobody to cancel it."""
+    """Returns the scope of this thread. A thread without one cannot be cancelled."""
     return current.get() or Scope()
 
 

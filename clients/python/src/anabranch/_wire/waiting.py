@@ -28,11 +28,11 @@ class Threads:
 
     def __init__(self) -> None:
         self._free = asyncio.Semaphore(_THREADS)
-        #: Calls that were sent and that nobody has awaited.
+        #: Calls that were sent and are not awaited yet.
         self.sent: set[asyncio.Task[Any]] = set()
 
     async def settle(self) -> None:
-        """Waits for the calls that were sent and that nobody has awaited. Raises the first error."""
+        """Waits for the calls that were sent and are not awaited yet. Raises the first error."""
         calls = list(self.sent)
         self.sent.clear()
         failures = [
@@ -112,7 +112,7 @@ def _begin(call: Callable[[], R], scope: Scope, undo: Callable[[R], object] | No
 
 
 def _quiet(future: Future[R]) -> asyncio.Future[R]:
-    """Returns the future for this loop. An error that nobody looks at is not reported."""
+    """Returns the future for this loop. An error that is not retrieved is not reported."""
     wrapped = asyncio.wrap_future(future)
     wrapped.add_done_callback(lambda done: done.cancelled() or done.exception())
     return wrapped

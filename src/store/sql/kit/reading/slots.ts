@@ -4,11 +4,11 @@ import type { Slots } from '../../../contract/store.ts';
 const WORK_MS = 2;
 /** The longest rest after a single read, in milliseconds. */
 const LONGEST_REST_MS = 2000;
-/** Writes are expected to go on for this long after the last one, in milliseconds. */
+/** More writes are expected for this long after the last one, in milliseconds. */
 const WRITER_MS = 20;
 /**
- * Length of a pause as a multiple of the work before it. Readers pause for longer than they work while somebody writes:
- * their clients, read threads and the processes of the database use processors, too.
+ * Length of a pause as a multiple of the work before it. While there are writes, readers pause for longer than they
+ * work: their clients, read threads and the processes of the database use processors, too.
  */
 const PAUSE_PER_WORK = 3;
 /** Results with fewer rows do not wait for a slot: processing them takes less time than waiting. */
@@ -28,7 +28,7 @@ export class ReadSlots implements Slots {
   #begunAt = Number.NEGATIVE_INFINITY;
   #endedAt = Number.NEGATIVE_INFINITY;
   #wroteAt = Number.NEGATIVE_INFINITY;
-  /** Who requested the last write, and the time of the last write that somebody else requested before it. */
+  /** The writer of the last write, and the time of the last write of another writer before it. */
   #writer: object | undefined;
   #othersWroteAt = Number.NEGATIVE_INFINITY;
   /** For how long the thread has parsed rows for readers since the current work period began, in milliseconds. */
@@ -72,7 +72,7 @@ export class ReadSlots implements Slots {
     this.#parsedMs += parseMs;
   }
 
-  /** Returns how long a lane stays empty after a read of this duration. Zero while nobody writes. */
+  /** Returns how long a lane stays empty after a read of this duration. Zero while there are no writes. */
   restAfter(milliseconds: number): number {
     return this.#isWritten(performance.now()) ? Math.min(milliseconds, LONGEST_REST_MS) : 0;
   }
@@ -110,7 +110,7 @@ export class ReadSlots implements Slots {
     this.#parsedMs = 0;
   }
 
-  /** Returns whether somebody else than the writer writes. */
+  /** Returns whether there are writes of another writer. */
   #isWritten(now: number, writer?: object): boolean {
     const isOwn = writer !== undefined && writer === this.#writer;
     return now - (isOwn ? this.#othersWroteAt : this.#wroteAt) < WRITER_MS;

@@ -142,7 +142,7 @@ function boundOf(engine: Engine, { order: { by, metric, descending } }: Search):
   return descending ? sql`o.max_reward` : sql`o.min_reward`;
 }
 
-/** Conditions on the trajectory `o`, without which none of its own steps can be in the page. */
+/** Conditions that the trajectory `o` must meet for one of its own steps to be in the page. */
 function conditionsOf(engine: Engine, { where, order, after }: Search): RawBuilder<unknown>[] {
   const { by, descending } = order;
   if (by === 'METRIC') return [sql`${engine.hasItem(sql<string>`o.scored_metrics`, order.metric ?? '')}`];

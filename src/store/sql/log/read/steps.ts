@@ -199,7 +199,7 @@ export interface Page {
   readonly rows: readonly PageSegment[];
   readonly from: bigint;
   readonly maxBytes: number;
-  /** The page must end here, although the lineage goes on. */
+  /** The page must end here, although the lineage continues. */
   readonly cutAt: bigint | undefined;
 }
 

@@ -133,7 +133,7 @@ async function moveLockedRun(tx: CallerTransaction, row: LockedRun, to: Status, 
   const begins = to === 'RUNNING';
   await writeWatched(tx, 'runs', row.key, {
     ...movedColumns(row, to, details, now),
-    // What came out is of the end: a run that goes on has nothing yet.
+    // Only a run that has ended has a result.
     result_json: isTerminal(to) ? details.resultJson : '',
     pauses: bindPauses(pausesAfter(readPauses(row.pauses), row.status as Status, to, parseInstant(now))),
     ...(begins && isSet(row.fail_when_stale) ? heartbeatAt(now, row.heartbeat_timeout_ms) : {}),

@@ -232,7 +232,7 @@ async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, d
     end_expected_substeps: end?.expectedSubsteps ?? null,
     end_share: end?.share ?? null,
     queue_close_time: queueCloseTime(row, to, now),
-    // The time that it stood still is nobody's.
+    // The time in which the stage was not RUNNING counts for no substep.
     ...(begins && row.substeps_time !== null ? { substeps_time: now } : {}),
   });
   const share = to === 'COMPLETED' ? 1 : (end ?? (await look())).share;

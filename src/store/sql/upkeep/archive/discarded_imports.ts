@@ -12,7 +12,7 @@ import { lockTrajectory, markNeedlessAncestors, markPurging } from '../trajector
 /** Rows that one transaction removes. */
 const PURGED = 250;
 
-/** Hours after which an import that does not go on was given up. */
+/** Hours without progress after which an import is abandoned. */
 const GIVEN_UP_HOURS = 24;
 
 /**

@@ -30,8 +30,8 @@ import { lockTrajectory } from '../trajectory/purge_marks.ts';
 
 /**
  * S13: removes states of own steps of a trajectory. Each transaction rewrites one row of steps. As in a merge, the row
- * is prepared before, and replaced only if it is still the one that was read. Writers go on meanwhile. Steps that are
- * deleted meanwhile, and damaged rows, are left out. So are steps that the rules keep by now: they are returned.
+ * is prepared before, and replaced only if it is still the one that was read. Writers continue meanwhile. Steps that
+ * are deleted meanwhile, and damaged rows, are left out. So are steps that the rules keep by now: they are returned.
  */
 export async function pruneStates(
   engine: Engine,

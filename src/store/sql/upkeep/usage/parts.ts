@@ -218,7 +218,7 @@ class Family implements Parts {
     }
   }
 
-  /** Returns trajectories to whose steps nobody outside was known to refer. */
+  /** Returns trajectories whose steps had no known reference from outside. */
   #raiseEach(links: readonly Link[]): TrajectoryRef[] {
     const raised: TrajectoryRef[] = [];
     for (const { tree, parent, branchPoint } of links) {
