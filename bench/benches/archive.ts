@@ -27,8 +27,10 @@ export const exportBench: Bench = {
       },
       read: async () => {
         const settings: ReadSettings = {
-          ...{ address: server.address, trajectories: [trajectoryId] },
-          ...{ warmupSeconds: 0, seconds: 0 },
+          address: server.address,
+          trajectories: [trajectoryId],
+          warmupSeconds: 0,
+          seconds: 0,
         };
         return (await runProgram<ReadFigures>('read', settings)).stepsPerSecond;
       },

@@ -80,7 +80,13 @@ type Work = Pick<GreedySettings, 'task'> & Partial<Pick<GreedySettings, 'traject
 /** Runs for as long as the writer is measured. */
 function greedy(run: Run, { address }: BenchServer, work: Work): Promise<GreedyFigures> {
   const settings: GreedySettings = {
-    ...{ address, protocol: 'grpc', trajectoryId: '', experimentId: '', runId: '', callers: 1, ...work },
+    address,
+    protocol: 'grpc',
+    trajectoryId: '',
+    experimentId: '',
+    runId: '',
+    callers: 1,
+    ...work,
     seconds: run.warmupSeconds + run.seconds,
   };
   return runProgram<GreedyFigures>('greedy', settings);

@@ -89,8 +89,12 @@ async function readAll(
     requestOf({ trajectoryId, stepNumber: BigInt((i * 7_919_317) % steps) }),
   );
   const settings: RequestSettings = {
-    ...{ address: server.address, method, request: request!, furtherRequests },
-    ...{ warmupSeconds, seconds },
+    address: server.address,
+    method,
+    request: request!,
+    furtherRequests,
+    warmupSeconds,
+    seconds,
   };
   return (await runProgram<RequestFigures>('request', settings)).p50Ms;
 }

@@ -34,15 +34,13 @@ export const readerBesideWriter: Bench = {
       measures[name] = () =>
         write(name, async () => {
           const settings: GreedySettings = {
-            ...{
-              address: server.address,
-              protocol,
-              task,
-              trajectoryId,
-              experimentId: '',
-              runId,
-              callers: CALLERS[task],
-            },
+            address: server.address,
+            protocol,
+            task,
+            trajectoryId,
+            experimentId: '',
+            runId,
+            callers: CALLERS[task],
             seconds: run.warmupSeconds + run.seconds,
           };
           const figures = await runProgram<GreedyFigures>('greedy', settings);

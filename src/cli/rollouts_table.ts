@@ -82,7 +82,14 @@ interface Row {
 
 function row(title: string, more: Partial<Row>): Row {
   return {
-    ...{ title, bold: false, tries: '', turns: '', reward: '', success: '', status: '', statusWord: '' },
+    title,
+    bold: false,
+    tries: '',
+    turns: '',
+    reward: '',
+    success: '',
+    status: '',
+    statusWord: '',
     ...more,
   };
 }

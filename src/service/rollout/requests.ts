@@ -104,8 +104,12 @@ function toResult(result: WireResult | undefined): RolloutResult | undefined {
 export type AttemptEnd = Omit<RolloutEnd, 'id' | 'status' | 'details'>;
 
 export const NO_END: AttemptEnd = Object.freeze({
-  ...{ attempt: undefined, result: undefined, expectedNextStepNumber: undefined },
-  ...{ validations: [], metrics: new Map(), timings: new Map() },
+  attempt: undefined,
+  result: undefined,
+  expectedNextStepNumber: undefined,
+  validations: [],
+  metrics: new Map(),
+  timings: new Map(),
 });
 
 export function toEnd(request: CompleteRolloutRequest | FailRolloutRequest): AttemptEnd {

@@ -74,7 +74,11 @@ class Export {
     const named = this.#what.kind === 'namespace' ? {} : { id: this.#what.id };
     yield records(
       lineOf('archive', {
-        ...{ format: ARCHIVE_FORMAT, version: ARCHIVE_VERSION, namespace, scope: this.#what.kind, ...named },
+        format: ARCHIVE_FORMAT,
+        version: ARCHIVE_VERSION,
+        namespace,
+        scope: this.#what.kind,
+        ...named,
       }),
     );
     if (single === undefined) yield* this.#many(run);

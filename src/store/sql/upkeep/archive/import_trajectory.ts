@@ -293,7 +293,9 @@ export class TrajectoryImport {
     const here = new Set(inline.map(({ digest }) => digest));
     const names = Map.groupBy(attached, ({ stepNumber }) => stepNumber);
     const owner = {
-      ...{ ...ref, namespace, writerEpoch: countOf(this.#record, 'writer_epoch') },
+      ...ref,
+      namespace,
+      writerEpoch: countOf(this.#record, 'writer_epoch'),
       scoredMetrics: readList(textOf(this.#record, 'scored_metrics')),
       restored: {
         commitOf: (number: bigint) => steps[Number(number - first)]!,
@@ -345,11 +347,21 @@ export class TrajectoryImport {
     });
     const row = {
       ...Object.fromEntries(columns),
-      ...{ tree, key, namespace: tx.namespace, uid: randomUUID(), parent: this.#parent?.key ?? null, ...belonging },
-      ...{ depth: this.#parent === undefined ? 0n : this.#parent.depth + 1n, hidden: 1, purging: 0, trimming: 0 },
+      tree,
+      key,
+      namespace: tx.namespace,
+      uid: randomUUID(),
+      parent: this.#parent?.key ?? null,
+      ...belonging,
+      depth: this.#parent === undefined ? 0n : this.#parent.depth + 1n,
+      hidden: 1,
+      purging: 0,
+      trimming: 0,
       // An import that is discarded is no deletion.
       created_by_open: 0,
-      ...{ merged_to: this.#begin, named_to: this.#begin, next_step_number: this.#begin },
+      merged_to: this.#begin,
+      named_to: this.#begin,
+      next_step_number: this.#begin,
       ...sumColumns(this.#sums),
     } as unknown as RowOf<typeof TRAJECTORIES>;
     await tx.engine.bulk.insert(tx.db, TRAJECTORIES, [row]);

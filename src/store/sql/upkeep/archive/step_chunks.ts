@@ -73,9 +73,13 @@ function partOf(chunk: StepChunk, first: bigint, next: bigint): StepChunk {
   const [from, to] = [Number(first - chunk.first), Number(next - chunk.first)];
   const begin = from === 0 ? 0 : chunk.ends[from - 1]!;
   return {
-    ...{ first, next, bytes: chunk.bytes.subarray(begin, to === 0 ? 0 : chunk.ends[to - 1]!) },
+    first,
+    next,
+    bytes: chunk.bytes.subarray(begin, to === 0 ? 0 : chunk.ends[to - 1]!),
     ends: chunk.ends.slice(from, to).map((end) => end - begin),
-    ...{ attached: chunk.attached.filter(isIn), small: chunk.small.filter(isIn), hasDistinct: chunk.hasDistinct },
+    attached: chunk.attached.filter(isIn),
+    small: chunk.small.filter(isIn),
+    hasDistinct: chunk.hasDistinct,
     rowStates: chunk.rowStates.filter(isIn),
   };
 }
@@ -189,8 +193,13 @@ class ChunkBuilder {
 
   finish(): StepChunk {
     return {
-      ...{ first: this.#first, next: this.next, bytes: this.#out.finish(), ends: this.#ends },
-      ...{ attached: this.#attached, small: this.#small, hasDistinct: this.#verified.size === this.#small.length },
+      first: this.#first,
+      next: this.next,
+      bytes: this.#out.finish(),
+      ends: this.#ends,
+      attached: this.#attached,
+      small: this.#small,
+      hasDistinct: this.#verified.size === this.#small.length,
       rowStates: this.#rowStates.filter(({ stepNumber }) => stepNumber < this.next),
     };
   }

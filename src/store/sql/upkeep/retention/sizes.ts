@@ -122,7 +122,9 @@ export class RemovedStates {
       const moreOf = (of: { readonly size: bigint; readonly bytes: bigint }) =>
         Math.max(0, Number(of.size) * (this.#ratios.get(digest) ?? 1) - Number(of.bytes));
       found.set(digest, {
-        ...{ key: row.key, base: row.base_key ?? undefined, references: Number(row.refs) },
+        key: row.key,
+        base: row.base_key ?? undefined,
+        references: Number(row.refs),
         bytes: Number(row.bytes) + Number(row.chunks),
         more: row.base === null ? 0 : moreOf(row),
         dependents: below.map((each) => ({ key: each.key, more: moreOf(each) })),

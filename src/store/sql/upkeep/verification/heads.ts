@@ -113,7 +113,11 @@ async function strayTags(engine: Engine, within: RawBuilder<unknown>): Promise<S
       and (g.step_number < 0 or g.step_number >= t.next_step_number or g.namespace <> t.namespace)
     limit ${sql.lit(MOST_FAULTS)}`.execute(engine.db);
   return rows.map(({ id, namespace, name, step_number: step }) => ({
-    ...{ check: 'TAGS', namespace, trajectoryId: id, firstStepNumber: step, nextStepNumber: step + 1n },
+    check: 'TAGS',
+    namespace,
+    trajectoryId: id,
+    firstStepNumber: step,
+    nextStepNumber: step + 1n,
     message: `trajectory ${id}: the tag "${name}" points to step ${step}, which it does not have, or is of another namespace`,
   }));
 }
@@ -141,7 +145,8 @@ async function strayRows(
       where t.tree = x.tree and t.key = x.trajectory)
     limit ${sql.lit(MOST_FAULTS)}`.execute(engine.db);
   return rows.map(({ tree, key, namespace }) => ({
-    ...{ check: 'TILING', namespace },
+    check: 'TILING',
+    namespace,
     message: `the table ${table} has rows of a trajectory that does not exist (tree ${tree}, key ${key})`,
   }));
 }

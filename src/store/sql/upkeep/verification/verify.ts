@@ -15,7 +15,9 @@ export async function* verify(engine: IntegrityEngine): AsyncGenerator<Verificat
   let totals = { steps: 0n, states: 0n };
   let [doneSteps, doneStates] = [0n, 0n];
   const progress = (faults: readonly StorageFault[]): VerificationProgress => ({
-    ...{ doneSteps, doneStates, faults },
+    doneSteps,
+    doneStates,
+    faults,
     totalSteps: largest(totals.steps, doneSteps),
     totalStates: largest(totals.states, doneStates),
   });
