@@ -4,12 +4,8 @@ import {
   ListRolloutsRequestSchema,
   ReadRolloutsRequestSchema,
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
-import {
-  GetRunRequestSchema,
-  SummarizeRequestSchema,
-  SummaryKey,
-  WatchRunRequestSchema,
-} from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { GetRunRequestSchema, SummarizeRequestSchema, SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { WatchRequestSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { ReadStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { alternate, type Bench, compare, figure, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
@@ -149,7 +145,7 @@ const WATCHED = 20_000;
 export const watchRun: Bench = {
   names: ['watch-run'],
   about:
-    'p50 of WatchRun of a COMPLETED run of 20,000 rollouts, from the call to its end after the snapshot; against all its rows by SQL by hand',
+    'p50 of a Watch of a COMPLETED run of 20,000 rollouts, from the call to its end after the snapshot; against all its rows by SQL by hand',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const filling = await run.resources.server('real', run.engine);
@@ -161,10 +157,10 @@ export const watchRun: Bench = {
     const ending = await run.resources.server('real', run.engine, database);
     await ending.completeRun(runId);
     await ending.stop();
-    const init = { runId, allStages: true, rollouts: true, untilTerminal: true };
-    const watched = await measureRpc(run, database, 'RunService/WatchRun', WatchRunRequestSchema, init);
+    const subjects = { it: { run: { runId, allStages: true, rollouts: true, untilTerminal: true } } };
+    const watched = await measureRpc(run, database, 'ServerService/Watch', WatchRequestSchema, { subjects });
     const samples = await alternate(run, {
-      WatchRun: watched.p50,
+      Watch: watched.p50,
       'by hand': async () => {
         const { p50Ms, rows } = await rolloutSql(run, database, { name: 'snapshot' });
         if (rows < WATCHED) throw new Error(`the run has ${rows} rows`);
@@ -172,7 +168,7 @@ export const watchRun: Bench = {
       },
     });
     const note = watched.note();
-    return [compare(run, { bench: 'watch-run', unit: 'ms', note }, samples.WatchRun, samples['by hand'])];
+    return [compare(run, { bench: 'watch-run', unit: 'ms', note }, samples.Watch, samples['by hand'])];
   },
 };
 

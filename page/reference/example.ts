@@ -64,7 +64,7 @@ const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
   ReadStepSeries: ['tree_id', 'metric_key', 'pointer', 'state_name'],
   RetentionPolicy: ['trajectories', 'experiment_id'],
   SearchSteps: ['tree_id', 'run_id', 'experiment_id', 'task_id'],
-  WatchTree: ['trajectory_ids'],
+  WatchSubject: ['runs', 'tree', 'trajectories'],
 };
 
 /** Values that follow from no name or type. */
@@ -74,8 +74,6 @@ const VALUES: Readonly<Record<string, Readonly<Record<string, Json>>>> = {
   Seal: { status: 'STATUS_COMPLETED' },
   SetRetentionPolicy: { interval: '3600s' },
   TrajectoryShard: { index: 0, count: 4 },
-  // An encoded WatchRunsRequest for the first page of all runs.
-  WatchCall: { method: 'anabranch.v1.RunService/WatchRuns', request: 'CgA=' },
 };
 
 /**

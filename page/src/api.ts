@@ -1,19 +1,14 @@
-import type { MessageInitShape } from '@bufbuild/protobuf';
 import { type Timestamp, timestampDate } from '@bufbuild/protobuf/wkt';
-import type { CallOptions } from '@connectrpc/connect';
 import type { Attempt, Group, Rollout, Validation, ValidationOverride } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
-import {
-  type ConfigDifference,
-  RunService,
-  type RunWithProgress,
-  type WatchRunResponse,
-} from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { ConfigDifference, RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { RunChanges, WatchResponse } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { type Step, type Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { StepScope, TrajectoryService, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { StepScope, type TreeNode } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { reasonOf } from '../../src/client/errors.ts';
 import { readTrajectories } from '../../src/client/trajectories.ts';
 import { type RunPicture, watchRun } from '../../src/client/watch.ts';
+import type { WatchCalls } from '../../src/client/watched_stream.ts';
 import { LISTED } from './address.ts';
 import type { Api } from './client.ts';
 import { connect } from './connect.ts';
@@ -37,20 +32,18 @@ export function watchRuns(
   { statuses, ...filter }: RunFilter,
   events: WatchEvents,
 ): AsyncGenerator<readonly RunWithProgress[]> {
-  const request = { list: { ...filter, statuses: [...statuses], pageSize: LISTED } };
   return pagesOf(
-    watch(RunService.method.watchRuns, request, events),
-    ({ runs, page, caughtUp }) => ({ items: runs, ids: page?.runIds, caughtUp }),
+    watch({ runs: { ...filter, statuses: [...statuses], pageSize: LISTED } }, events),
+    ({ runs }) => runs && { items: runs.runs, ids: runs.page?.runIds },
     ({ run }) => run?.id ?? '',
   );
 }
 
 /** Watches the roots that belong to no run, the newest first. */
 export function watchRoots(events: WatchEvents): AsyncGenerator<readonly Trajectory[]> {
-  const request = { list: { rootsOnly: true, withoutRun: true, pageSize: LISTED } };
   return pagesOf(
-    watch(TrajectoryService.method.watchTrajectories, request, events),
-    ({ trajectories, page, caughtUp }) => ({ items: trajectories, ids: page?.trajectoryIds, caughtUp }),
+    watch({ trajectories: { rootsOnly: true, withoutRun: true, pageSize: LISTED } }, events),
+    ({ trajectories }) => trajectories && { items: trajectories.trajectories, ids: trajectories.page?.trajectoryIds },
     ({ id }) => id,
   );
 }
@@ -59,23 +52,21 @@ export function watchRoots(events: WatchEvents): AsyncGenerator<readonly Traject
 interface PageChanges<T> {
   readonly items: readonly T[];
   readonly ids: readonly string[] | undefined;
-  readonly caughtUp: boolean;
 }
 
 /** Yields a watched page whenever it has changed. */
-async function* pagesOf<M, T>(
-  messages: AsyncIterable<M | 'begin'>,
-  changesOf: (message: M) => PageChanges<T>,
+async function* pagesOf<T>(
+  messages: AsyncIterable<WatchResponse | 'begin'>,
+  changesOf: (message: WatchResponse) => PageChanges<T> | undefined,
   idOf: (item: T) => string,
 ): AsyncGenerator<readonly T[]> {
   const known = new Map<string, T>();
   let page: readonly string[] = [];
   for await (const message of messages) {
-    if (message === 'begin') continue;
-    const { items, ids, caughtUp } = changesOf(message as M);
-    for (const item of items) known.set(idOf(item), item);
-    if (ids !== undefined) page = ids;
-    if (!caughtUp) continue;
+    const changes = message === 'begin' ? undefined : changesOf(message);
+    if (changes === undefined) continue;
+    for (const item of changes.items) known.set(idOf(item), item);
+    if (changes.ids !== undefined) page = changes.ids;
     const shown = new Set(page);
     for (const id of known.keys()) if (!shown.has(id)) known.delete(id);
     yield page.flatMap((id) => known.get(id) ?? []);
@@ -84,20 +75,16 @@ async function* pagesOf<M, T>(
 
 /** Watches the tree that a trajectory belongs to. Yields all its trajectories whenever some have changed. */
 export async function* watchTree(treeId: string, events: WatchEvents): AsyncGenerator<readonly TreeNode[]> {
-  let known: ReadonlyMap<string, TreeNode> = new Map();
   let nodes = new Map<string, TreeNode>();
-  for await (const message of watch(TrajectoryService.method.watchTree, { treeId }, events)) {
+  for await (const message of watch({ tree: { treeId } }, events)) {
     if (message === 'begin') {
       nodes = new Map();
       continue;
     }
-    for (const node of message.nodes) if (node.trajectory !== undefined) nodes.set(node.trajectory.id, node);
-    for (const id of message.removedIds) nodes.delete(id);
-    // Signs of life change nothing, and are no reason to draw.
-    const same = known === nodes && message.nodes.length === 0 && message.removedIds.length === 0;
-    if (!message.caughtUp && known !== nodes) continue;
-    known = nodes;
-    if (!same) yield [...nodes.values()];
+    const { nodes: changed = [], removedIds = [] } = message.tree ?? {};
+    for (const node of changed) if (node.trajectory !== undefined) nodes.set(node.trajectory.id, node);
+    for (const id of removedIds) nodes.delete(id);
+    if (message.caughtUp) yield [...nodes.values()];
   }
 }
 
@@ -105,10 +92,9 @@ export async function* watchTree(treeId: string, events: WatchEvents): AsyncGene
 export async function* watchEnds(trajectoryIds: readonly string[], events: WatchEvents): AsyncGenerator<string> {
   if (trajectoryIds.length === 0) return;
   const ends = new Map<string, string>();
-  const request = { trajectoryIds: trajectoryIds.slice(0, 20) };
-  for await (const message of watch(TrajectoryService.method.watchTree, request, events)) {
+  for await (const message of watch({ tree: { trajectoryIds: trajectoryIds.slice(0, 20) } }, events)) {
     if (message === 'begin') continue;
-    for (const { trajectory } of message.nodes) {
+    for (const { trajectory } of message.tree?.nodes ?? []) {
       if (trajectory !== undefined) ends.set(trajectory.id, `${trajectory.nextStepNumber} ${trajectory.status}`);
     }
     if (message.caughtUp) yield [...ends.values()].join();
@@ -123,10 +109,9 @@ export async function* watchRollouts(
 ): AsyncGenerator<string> {
   if (runId === '') return;
   const rollouts = new Map<string, string>();
-  const request = { runId, rollouts: true };
-  for await (const message of watch(RunService.method.watchRun, request, events)) {
+  for await (const message of watch({ run: { runId, rollouts: true } }, events)) {
     if (message === 'begin') continue;
-    for (const each of message.rollouts) {
+    for (const each of message.run?.rollouts ?? []) {
       if (isWatched(each)) rollouts.set(each.id, `${each.revision} ${each.turns} ${each.reward} ${each.status}`);
     }
     if (message.caughtUp) yield [...rollouts.values()].join();
@@ -236,27 +221,20 @@ export function watchRunHere(
   options: WatchEvents & { onCaughtUp(): void },
 ): AsyncGenerator<RunPicture> {
   // The stream of all tabs reconnects by itself. With all stages, every snapshot is complete.
-  const client = {
-    ...api,
-    runs: {
-      ...api.runs,
-      watchRun: (request: WatchRunInit, { signal = options.signal }: CallOptions = {}) =>
-        withoutBegin(watch(RunService.method.watchRun, request, { ...options, signal })),
+  const server: WatchCalls['server'] = {
+    async *watch({ subjects: { subject = {} } = {} }, { signal = options.signal } = {}) {
+      for await (const message of watch(subject, { ...options, signal })) if (message !== 'begin') yield message;
     },
   };
   const all = { allStages: true, rollouts: true, giveUpAfterMs: Number.POSITIVE_INFINITY };
-  return watchRun(client, { runId, ...all, ...options });
+  return watchRun({ ...api, server }, { runId, ...all, ...options });
 }
 
 /** Watches a run and its metric series. */
-export function watchSeries(runId: string, events: WatchEvents): AsyncGenerator<WatchRunResponse> {
-  return withoutBegin(watch(RunService.method.watchRun, { runId, series: true }, events));
-}
-
-type WatchRunInit = MessageInitShape<typeof RunService.method.watchRun.input>;
-
-async function* withoutBegin<M>(messages: AsyncIterable<M | 'begin'>): AsyncGenerator<M, void, undefined> {
-  for await (const message of messages) if (message !== 'begin') yield message;
+export async function* watchSeries(runId: string, events: WatchEvents): AsyncGenerator<RunChanges> {
+  for await (const message of watch({ run: { runId, series: true } }, events)) {
+    if (message !== 'begin' && message.run !== undefined) yield message.run;
+  }
 }
 
 /** Returns how the config of a run differs from that of the run that it was branched from. */

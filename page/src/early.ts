@@ -1,7 +1,7 @@
 import { parseAddress } from './address.ts';
 import { LATER } from './later.ts';
 import { EarlySource } from './watch/early_source.ts';
-import { firstCalls } from './watch/first_calls.ts';
+import { firstSubjects } from './watch/first_subjects.ts';
 import { connectSource } from './watch/shared.ts';
 
 /**
@@ -13,7 +13,7 @@ const address = parseAddress(location.pathname, location.search);
 const isVisible = () => document.visibilityState === 'visible';
 
 /** The watches of the view have begun, unless the tab is hidden. */
-export const source = new EarlySource(connectSource(), isVisible() ? firstCalls(address) : []);
+export const source = new EarlySource(connectSource(), isVisible() ? firstSubjects(address) : []);
 
 // A hidden tab holds no watches.
 document.addEventListener('visibilitychange', () => isVisible() || source.drop());

@@ -5,8 +5,8 @@ import {
   type ListRunsResponse,
   ListRunsResponseSchema,
   type RunWithProgress,
-  WatchRunsResponseSchema,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { RunPageChangesSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import type { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, type RunsPicture, watchRuns } from '../client/index.ts';
 import { columnsOf, messageJson, paintFor, printable } from './columns.ts';
@@ -163,8 +163,7 @@ async function followRuns(
     json: ({ runs, changed }) => {
       if (changed.runs.length === 0 && !changed.page) return undefined;
       const page = changed.page ? { page: { runIds: runs.flatMap(({ run }) => run?.id ?? []) } } : {};
-      const message = create(WatchRunsResponseSchema, { runs: [...changed.runs], ...page, caughtUp: true });
-      return messageJson(WatchRunsResponseSchema, message);
+      return messageJson(RunPageChangesSchema, create(RunPageChangesSchema, { runs: [...changed.runs], ...page }));
     },
     changes: ({ changed }) => changed.runs.map(changeOf),
     screen: ({ runs }) => table(runs),

@@ -1,12 +1,12 @@
 import { create } from '@bufbuild/protobuf';
 import { Command } from 'commander';
 import { GetRunTreeResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { TreeChangesSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import {
   GetTreeResponseSchema,
   ListTrajectoriesResponseSchema,
   type TreeNode,
   TreeNodeSchema,
-  WatchTreeResponseSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, type TreePicture, watchTree } from '../client/index.ts';
 import { columnsOf, messageJson, paintFor, printable, shortNumber } from './columns.ts';
@@ -171,12 +171,8 @@ async function followTree(
   const forms: Forms<TreePicture> = {
     json: ({ changed: { nodes, removedIds } }) => {
       if (nodes.length === 0 && removedIds.length === 0) return undefined;
-      const message = create(WatchTreeResponseSchema, {
-        nodes: [...nodes],
-        removedIds: [...removedIds],
-        caughtUp: true,
-      });
-      return messageJson(WatchTreeResponseSchema, message);
+      const message = create(TreeChangesSchema, { nodes: [...nodes], removedIds: [...removedIds] });
+      return messageJson(TreeChangesSchema, message);
     },
     changes: ({ changed: { nodes, removedIds } }) => [
       ...nodes.map(changeOf),

@@ -1,6 +1,6 @@
 import { create } from '@bufbuild/protobuf';
 import { Command } from 'commander';
-import { WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { RunChangesSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type RunPicture, watchRun } from '../client/index.ts';
@@ -66,17 +66,16 @@ async function watch(cli: CliContext, argument: string, flags: WatchFlags): Prom
 
 const FORMS: Forms<RunPicture> = { json, changes, screen: screenLines };
 
-/** What changed, in the form of WatchRun's responses. */
+/** What changed, as RunChanges. */
 function json({ run, progress, changed }: RunPicture): string {
-  const message = create(WatchRunResponseSchema, {
+  const message = create(RunChangesSchema, {
     ...(changed.run ? { run } : {}),
     stages: [...changed.stages],
     groups: [...changed.groups],
     rollouts: [...changed.rollouts],
     ...(changed.progress ? { progress } : {}),
-    caughtUp: true,
   });
-  return messageJson(WatchRunResponseSchema, message);
+  return messageJson(RunChangesSchema, message);
 }
 
 /** A line for the run, the progress, and each stage, rollout and group that changed. */

@@ -1,10 +1,9 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { timestampDate } from '@bufbuild/protobuf/wkt';
-import { ConnectError } from '@connectrpc/connect';
-import type { AppendEntrySchema, AppendError, AppendResult } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import type { ConnectError } from '@connectrpc/connect';
+import type { AppendEntrySchema, AppendResult } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { ClientCalls } from './calls.ts';
-import { ERROR_DOMAIN } from './errors.ts';
+import { errorOfPart } from './errors.ts';
 
 /** What to write to one trajectory, with the fields of AppendEntry. */
 export type EntryInit = MessageInitShape<typeof AppendEntrySchema>;
@@ -44,15 +43,7 @@ export async function appendBatch(
 }
 
 function toResult({ nextStepNumber, commitTime, duplicateSteps, uid, epoch, error }: AppendResult): EntryResult {
-  if (error !== undefined) return { stored: false, error: toError(error) };
+  if (error !== undefined) return { stored: false, error: errorOfPart(error) };
   const time = commitTime && timestampDate(commitTime);
   return { stored: true, nextStepNumber, commitTime: time, duplicateSteps, uid, epoch };
-}
-
-function toError({ code, reason, message, metadata, field, retryDelay }: AppendError): ConnectError {
-  const info = { desc: ErrorInfoSchema, value: { reason, domain: ERROR_DOMAIN, metadata } };
-  const invalid = { desc: BadRequestSchema, value: { fieldViolations: [{ field, description: message }] } };
-  const retry = { desc: RetryInfoSchema, value: retryDelay === undefined ? {} : { retryDelay } };
-  const details = [info, ...(field === '' ? [] : [invalid]), ...(retryDelay === undefined ? [] : [retry])];
-  return new ConnectError(message, code, undefined, details);
 }

@@ -1,5 +1,11 @@
 import { ConnectError } from '@connectrpc/connect';
-import { type ErrorInfo, ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import type { AppendError } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  BadRequestSchema,
+  type ErrorInfo,
+  ErrorInfoSchema,
+  RetryInfoSchema,
+} from '../../gen/es/google/rpc/error_details_pb.js';
 
 /** The `domain` of every ErrorInfo that an Anabranch server sends. */
 export const ERROR_DOMAIN = 'anabranch.v1';
@@ -24,6 +30,15 @@ export function retryDelayMs(error: unknown): number | undefined {
   if (!(error instanceof ConnectError)) return undefined;
   const delay = error.findDetails(RetryInfoSchema)[0]?.retryDelay;
   return delay === undefined ? undefined : Number(delay.seconds) * 1000 + delay.nanos / 1e6;
+}
+
+/** Returns an error that is a part of a response as the error that a call would throw. */
+export function errorOfPart({ code, reason, message, metadata, field, retryDelay }: AppendError): ConnectError {
+  const info = { desc: ErrorInfoSchema, value: { reason, domain: ERROR_DOMAIN, metadata } };
+  const invalid = { desc: BadRequestSchema, value: { fieldViolations: [{ field, description: message }] } };
+  const retry = { desc: RetryInfoSchema, value: retryDelay === undefined ? {} : { retryDelay } };
+  const details = [info, ...(field === '' ? [] : [invalid]), ...(retryDelay === undefined ? [] : [retry])];
+  return new ConnectError(message, code, undefined, details);
 }
 
 function errorInfo(error: unknown): ErrorInfo | undefined {

@@ -9,16 +9,16 @@ import {
   type Stage,
   StageSchema,
 } from '../../gen/es/anabranch/v1/run_pb.js';
-import type { WatchedSeries, WatchRunResponse } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { RunChanges, WatchedSeries } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { ClientCalls } from './calls.ts';
-import { Patience, systemTiming } from './retry.ts';
-import { Silence } from './silence.ts';
+import { resumedStream } from './resumed_stream.ts';
 import { KnownSeries, Rows } from './watch_rows.ts';
+import { serverLeft, type WatchCalls, type WatchedOptions, watchedOnce } from './watched_stream.ts';
 
 /** Options of watchRun(). */
-export interface WatchOptions {
+export interface WatchOptions extends WatchedOptions {
   readonly runId: string;
   /** Begins with all stages instead of only the open ones. Stages that end later stay in the picture. Default false. */
   readonly allStages?: boolean;
@@ -31,25 +31,11 @@ export interface WatchOptions {
    * leaves.
    */
   readonly untilTerminal?: boolean;
-  /** Makes the generator throw the signal's reason when it is aborted. Leaving the loop also ends the call. */
-  readonly signal?: AbortSignal;
-  /** Called for every error that is retried. Must not throw. */
-  readonly onCut?: (error: unknown, retryInMs: number) => void;
   /**
    * Called when the last picture is complete, also if a reconnect brought no change and so no new picture. Must not
    * throw.
    */
   readonly onCaughtUp?: () => void;
-  /**
-   * Gives up after this many milliseconds without a message of the server. Default 5 minutes. Infinity disables the
-   * limit.
-   */
-  readonly giveUpAfterMs?: number;
-  /**
-   * Reconnects when the server sends nothing for this many milliseconds. The server sends a message at least every 15
-   * seconds. Default 45,000.
-   */
-  readonly silenceMs?: number;
 }
 
 /** An immutable snapshot of the run as far as it is known. Rows are in the BASIC view. */
@@ -65,10 +51,10 @@ export interface RunPicture {
   readonly series: ReadonlyMap<string, WatchedSeries>;
   readonly progress: Progress;
   /** Differences from the previous picture. In the first picture, everything. */
-  readonly changed: RunChanges;
+  readonly changed: PictureChanges;
 }
 
-interface RunChanges {
+interface PictureChanges {
   readonly run: boolean;
   readonly stages: readonly Stage[];
   readonly groups: readonly Group[];
@@ -93,46 +79,43 @@ export function seriesId({ stageId, key }: Pick<WatchedSeries, 'stageId' | 'key'
  *     }
  */
 export async function* watchRun(
-  client: Pick<ClientCalls, 'runs' | 'rollouts'>,
+  client: WatchCalls & Pick<ClientCalls, 'runs' | 'rollouts'>,
   options: WatchOptions,
 ): AsyncGenerator<RunPicture, void, undefined> {
-  const timing = systemTiming();
-  const patience = new Patience(options.giveUpAfterMs ?? 5 * 60_000, timing);
+  const { runId, allStages = false, untilTerminal = false, rollouts = false, series = false } = options;
   const builder = new PictureBuilder();
-  for (;;) {
-    // Leaving the loop, or silence, must also end the call on the server. The caller's signal does not cover these.
-    const call = new AbortController();
-    const signal = options.signal === undefined ? call.signal : AbortSignal.any([call.signal, options.signal]);
-    try {
-      builder.begin();
-      for await (const message of watchOnce(client, options, { call, signal })) {
-        patience.progress();
-        builder.take(message);
-        if (!message.caughtUp) continue;
-        for (const stageId of builder.missing()) {
-          // Rollouts are read before the stage. If the connection is lost between the two, the stage is still missing
-          // and is read again.
-          if (options.rollouts === true) await takeRollouts(client, builder, stageId, signal);
-          builder.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
-        }
-        for (const stageId of builder.unknownStages()) {
-          builder.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
-        }
-        const picture = builder.picture();
-        if (picture !== undefined) yield picture;
-        options.onCaughtUp?.();
-      }
-      if (options.untilTerminal === true && builder.terminal) return;
-      throw new ConnectError('the server ended the watch', Code.Unavailable);
-    } catch (error) {
-      options.signal?.throwIfAborted();
-      const { delayMs } = patience.next(error);
-      options.onCut?.(error, delayMs);
-      await timing.sleep(delayMs, options.signal);
-    } finally {
-      call.abort(new ConnectError('the caller stopped watching', Code.Canceled));
+  const looks = resumedStream(options, async function* (signal) {
+    builder.begin();
+    const run = { runId, allStages, untilTerminal, rollouts, series };
+    for await (const { run: changes, caughtUp } of watchedOnce(client, { run }, signal)) {
+      if (changes !== undefined) builder.take(changes);
+      if (caughtUp) await takeMissing(client, builder, rollouts, signal);
+      yield { caughtUp, picture: caughtUp ? builder.picture() : undefined };
     }
+    if (!untilTerminal || !builder.terminal) throw serverLeft();
+  });
+  for await (const { caughtUp, picture } of looks) {
+    if (picture !== undefined) yield picture;
+    if (caughtUp) options.onCaughtUp?.();
   }
+}
+
+/** Reads the stages that the server does not send, because they ended while the watch was disconnected or before. */
+async function takeMissing(
+  client: Pick<ClientCalls, 'runs' | 'rollouts'>,
+  builder: PictureBuilder,
+  rollouts: boolean,
+  signal: AbortSignal,
+): Promise<void> {
+  const take = async (stageId: string) =>
+    builder.takeStage((await client.runs.getStage({ stageId, view: View.BASIC }, { signal })).stage);
+  for (const stageId of builder.missing()) {
+    // Rollouts are read before the stage. If the connection is lost between the two, the stage is still missing and is
+    // read again.
+    if (rollouts) await takeRollouts(client, builder, stageId, signal);
+    await take(stageId);
+  }
+  for (const stageId of builder.unknownStages()) await take(stageId);
 }
 
 /** Reads the groups and rollouts of a stage that ended while the watch was disconnected. */
@@ -153,28 +136,6 @@ async function takeRollouts(
     builder.takeRollouts(page);
     pageToken = page.nextPageToken;
   } while (pageToken !== '');
-}
-
-/** Makes one call. Only the wait for a message counts as silence, not the time that the caller works. */
-async function* watchOnce(
-  client: Pick<ClientCalls, 'runs' | 'rollouts'>,
-  { runId, allStages = false, untilTerminal = false, rollouts = false, series = false, silenceMs }: WatchOptions,
-  { call, signal }: { call: AbortController; signal: AbortSignal },
-): AsyncGenerator<WatchRunResponse, void, undefined> {
-  const silence = new Silence(silenceMs ?? 45_000, (error) => call.abort(error));
-  const request = { runId, allStages, untilTerminal, rollouts, series };
-  const messages = client.runs.watchRun(request, { signal })[Symbol.asyncIterator]();
-  try {
-    for (;;) {
-      silence.restart();
-      const { done, value } = await messages.next();
-      silence.pause();
-      if (done === true) return;
-      yield value;
-    }
-  } finally {
-    silence.stop();
-  }
 }
 
 /** Combines messages of one or several calls into pictures. */
@@ -199,7 +160,7 @@ class PictureBuilder {
     for (const { id, status } of this.#stages.all.values()) if (!isTerminal(status)) this.#unseen.add(id);
   }
 
-  take({ run, stages, groups, rollouts, series = [], progress }: WatchRunResponse): void {
+  take({ run, stages, groups, rollouts, series, progress }: RunChanges): void {
     if (run !== undefined) this.#takeRun(run);
     for (const stage of stages) this.takeStage(stage);
     this.takeRollouts({ groups, rollouts });

@@ -1,5 +1,5 @@
 import { type DescMessage, equals, type MessageShape } from '@bufbuild/protobuf';
-import type { WatchedSeries } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { WatchedSeries } from '../../gen/es/anabranch/v1/server_service_pb.js';
 
 interface Row {
   readonly id: string;

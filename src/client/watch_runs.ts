@@ -4,9 +4,8 @@ import {
   type RunWithProgress,
   RunWithProgressSchema,
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import type { ClientCalls } from './calls.ts';
 import { watchedPage } from './watched_page.ts';
-import type { WatchedOptions } from './watched_stream.ts';
+import type { WatchCalls, WatchedOptions } from './watched_stream.ts';
 
 /** Options of watchRuns(). */
 export interface RunsWatchOptions extends WatchedOptions {
@@ -34,16 +33,18 @@ export interface RunsPicture {
  *       for (const { run, progress } of runs) console.log(run?.name, progress?.percent);
  */
 export async function* watchRuns(
-  client: Pick<ClientCalls, 'runs'>,
+  client: WatchCalls,
   options: RunsWatchOptions = {},
 ): AsyncGenerator<RunsPicture, void, undefined> {
-  const { list = {} } = options;
   const pictures = watchedPage(
+    client,
     options,
-    (signal) => client.runs.watchRuns({ list }, { signal }),
-    RunWithProgressSchema,
-    ({ run }) => run?.id ?? '',
-    ({ runs, page, caughtUp }) => ({ rows: runs, ids: page?.runIds, caughtUp }),
+    { runs: options.list ?? {} },
+    {
+      schema: RunWithProgressSchema,
+      idOf: ({ run }) => run?.id ?? '',
+      changesOf: ({ runs }) => runs && { rows: runs.runs, ids: runs.page?.runIds },
+    },
   );
   for await (const { rows, changed, isNewPage } of pictures) {
     yield { runs: rows, changed: { runs: changed, page: isNewPage } };

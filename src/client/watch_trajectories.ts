@@ -1,9 +1,8 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { type Trajectory, TrajectorySchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { ListTrajectoriesRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { ClientCalls } from './calls.ts';
 import { watchedPage } from './watched_page.ts';
-import type { WatchedOptions } from './watched_stream.ts';
+import type { WatchCalls, WatchedOptions } from './watched_stream.ts';
 
 /** Options of watchTrajectories(). */
 export interface TrajectoriesWatchOptions extends WatchedOptions {
@@ -31,16 +30,19 @@ export interface TrajectoriesPicture {
  *       for (const { name, nextStepNumber } of trajectories) console.log(name, nextStepNumber);
  */
 export async function* watchTrajectories(
-  client: Pick<ClientCalls, 'trajectories'>,
+  client: WatchCalls,
   options: TrajectoriesWatchOptions = {},
 ): AsyncGenerator<TrajectoriesPicture, void, undefined> {
-  const { list = {} } = options;
   const pictures = watchedPage(
+    client,
     options,
-    (signal) => client.trajectories.watchTrajectories({ list }, { signal }),
-    TrajectorySchema,
-    ({ id }) => id,
-    ({ trajectories, page, caughtUp }) => ({ rows: trajectories, ids: page?.trajectoryIds, caughtUp }),
+    { trajectories: options.list ?? {} },
+    {
+      schema: TrajectorySchema,
+      idOf: ({ id }) => id,
+      changesOf: ({ trajectories: changes }) =>
+        changes && { rows: changes.trajectories, ids: changes.page?.trajectoryIds },
+    },
   );
   for await (const { rows, changed, isNewPage } of pictures) {
     yield { trajectories: rows, changed: { trajectories: changed, page: isNewPage } };

@@ -1,7 +1,6 @@
 import { equals } from '@bufbuild/protobuf';
 import { type TreeNode, TreeNodeSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { ClientCalls } from './calls.ts';
-import { type WatchedOptions, watchedStream } from './watched_stream.ts';
+import { type WatchCalls, type WatchedOptions, watchedStream } from './watched_stream.ts';
 
 /** Options of watchTree(). */
 export type TreeWatchOptions = WatchedOptions &
@@ -31,22 +30,22 @@ export interface TreePicture {
  *     for await (const { nodes, changed } of watchTree(client, { treeId })) console.log(nodes.size, changed.nodes);
  */
 export async function* watchTree(
-  client: Pick<ClientCalls, 'trajectories'>,
+  client: WatchCalls,
   options: TreeWatchOptions,
 ): AsyncGenerator<TreePicture, void, undefined> {
-  const request = 'treeId' in options ? { treeId: options.treeId } : { trajectoryIds: [...options.trajectoryIds] };
+  const tree = 'treeId' in options ? { treeId: options.treeId } : { trajectoryIds: [...options.trajectoryIds] };
   let nodes = new Map<string, TreeNode>();
   const fresh = new Map<string, TreeNode>();
   const removed = new Set<string>();
   /** Trajectories that the snapshot of this call has not sent yet. Undefined after the snapshot. */
   let unseen: Set<string> | undefined;
-  const open = (signal: AbortSignal) => {
+  const begin = () => {
     unseen = new Set(nodes.keys());
-    return client.trajectories.watchTree(request, { signal });
   };
-  for await (const message of watchedStream(options, open)) {
+  for await (const { tree: changes, caughtUp } of watchedStream(client, options, { tree }, begin)) {
+    if (changes === undefined) continue;
     const next = new Map(nodes);
-    for (const node of message.nodes) {
+    for (const node of changes.nodes) {
       const id = node.trajectory?.id ?? '';
       unseen?.delete(id);
       const known = nodes.get(id);
@@ -55,12 +54,12 @@ export async function* watchTree(
       fresh.set(id, node);
       removed.delete(id);
     }
-    for (const id of [...message.removedIds, ...(message.caughtUp ? (unseen ?? []) : [])]) {
+    for (const id of [...changes.removedIds, ...(caughtUp ? (unseen ?? []) : [])]) {
       fresh.delete(id);
       if (next.delete(id)) removed.add(id);
     }
     nodes = next;
-    if (!message.caughtUp) continue;
+    if (!caughtUp) continue;
     const isSnapshot = unseen !== undefined;
     unseen = undefined;
     if (!isSnapshot && fresh.size === 0 && removed.size === 0) continue;

@@ -1,5 +1,6 @@
 import { type DescMessage, equals, type MessageShape } from '@bufbuild/protobuf';
-import { type WatchedOptions, watchedStream } from './watched_stream.ts';
+import type { WatchResponse } from '../../gen/es/anabranch/v1/server_service_pb.js';
+import { type SubjectInit, type WatchCalls, type WatchedOptions, watchedStream } from './watched_stream.ts';
 
 /** An immutable snapshot of a page of rows. */
 export interface PagePicture<Row> {
@@ -11,33 +12,39 @@ export interface PagePicture<Row> {
   readonly isNewPage: boolean;
 }
 
-/** A message about a page: rows that are new or changed, and the ids of the page if these or their order changed. */
-interface PageMessage<Row> {
+/** What changed in a page: rows that are new or changed, and the ids of the page if these or their order changed. */
+interface PageChanges<Row> {
   readonly rows: readonly Row[];
   readonly ids: readonly string[] | undefined;
-  readonly caughtUp: boolean;
+}
+
+/** The rows of a page, and how a response has them. */
+interface PageRows<Schema extends DescMessage> {
+  readonly schema: Schema;
+  idOf(row: MessageShape<Schema>): string;
+  changesOf(response: WatchResponse): PageChanges<MessageShape<Schema>> | undefined;
 }
 
 /** Yields a page, and again after every change and every reconnect (rule M5). */
-export async function* watchedPage<Schema extends DescMessage, Message>(
+export async function* watchedPage<Schema extends DescMessage>(
+  client: WatchCalls,
   options: WatchedOptions,
-  open: (signal: AbortSignal) => AsyncIterable<Message>,
-  schema: Schema,
-  idOf: (row: MessageShape<Schema>) => string,
-  read: (message: Message) => PageMessage<MessageShape<Schema>>,
+  subject: SubjectInit,
+  { schema, idOf, changesOf }: PageRows<Schema>,
 ): AsyncGenerator<PagePicture<MessageShape<Schema>>, void, undefined> {
   let known = new Map<string, MessageShape<Schema>>();
   let page: readonly string[] = [];
   const fresh = new Map<string, MessageShape<Schema>>();
   let isNewPage = true;
   let isSnapshot = true;
-  const opened = (signal: AbortSignal) => {
+  const begin = () => {
     isSnapshot = true;
-    return open(signal);
   };
-  for await (const message of watchedStream(options, opened)) {
-    const { rows: sent, ids, caughtUp } = read(message);
-    for (const row of sent) {
+  for await (const response of watchedStream(client, options, subject, begin)) {
+    const changes = changesOf(response);
+    if (changes === undefined) continue;
+    const { ids } = changes;
+    for (const row of changes.rows) {
       const before = known.get(idOf(row));
       if (before !== undefined && equals(schema, before, row)) continue;
       known.set(idOf(row), row);
@@ -47,7 +54,7 @@ export async function* watchedPage<Schema extends DescMessage, Message>(
       isNewPage ||= ids.length !== page.length || ids.some((id, i) => id !== page[i]);
       page = ids;
     }
-    if (!caughtUp) continue;
+    if (!response.caughtUp) continue;
     // Rows that left the page are forgotten. One that comes back is sent again.
     const rows = page.flatMap((id) => known.get(id) ?? []);
     known = new Map(rows.map((row) => [idOf(row), row]));

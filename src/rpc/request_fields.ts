@@ -8,6 +8,7 @@ import {
 } from '@bufbuild/protobuf';
 import { type Duration, DurationSchema, type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
 import { field as rules } from '@bufbuild/protovalidate/gen/buf/validate/validate_pb.js';
+import { WatchSubjectSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StepSchema, StepStateSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { invalidField, type Violation } from '../domain/errors.ts';
 import { shorten } from '../domain/ids.ts';
@@ -93,6 +94,8 @@ export class RequestFields {
       // Steps come by the thousand: whatever becomes of them checks them as it goes.
       case StepSchema:
       case StepStateSchema:
+      // A subject that breaks a rule fails alone: Watch checks each by itself.
+      case WatchSubjectSchema:
         return undefined;
       default:
         return (message: Record<string, unknown>) => this.#findIn(schema, message);

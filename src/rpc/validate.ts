@@ -1,5 +1,6 @@
 import { create, type DescMessage, type DescService, type MessageShape } from '@bufbuild/protobuf';
 import { createValidator } from '@bufbuild/protovalidate';
+import { WatchSubjectSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { AnabranchError, type Violation } from '../domain/errors.ts';
 import { ListSizes } from './list_sizes.ts';
 import { RequestFields } from './request_fields.ts';
@@ -28,7 +29,9 @@ export function createRequestValidator(services: readonly DescService[]): Valida
     },
   });
   const sizes = new ListSizes();
-  for (const { methods } of services) for (const { input } of methods) validator.validate(input, create(input));
+  const inputs = services.flatMap(({ methods }) => methods.map(({ input }) => input));
+  // The rules of WatchRequest do not include those of its subjects.
+  for (const schema of [...inputs, WatchSubjectSchema]) validator.validate(schema, create(schema));
   const fields = new RequestFields();
   return {
     check(schema, message) {

@@ -22,8 +22,6 @@ import { metricMethods } from './run/metric.ts';
 import { runMethods } from './run/run.ts';
 import { summaryMethods } from './run/summary.ts';
 import { runVerbs } from './run/verbs.ts';
-import { watchRun } from './run/watch.ts';
-import { watchRuns } from './run/watch_page.ts';
 import { type ServerInfo, serverMethods } from './server/server.ts';
 import { stageMethods } from './stage/stage.ts';
 import { stateMethods } from './state/state.ts';
@@ -37,8 +35,6 @@ import { stepMethods } from './trajectory/step.ts';
 import { readStepSeries } from './trajectory/step_series.ts';
 import { tagMethods } from './trajectory/tag.ts';
 import { trajectoryMethods } from './trajectory/trajectory.ts';
-import { watchTree } from './trajectory/watch.ts';
-import { watchTrajectories } from './trajectory/watch_page.ts';
 
 /** All methods of a service. A missing method does not compile. */
 type AllMethods<S extends DescService> = Methods<S, keyof S['method']>;
@@ -51,8 +47,6 @@ export const trajectoryService: AllMethods<typeof TrajectoryService> = {
   readSteps,
   readTrajectories,
   readStepSeries,
-  watchTree,
-  watchTrajectories,
   searchSteps,
   compareBranches,
 };
@@ -68,8 +62,6 @@ export const runService: AllMethods<typeof RunService> = {
   ...stageMethods,
   ...metricMethods,
   ...summaryMethods,
-  watchRun,
-  watchRuns,
 };
 
 export const rolloutService: AllMethods<typeof RolloutService> = {

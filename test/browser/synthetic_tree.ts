@@ -1,24 +1,27 @@
 /** Trees that are too large to be written in a test: the page gets them from the test instead of from the server. */
 import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import type { Page, Protocol } from 'puppeteer-core';
-import { WatchRequestSchema, WatchResponseSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
-import { WatchTreeResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  type TreeChangesSchema,
+  WatchRequestSchema,
+  WatchResponseSchema,
+} from '../../gen/es/anabranch/v1/server_service_pb.js';
 
-type Nodes = NonNullable<MessageInitShape<typeof WatchTreeResponseSchema>['nodes']>;
+type Nodes = NonNullable<MessageInitShape<typeof TreeChangesSchema>['nodes']>;
 
 /**
- * Answers WatchTree with nodes. The stream then ends, and the page is told to connect again later. The page has no
- * shared worker, because a test cannot answer what a worker asks.
+ * Answers the watch of a tree with nodes. The stream then ends, and the page is told to connect again later. The page
+ * has no shared worker, because a test cannot answer what a worker asks.
  */
 export async function serveTree(page: Page, nodes: Nodes): Promise<void> {
-  const response = toBinary(WatchTreeResponseSchema, create(WatchTreeResponseSchema, { nodes, caughtUp: true }));
   await page.evaluateOnNewDocument('delete globalThis.SharedWorker');
   // Interception by a `Page` returns what was sent as text, and this is binary.
   const session = await page.createCDPSession();
   session.on('Fetch.requestPaused', ({ requestId, request }) => {
-    const { watches } = fromBinary(WatchRequestSchema, bytesOf(request).subarray(5));
-    const watch = watches.findIndex(({ method }) => method.endsWith('/WatchTree'));
-    const body = connectStream(WatchResponseSchema, watch < 0 ? [] : [{ watch, response }]).toString('base64');
+    const { subjects } = fromBinary(WatchRequestSchema, bytesOf(request).subarray(5));
+    const trees = Object.keys(subjects).filter((name) => subjects[name]?.tree !== undefined);
+    const responses = trees.map((name) => ({ name, tree: { nodes }, caughtUp: true }));
+    const body = connectStream(WatchResponseSchema, responses).toString('base64');
     const responseHeaders = [{ name: 'content-type', value: 'application/connect+proto' }];
     // A window that closes ends its requests first.
     session

@@ -1,9 +1,8 @@
 import { stripVTControlCharacters } from 'node:util';
 import { fromJsonString } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { WatchRunsResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { RunPageChangesSchema, TreeChangesSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { WatchTreeResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
@@ -71,12 +70,12 @@ describe.each(ENGINES)('--follow, on %s', (engine) => {
     expect(stdout.split('\n').filter((line) => line.startsWith(HASTY))).toHaveLength(1);
   });
 
-  it('tree --json prints each change of WatchTree, one per line', async () => {
+  it('tree --json prints each change of the tree, one per line', async () => {
     const { stdout } = await followed(['tree', MAIN_LINE, '--json'], [[LATE, addSteps(1)], ['"nextStepNumber":"27"']]);
     const [first, ...rest] = stdout
       .trimEnd()
       .split('\n')
-      .map((line) => fromJsonString(WatchTreeResponseSchema, line));
+      .map((line) => fromJsonString(TreeChangesSchema, line));
     expect(first?.nodes).toHaveLength(4);
     expect(rest.flatMap(({ nodes }) => nodes.map(({ trajectory }) => trajectory?.id))).toContain(LATE);
   });
@@ -91,7 +90,7 @@ describe.each(ENGINES)('--follow, on %s', (engine) => {
     const lines = await followed(['runs'], [['river', say('flowing')], ['flowing']]);
     expect(lines.stdout).toMatch(new RegExp(`^${run?.id} river: running, flowing`, 'm'));
     const json = await followed(['runs', '--json'], [['river', say('ebbing')], ['ebbing']]);
-    const [first] = json.stdout.split('\n').map((line) => fromJsonString(WatchRunsResponseSchema, line || '{}'));
+    const [first] = json.stdout.split('\n').map((line) => fromJsonString(RunPageChangesSchema, line || '{}'));
     expect(first?.page?.runIds).toHaveLength(2);
   });
 

@@ -3,7 +3,7 @@ import { clone, fromJsonString } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { describe, expect, it } from 'vitest';
 import { type Run, RunSchema } from '../../gen/es/anabranch/v1/run_pb.js';
-import { WatchRunResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { RunChangesSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
 import { refusal, startPeer, type WatchAnswer, type WatchScript } from '../client/scripted-peer.ts';
@@ -136,7 +136,7 @@ describe('anabranch watch', () => {
       const changes = stdout.trimEnd().split('\n');
       expect(
         changes.map((line) => {
-          const { groups, rollouts } = fromJsonString(WatchRunResponseSchema, line);
+          const { groups, rollouts } = fromJsonString(RunChangesSchema, line);
           return [groups.length, rollouts.length];
         }),
       ).toEqual([
@@ -169,12 +169,12 @@ describe('anabranch watch', () => {
     expect(stdout).toBe((await watched(story)).stdout);
   });
 
-  it('--json prints each change of WatchRun, one per line', async () => {
+  it('--json prints each change of the run, one per line', async () => {
     const { stdout } = await watched(story, ['--json']);
     const changes = stdout
       .trimEnd()
       .split('\n')
-      .map((line) => fromJsonString(WatchRunResponseSchema, line));
+      .map((line) => fromJsonString(RunChangesSchema, line));
     expect(changes.map((each) => [each.run?.revision, each.stages.length, each.progress?.percent])).toEqual([
       [7n, 1, 26.5],
       [undefined, 1, undefined],

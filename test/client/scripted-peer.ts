@@ -9,12 +9,14 @@ import { Code, ConnectError, type ConnectRouter, type HandlerContext, type Servi
 import { connectNodeAdapter } from '@connectrpc/connect-node';
 import { VERSION } from '../../gen/es/anabranch/v1/limits.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import {
-  RunService,
-  type WatchRunRequest,
-  type WatchRunResponseSchema,
-} from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
+  type RunChangesSchema,
+  type RunSubject,
+  ServerService,
+  type WatchResponseSchema,
+  type WatchSubject,
+} from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import {
   type AppendOpen,
@@ -28,7 +30,9 @@ import { ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_
 
 export type Answer = MessageInitShape<typeof AppendStepsResponseSchema>;
 export type ReadAnswer = MessageInitShape<typeof ReadStepsResponseSchema>;
-export type WatchAnswer = MessageInitShape<typeof WatchRunResponseSchema>;
+/** Changes of the watched run, whether the snapshot is complete, and why the watch of the run ends. */
+export type WatchAnswer = MessageInitShape<typeof RunChangesSchema> &
+  Pick<MessageInitShape<typeof WatchResponseSchema>, 'caughtUp' | 'error'>;
 
 /** One append stream in the scripted server. */
 export interface PeerStream {
@@ -41,14 +45,14 @@ export interface PeerStream {
 export type AppendScript = (stream: PeerStream) => AsyncGenerator<Answer>;
 export type ReadScript = (request: ReadStepsRequest, context: HandlerContext) => AsyncGenerator<ReadAnswer>;
 
-export type WatchScript = (request: WatchRunRequest, context: HandlerContext) => AsyncGenerator<WatchAnswer>;
+export type WatchScript = (run: RunSubject, context: HandlerContext) => AsyncGenerator<WatchAnswer>;
 
 /** Each call takes the next script. A call without a remaining script is refused permanently. */
 export interface Scripts {
   readonly append?: readonly AppendScript[];
   readonly read?: readonly ReadScript[];
   readonly watch?: readonly WatchScript[];
-  /** Handlers of RunService except WatchRun, as far as a test needs them. */
+  /** Handlers of RunService, as far as a test needs them. */
   readonly runs?: Partial<ServiceImpl<typeof RunService>>;
   /** Handlers of RolloutService, as far as a test needs them. */
   readonly rollouts?: Partial<ServiceImpl<typeof RolloutService>>;
@@ -56,7 +60,7 @@ export interface Scripts {
   readonly trajectories?: Partial<ServiceImpl<typeof TrajectoryService>>;
   /** Handlers of StateService, as far as a test needs them. */
   readonly states?: Partial<ServiceImpl<typeof StateService>>;
-  /** Handlers of ServerService. By default, the peer has the version and the limits of the client. */
+  /** Handlers of ServerService. By default, the peer has the version and the limits of the client, and watches runs. */
   readonly server?: Partial<ServiceImpl<typeof ServerService>>;
 }
 
@@ -66,8 +70,8 @@ export interface ScriptedPeer {
   readonly opens: AppendOpen[];
   /** Requests of every read so far. */
   readonly reads: ReadStepsRequest[];
-  /** Requests of every watch so far. */
-  readonly watches: WatchRunRequest[];
+  /** The run of every watch so far. */
+  readonly watches: RunSubject[];
   /** HTTP/2 connections accepted so far. */
   readonly connections: number;
   /** Destroys every connection without closing it properly. */
@@ -82,7 +86,7 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
   const reads: ReadStepsRequest[] = [];
   const appendScripts = [...(scripts.append ?? [])];
   const readScripts = [...(scripts.read ?? [])];
-  const watches: WatchRunRequest[] = [];
+  const watches: RunSubject[] = [];
   const watchScripts = [...(scripts.watch ?? [])];
   const routes = (router: ConnectRouter) => {
     router.service(TrajectoryService, {
@@ -104,15 +108,20 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
         yield* (readScripts.shift() ?? noScriptLeft)(request, context);
       },
     });
-    router.service(RunService, {
-      ...scripts.runs,
-      async *watchRun(request, context) {
-        watches.push(request);
-        yield* (watchScripts.shift() ?? noScriptLeft)(request, context);
-      },
-    });
+    if (scripts.runs !== undefined) router.service(RunService, scripts.runs);
     if (scripts.rollouts !== undefined) router.service(RolloutService, scripts.rollouts);
-    router.service(ServerService, { getServerInfo: () => ({ version: VERSION }), ...scripts.server });
+    router.service(ServerService, {
+      getServerInfo: () => ({ version: VERSION }),
+      async *watch({ subjects }, context) {
+        const [[name, { run }]] = Object.entries(subjects) as [[string, WatchSubject]];
+        if (run === undefined) throw new Error('the subject was not a run');
+        watches.push(run);
+        for await (const { caughtUp, error, ...changes } of (watchScripts.shift() ?? noScriptLeft)(run, context)) {
+          yield { name, run: changes, ...(caughtUp && { caughtUp }), ...(error && { error }) };
+        }
+      },
+      ...scripts.server,
+    });
     if (scripts.states !== undefined) router.service(StateService, scripts.states);
   };
   const server = createServer({ settings: { maxConcurrentStreams: 100 } }, connectNodeAdapter({ routes }));

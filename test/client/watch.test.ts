@@ -307,8 +307,8 @@ describe('watchRun', () => {
   it('throws for a run that is deleted, or unknown', async () => {
     const { client } = await connected({
       watch: [
-        saying([{ ...run(1), ...percent(1), ...caughtUp }], refusal(Code.Aborted, 'RUN_DELETED')),
-        saying([], refusal(Code.NotFound, 'RUN_NOT_FOUND')),
+        saying([{ ...run(1), ...percent(1), ...caughtUp }, { error: { code: Code.Aborted, reason: 'RUN_DELETED' } }]),
+        saying([{ error: { code: Code.NotFound, reason: 'RUN_NOT_FOUND', field: 'run.run_id' } }]),
       ],
     });
     expect(await pictures(client).catch(reasonOf)).toBe('RUN_DELETED');

@@ -1,9 +1,13 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { WatchRunsResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type {
+  RunPageChangesSchema,
+  TreeChangesSchema,
+  WatchRequest,
+  WatchResponseSchema,
+} from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import type { WatchTreeResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import {
   type AnabranchClient,
   connectClient,
@@ -15,17 +19,28 @@ import { GENTLE, grow, LATE, MAIN_LINE, plantTree } from '../cli/grove.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { connected } from './connected.ts';
-import { refusal } from './scripted-peer.ts';
 
 const caughtUp = { caughtUp: true };
 
-/** Sends the messages of one call after the other. Each call is then lost, and the one after the last is refused. */
-function calls<Answer>(scripts: readonly (readonly Answer[])[]) {
+type Answer<Changes> = Changes & { readonly caughtUp?: boolean };
+
+/**
+ * Sends the messages of one call after the other, with a sign of life before each. Each call is then lost, and the
+ * subject of the one after the last is refused.
+ */
+function calls<Changes extends object>(kind: 'tree' | 'runs', scripts: readonly (readonly Answer<Changes>[])[]) {
   const left = [...scripts];
-  return async function* () {
+  return async function* ({ subjects }: WatchRequest): AsyncGenerator<MessageInitShape<typeof WatchResponseSchema>> {
+    const [name = ''] = Object.keys(subjects);
     const answers = left.shift();
-    if (answers === undefined) throw refusal(Code.NotFound, 'TRAJECTORY_NOT_FOUND');
-    yield* answers;
+    if (answers === undefined) {
+      yield { name, error: { code: Code.NotFound, reason: 'TRAJECTORY_NOT_FOUND', message: 'TRAJECTORY_NOT_FOUND' } };
+      return;
+    }
+    for (const { caughtUp = false, ...changes } of answers) {
+      yield {};
+      yield { name, [kind]: changes, caughtUp };
+    }
     if (left.length > 0) throw new ConnectError('lost', Code.Unavailable);
   };
 }
@@ -46,8 +61,8 @@ async function taken<Picture, Shown>(
 describe('watchTree', () => {
   const node = (id: string, steps: number) => ({ trajectory: { id, nextStepNumber: BigInt(steps) } });
 
-  async function watched(...scripts: MessageInitShape<typeof WatchTreeResponseSchema>[][]) {
-    const { client } = await connected({ trajectories: { watchTree: calls(scripts) } });
+  async function watched(...scripts: Answer<MessageInitShape<typeof TreeChangesSchema>>[][]) {
+    const { client } = await connected({ server: { watch: calls('tree', scripts) } });
     const cuts: unknown[] = [];
     const watch = watchTree(client, { treeId: MAIN_LINE, onCut: (error) => void cuts.push(error) });
     const pictures = await taken(watch, ({ nodes, changed }) => [
@@ -93,8 +108,8 @@ describe('watchTree', () => {
 describe('watchRuns', () => {
   const run = (id: string, revision: number) => ({ run: { id, revision: BigInt(revision) } });
 
-  async function watched(...scripts: MessageInitShape<typeof WatchRunsResponseSchema>[][]) {
-    const { client } = await connected({ runs: { watchRuns: calls(scripts) } });
+  async function watched(...scripts: Answer<MessageInitShape<typeof RunPageChangesSchema>>[][]) {
+    const { client } = await connected({ server: { watch: calls('runs', scripts) } });
     return taken(watchRuns(client), ({ runs, changed }) => [
       runs.map(({ run }) => `${run?.id}${run?.revision}`).join(' '),
       changed.runs.map(({ run }) => run?.id).join(' '),

@@ -16,10 +16,10 @@ class NotedSource implements WatchSource {
   readonly removed: Uint8Array[] = [];
   readonly listeners: ((event: WatchEvent) => void)[] = [];
 
-  add(call: Uint8Array, listener: (event: WatchEvent) => void): () => void {
-    this.added.push(call);
+  add(subject: Uint8Array, listener: (event: WatchEvent) => void): () => void {
+    this.added.push(subject);
     this.listeners.push(listener);
-    return () => this.removed.push(call);
+    return () => this.removed.push(subject);
   }
 }
 

@@ -4,17 +4,20 @@ import type { Run } from '../../src/domain/run.ts';
 import type { Horizon } from '../../src/store/contract/run.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { App } from '../../src/stream/app.ts';
-import { type RunShown, type WatchRunArgs, watchRun } from '../../src/stream/runs/watch.ts';
+import { type RunNews, WatchedRun, type WatchedRunArgs } from '../../src/stream/runs/watch.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
 import { all, describeApp } from '../service/on_app.ts';
 import { servicesOf } from '../service/services.ts';
 import { RunScene, SILENT, substepPlan } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
+import { type Shown, watching } from './watching.ts';
+
+type RunShown = Shown<RunNews>;
 
 const NEVER = 3_600_000;
 
-describeApp('WatchRun', (on) => {
+describeApp('a watched run', (on) => {
   /** An app whose watchers read without a delay, and a namespace of it. */
   async function withApp(settings: Partial<AppSettings>, use: (watcher: Watcher) => Promise<void>, store?: Store) {
     const app = on.app({ watchMs: 1, pollMs: 20, progressMs: NEVER, ...settings }, store);
@@ -148,24 +151,6 @@ describeApp('WatchRun', (on) => {
       await watching.return();
     }));
 
-  it('M5: a watcher without changes gets a message that it is caught up', () =>
-    withApp({ progressMs: 100, pollMs: 10 }, async (watcher) => {
-      const watching = watcher.watch(await watcher.makeRun());
-      await watching.next();
-      const mark = {
-        run: undefined,
-        stages: [],
-        groups: [],
-        rollouts: [],
-        series: [],
-        progress: undefined,
-        caughtUp: true,
-      };
-      expect((await watching.next()).value).toEqual(mark);
-      expect((await watching.next()).value).toEqual(mark);
-      await watching.return();
-    }));
-
   it('M5: until_terminal ends after the end was sent, also if the run had ended before', () =>
     withApp({}, async (watcher) => {
       const run = await watcher.makeRun({ status: 'RUNNING' });
@@ -219,7 +204,7 @@ describeApp('WatchRun', (on) => {
     withApp({ pollMs: NEVER }, async (watcher) => {
       const run = await watcher.makeRun();
       const gone = new AbortController();
-      const [left, drained] = [watcher.watch(run, { signal: gone.signal }), watcher.watch(run)];
+      const [left, drained] = [watcher.watch(run, {}, gone.signal), watcher.watch(run)];
       await Promise.all([left.next(), drained.next()]);
       const [leaving, draining] = [left.next(), refusalOf(drained.next())];
       gone.abort();
@@ -238,8 +223,8 @@ class Watcher extends RunScene {
     this.app = app;
   }
 
-  watch({ id }: Pick<Run, 'id'>, fields: Partial<WatchRunArgs> = {}) {
-    const signal = new AbortController().signal;
-    return watchRun(this.app, this.caller, { runId: id, allStages: false, untilTerminal: false, signal, ...fields });
+  watch({ id: runId }: Pick<Run, 'id'>, fields: Partial<WatchedRunArgs> = {}, signal?: AbortSignal) {
+    const args = { runId, allStages: false, untilTerminal: false, ...fields };
+    return watching(this.app, () => WatchedRun.open(this.app, this.caller, args), signal);
   }
 }

@@ -1,21 +1,24 @@
 import { expect, it } from 'vitest';
-import { type RunShown, watchRun } from '../../src/stream/runs/watch.ts';
+import { type RunNews, WatchedRun } from '../../src/stream/runs/watch.ts';
 import { describeApp } from '../service/on_app.ts';
 import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { SILENT } from '../store/run_scene.ts';
 import { wordStep } from '../support/steps.ts';
+import { type Shown, watching } from './watching.ts';
 
-describeApp('WatchRun with rollouts', (on) => {
+type RunShown = Shown<RunNews>;
+
+describeApp('a run that is watched with rollouts', (on) => {
   async function watched(
     use: (scene: RolloutScene, watch: (runId: string, allStages?: boolean) => Watching) => Promise<void>,
   ) {
     const app = on.app({ watchMs: 1, pollMs: 20, progressMs: 3_600_000 });
     const scene = new RolloutScene(on.store);
-    const { signal } = new AbortController();
     try {
-      await use(scene, (runId, allStages = false) =>
-        watchRun(app, scene.caller, { runId, allStages, untilTerminal: false, rollouts: true, signal }),
-      );
+      await use(scene, (runId, allStages = false) => {
+        const args = { runId, allStages, untilTerminal: false, rollouts: true };
+        return watching(app, () => WatchedRun.open(app, scene.caller, args));
+      });
       expect(app.changes.listeners, 'nobody listens any more').toBe(0);
     } finally {
       await app.close();

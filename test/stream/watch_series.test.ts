@@ -1,11 +1,14 @@
 import { expect, it } from 'vitest';
-import { type RunShown, watchRun } from '../../src/stream/runs/watch.ts';
+import { type RunNews, WatchedRun } from '../../src/stream/runs/watch.ts';
 import type { SeriesShown } from '../../src/stream/runs/watch_series.ts';
 import { describeApp } from '../service/on_app.ts';
 import { openOn } from '../store/on_store.ts';
 import { RunScene } from '../store/run_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
+import { type Shown, watching } from './watching.ts';
+
+type RunShown = Shown<RunNews>;
 
 const NEVER = 3_600_000;
 
@@ -43,17 +46,19 @@ class Mirror {
   }
 }
 
-describeApp('WatchRun with series', (on) => {
+describeApp('a run that is watched with series', (on) => {
   async function watched(
     use: (scene: RunScene, watch: (id: string) => Mirror) => Promise<void>,
     { store = on.store, pollMs = NEVER } = {},
   ) {
     const app = on.app({ watchMs: 1, pollMs, progressMs: NEVER }, store);
     const scene = new RunScene(on.store);
-    const signal = new AbortController().signal;
-    const args = { allStages: false, untilTerminal: false, series: true, signal };
+    const args = { allStages: false, untilTerminal: false, series: true };
     try {
-      await use(scene, (runId) => new Mirror(watchRun(app, scene.caller, { runId, ...args })));
+      await use(
+        scene,
+        (runId) => new Mirror(watching(app, () => WatchedRun.open(app, scene.caller, { runId, ...args }))),
+      );
       expect(app.changes.listeners, 'nobody listens any more').toBe(0);
     } finally {
       await app.close();

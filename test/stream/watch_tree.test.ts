@@ -1,11 +1,13 @@
 import { expect, it } from 'vitest';
 import type { Gain } from '../../src/domain/gain.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { type TreeShown, watchTree } from '../../src/stream/trajectories/watch.ts';
+import { type TreeNews, WatchedTrees, type WatchedTreesArgs } from '../../src/stream/trajectories/watch.ts';
 import { type AppScene, describeApp, step } from '../service/on_app.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
+import { type Shown, watching } from './watching.ts';
 
+type TreeShown = Shown<TreeNews>;
 type Watching = AsyncGenerator<TreeShown, void, undefined>;
 
 /** What a client of a watch knows. */
@@ -44,16 +46,15 @@ const steps = (from: number, to: number, reward: number) =>
 
 const isCaughtUp = ({ messages }: Mirror) => messages.at(-1)?.caughtUp === true;
 
-describeApp('WatchTree', (on) => {
+describeApp('a watched tree', (on) => {
   async function watched(
-    use: (scene: AppScene, watch: (of: Parameters<typeof watchTree>[2]['of']) => Mirror) => Promise<void>,
+    use: (scene: AppScene, watch: (of: WatchedTreesArgs) => Mirror) => Promise<void>,
     store = on.store,
   ) {
     const app = on.app({ watchMs: 1, pollMs: 20, progressMs: 3_600_000 }, store);
     const scene = on.scene(app);
-    const { signal } = new AbortController();
     try {
-      await use(scene, (of) => new Mirror(watchTree(app, scene.caller, { of, signal })));
+      await use(scene, (of) => new Mirror(watching(app, () => WatchedTrees.open(app, scene.caller, of))));
       expect(app.changes.listeners, 'nobody listens any more').toBe(0);
     } finally {
       await app.close();

@@ -4,7 +4,8 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { fromBinary } from '@bufbuild/protobuf';
 import { pino } from 'pino';
 import { describe, expect, it } from 'vitest';
-import { ReadMetricsRequestSchema, WatchRunRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ReadMetricsRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { WatchRequestSchema } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import {
   GetStateRequestSchema,
   PutStateRequestSchema,
@@ -32,6 +33,7 @@ import { envelope, http2Session, openEnvelopes, RawCall, rawCall, until } from '
 const TRAJECTORIES = '/anabranch.v1.TrajectoryService';
 const STATES = '/anabranch.v1.StateService';
 const RUNS = '/anabranch.v1.RunService';
+const SERVER = '/anabranch.v1.ServerService';
 
 /** More bytes than the window of a stream, so that a sender has to wait for the reader. */
 const MORE_THAN_A_WINDOW = 400_000;
@@ -94,7 +96,8 @@ describe('R3: a slow reader', () => {
   it('that watches a run is cut off too', async () => {
     await using service = await serve();
     const runId = await service.makeStagedRun();
-    const slow = await service.stopped(`${RUNS}/WatchRun`, envelope(WatchRunRequestSchema, { runId }));
+    const subjects = { it: { run: { runId } } };
+    const slow = await service.stopped(`${SERVER}/Watch`, envelope(WatchRequestSchema, { subjects }));
     await service.cutsOff(slow);
   });
 });

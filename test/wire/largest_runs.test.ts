@@ -6,6 +6,7 @@ import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -13,10 +14,11 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { LIMITS } from '../../src/domain/limits.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { AppendCall } from './append-call.ts';
-import { collect, type WireClient } from './story.ts';
+import { collect } from './story.ts';
+import type { WiresClient } from './wires.ts';
 
 let server: TestServer;
-let client: WireClient;
+let client: WiresClient;
 /** Sizes in bytes of the answers in a test. */
 let sizes: number[] = [];
 
@@ -45,6 +47,7 @@ beforeAll(async () => {
     states: createClient(StateService, transport),
     runs: createClient(RunService, transport),
     rollouts: createClient(RolloutService, transport),
+    server: createClient(ServerService, transport),
   };
 });
 afterAll(() => server.stop());
@@ -299,9 +302,9 @@ describe('RD3: no answer about runs and experiments has more than 1 MiB', () => 
   });
 
   it('M5: even if the snapshot of a watch is large', async () => {
-    const watch = client.runs.watchRun({ runId: stagedId, allStages: true, untilTerminal: true });
-    const shown = await collect(watch);
-    expect(shown.flatMap(({ stages }) => stages)).toHaveLength(STAGES.length);
+    const subjects = { it: { run: { runId: stagedId, allStages: true, untilTerminal: true } } };
+    const shown = await collect(client.server.watch({ subjects }));
+    expect(shown.flatMap(({ run }) => run?.stages ?? [])).toHaveLength(STAGES.length);
     expect(shown.length).toBeGreaterThan(1);
     expect(shown.map(({ caughtUp }) => caughtUp)).toEqual(shown.map((_, i) => i === shown.length - 1));
     expectAllToFit();

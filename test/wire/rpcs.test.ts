@@ -36,16 +36,18 @@ import {
   ValidatorUpsertSchema,
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
+import { ServerService, type WatchRequest, type WatchResponse } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   type AppendBatchResponse,
   AppendBatchResponseSchema,
+  type AppendError,
   TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import { errorOfPart } from '../../src/client/errors.ts';
 import { AnabranchError, type Reason } from '../../src/domain/errors.ts';
 import { connectErrorOf } from '../../src/rpc/errors.ts';
 import { NAMED } from '../../src/rpc/named_field.ts';
@@ -154,31 +156,31 @@ async function call(transport: Transport, method: DescMethod, frames: readonly M
     yield* frames;
   }
   const { message } = await transport.stream(method as DescMethodStreaming, undefined, timeout, undefined, sent());
-  return collect(ENDLESS.has(method.name) ? untilCaughtUp(message) : message);
+  const isWatch = method === (ServerService.method.watch as DescMethod);
+  return collect(
+    isWatch ? snapshots(frames[0] as WatchRequest, message as unknown as AsyncIterable<WatchResponse>) : message,
+  );
 }
 
-/** Watches that end only when the caller cancels them. */
-const ENDLESS = new Set(['WatchTree', 'WatchRuns', 'WatchTrajectories']);
-
-async function* untilCaughtUp(messages: AsyncIterable<Message>): AsyncGenerator<Message> {
-  for await (const message of messages) {
-    yield message;
-    if ('caughtUp' in message && message.caughtUp === true) return;
+/** Ends when the snapshots of all subjects are complete. Throws the error of a subject as the error of a call. */
+async function* snapshots({ subjects }: WatchRequest, responses: AsyncIterable<WatchResponse>) {
+  const left = new Set(Object.keys(subjects));
+  for await (const response of responses) {
+    const { name, caughtUp, error } = response;
+    if (error !== undefined) throw errorOfPart(within(`subjects[${JSON.stringify(name)}]`, error));
+    yield response;
+    if (caughtUp) left.delete(name);
+    if (left.size === 0) return;
   }
 }
 
 /** Throws the error of the first entry that failed as the error of a call. */
 function throwEntryError({ results }: AppendBatchResponse): void {
-  const place = results.findIndex((result) => result.error !== undefined);
-  const error = results[place]?.error;
-  if (error === undefined) return;
-  const { code, reason, message, metadata, field, retryDelay } = error;
-  const fieldViolations = field === '' ? [] : [{ field: `entries[${place}].${field}`, description: message }];
-  throw new ConnectError(message, code, undefined, [
-    { desc: ErrorInfoSchema, value: { reason, metadata } },
-    { desc: BadRequestSchema, value: { fieldViolations } },
-    ...(retryDelay === undefined ? [] : [{ desc: RetryInfoSchema, value: { retryDelay } }]),
-  ]);
+  for (const [i, { error }] of results.entries()) if (error) throw errorOfPart(within(`entries[${i}]`, error));
+}
+
+function within(part: string, error: AppendError): AppendError {
+  return error.field === '' ? error : { ...error, field: `${part}.${error.field}` };
 }
 
 async function refusalOf(answers: Promise<unknown>): Promise<ConnectError | undefined> {
@@ -238,7 +240,7 @@ const PREPARED = [
   'ListValidationOverrides',
   'ReadRollouts',
   'Summarize',
-  'WatchRun',
+  'Watch',
 ];
 
 function takesFrames({ methodKind }: DescMethod): boolean {

@@ -5,7 +5,7 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { NOBODY } from './rpcs/scene.ts';
 import { collect, refusal, type WireClient } from './story.ts';
-import { connect, WIRES } from './wires.ts';
+import { connect, WIRES, type WiresClient } from './wires.ts';
 
 const BEYOND_DOUBLE = 2n ** 53n + 1n;
 const VALUES = [Number.NaN, Infinity, -Infinity, 0.1, 1e300];
@@ -53,7 +53,7 @@ describe('runs and experiments over every protocol', () => {
     return runId;
   }
 
-  async function read({ runs }: WireClient, runId: string): Promise<unknown> {
+  async function read({ runs, server: watching }: WiresClient, runId: string): Promise<unknown> {
     const { run } = await runs.getRun({ runId });
     const tree = await runs.getRunTree({ runId });
     return {
@@ -65,7 +65,9 @@ describe('runs and experiments over every protocol', () => {
       progress: await runs.getRun({ runId, progress: true }),
       history: await runs.listStatusChanges({ runId, ascending: true }),
       metrics: await collect(runs.readMetrics({ runIds: [runId] })),
-      watched: await collect(runs.watchRun({ runId, allStages: true, untilTerminal: true })),
+      watched: await collect(
+        watching.watch({ subjects: { it: { run: { runId, allStages: true, untilTerminal: true } } } }),
+      ),
     };
   }
 
@@ -84,7 +86,8 @@ describe('runs and experiments over every protocol', () => {
     expect(metrics).toMatchObject([{ series: [{ key: 'loss', metricSteps, values: VALUES, nanCount: 1n }] }]);
     const timings = { rollout: { startTime: { seconds: 1n, nanos: 123_456_789 } } };
     expect(stages).toMatchObject({ stages: [{ number: BEYOND_DOUBLE, timings, totalSubsteps: 0n }] });
-    expect(watched).toMatchObject([{ run: { id: runId, configJson: '' }, caughtUp: true, progress: { percent: 100 } }]);
+    const changes = { run: { id: runId, configJson: '' }, progress: { percent: 100 } };
+    expect(watched).toMatchObject([{ name: 'it', run: changes, caughtUp: true }]);
     const difference = { path: '/lr', valueJson: '1', otherValueJson: '' };
     expect(compared).toMatchObject({ comparisons: [{ configDifferences: [difference] }] });
   });
@@ -102,7 +105,6 @@ describe('runs and experiments over every protocol', () => {
     const { runs } = connect(wire, server.url);
     const missing = { reason: 'RUN_NOT_FOUND', metadata: { run: NOBODY } };
     expect(await refusal(runs.getRun({ runId: NOBODY }))).toMatchObject(missing);
-    expect(await refusal(collect(runs.watchRun({ runId: NOBODY })))).toMatchObject(missing);
     expect(await refusal(collect(runs.readMetrics({ runIds: [NOBODY] })))).toMatchObject(missing);
   });
 });

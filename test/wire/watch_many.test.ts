@@ -1,27 +1,16 @@
-import {
-  create,
-  type DescMethodServerStreaming,
-  fromBinary,
-  type MessageInitShape,
-  toBinary,
-} from '@bufbuild/protobuf';
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import type { WatchResponse } from '../../gen/es/anabranch/v1/server_service_pb.js';
+import type { WatchRequestSchema, WatchResponse } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, connectClient, reasonOf } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer } from '../support/test-server.ts';
+import { collect } from './story.ts';
 
-const { watchRun, watchRuns } = RunService.method;
-const { watchTree } = TrajectoryService.method;
+type Subjects = NonNullable<MessageInitShape<typeof WatchRequestSchema>['subjects']>;
 
-function watchOf<M extends DescMethodServerStreaming>(method: M, request: MessageInitShape<M['input']>) {
-  const path = `${method.parent.typeName}/${method.name}`;
-  return { method: path, request: toBinary(method.input, create(method.input, request)) };
-}
+const PAGE = { runs: {} };
 
 describe.each(ENGINES)('Watch, on %s', (engine) => {
   let client: AnabranchClient;
@@ -34,69 +23,69 @@ describe.each(ENGINES)('Watch, on %s', (engine) => {
   });
   afterAll(() => closing.disposeAsync());
 
-  it('M5: sends what each watch sends, and continues with the others when one fails or ends', async () => {
+  it('M5: sends what each subject sends, and continues with the others when one fails or ends', async () => {
     const { trajectory } = await client.trajectories.createTrajectory({ name: 'tree' });
     const { run } = await client.runs.createRun({ name: 'run', initialStatus: Status.RUNNING });
-    const [trajectoryId, runId] = [trajectory!.id, run!.id];
+    const { run: deleted } = await client.runs.createRun({ name: 'deleted' });
+    const [trajectoryId, runId, deletedId] = [trajectory!.id, run!.id, deleted!.id];
     const leaving = new AbortController();
-    const call = client.server.watch(
-      {
-        watches: [
-          watchOf(watchTree, { treeId: trajectoryId }),
-          watchOf(watchTree, { treeId: runId }),
-          watchOf(watchRun, { runId, untilTerminal: true }),
-          watchOf(watchRuns, { list: { pageSize: 10 } }),
-          watchOf(watchRun, { runId: 'nonsense' }),
-          watchOf(watchRuns, { list: { text: '\0' } }),
-          { method: 'anabranch.v1.RunService/WatchRun', request: Buffer.from('no message') },
-        ],
-      },
-      { signal: leaving.signal },
-    );
-    const told = new Map<number, WatchResponse[]>();
+    const subjects: Subjects = {
+      tree: { tree: { treeId: trajectoryId.toUpperCase() } },
+      run: { run: { runId, untilTerminal: true } },
+      page: { runs: { pageSize: 10 } },
+      deleted: { run: { runId: deletedId } },
+      missing: { tree: { treeId: runId } },
+      'no id': { run: { runId: 'nonsense' } },
+      'no text': { runs: { text: '\0' } },
+      nothing: {},
+      two: { run: { runId }, runs: {} },
+    };
+    const call = client.server.watch({ subjects }, { signal: leaving.signal });
+    const told = new Map<string, WatchResponse[]>();
     const messages = call[Symbol.asyncIterator]();
     const until = async (done: () => boolean) => {
       while (!done()) {
         const { value } = await messages.next();
-        told.set(value.watch, [...(told.get(value.watch) ?? []), value]);
+        told.set(value.name, [...(told.get(value.name) ?? []), value]);
       }
     };
-    const last = (watch: number) => told.get(watch)?.at(-1);
-    const tree = () => (told.get(0) ?? []).flatMap(({ response }) => fromBinary(watchTree.output, response).nodes);
-    await until(() => [1, 4, 5, 6].every((watch) => last(watch)?.error !== undefined) && told.has(3) && told.has(2));
-    expect([1, 4, 5, 6].map((watch) => last(watch)?.error?.reason)).toEqual([
-      'TRAJECTORY_NOT_FOUND',
-      ...Array(3).fill('INVALID_REQUEST'),
-    ]);
-    expect(last(4)?.error).toMatchObject({ field: 'run_id' });
+    const last = (name: string) => told.get(name)?.at(-1);
+    const tree = () => (told.get('tree') ?? []).flatMap((response) => response.tree?.nodes ?? []);
+    await until(() => Object.keys(subjects).every((name) => told.has(name)));
+    const failed = ['missing', 'no id', 'no text', 'nothing', 'two'].map((name) => last(name)?.error);
+    const [missing, ...invalid] = failed;
+    const metadata = { trajectory_id: runId };
+    expect(missing).toMatchObject({ reason: 'TRAJECTORY_NOT_FOUND', field: 'tree.tree_id', metadata });
+    expect(invalid.map((error) => error?.reason)).toEqual(Array(4).fill('INVALID_REQUEST'));
+    expect(invalid.slice(0, 2)).toMatchObject([{ field: 'run.run_id' }, { field: 'runs.text' }]);
     await client.trajectories.appendStep({ trajectoryId, step: { stepNumber: 0n, reward: 3 } });
     await until(() => tree().at(-1)?.trajectory?.rewardSum === 3);
+    await client.runs.deleteRun({ runId: deletedId });
+    await until(() => last('deleted')?.error !== undefined);
+    expect(last('deleted')?.error).toMatchObject({ reason: 'RUN_DELETED', metadata: { run_id: deletedId } });
     await client.runs.failRun({ runId });
-    const failed = () => fromBinary(watchRun.output, last(2)!.response).run?.status === Status.FAILED;
-    await until(failed);
+    await until(() => last('run')?.run?.run?.status === Status.FAILED);
     await client.trajectories.appendStep({ trajectoryId, step: { stepNumber: 1n, reward: 4 } });
     await until(() => tree().at(-1)?.trajectory?.rewardSum === 7);
+    expect(Object.values(subjects)).toHaveLength(told.size);
     leaving.abort();
     await expect(messages.next()).rejects.toThrow();
   });
 
-  it('ends when all watches have ended', async () => {
+  it('M5: ends when all subjects have ended, also if all have failed', async () => {
     const { run } = await client.runs.createRun({ initialStatus: Status.RUNNING });
-    const request = { runId: run!.id, untilTerminal: true };
+    const ending = { run: { runId: run!.id, untilTerminal: true } };
     await client.runs.failRun({ runId: run!.id });
-    const watches: number[] = [];
-    for await (const { watch } of client.server.watch({
-      watches: [watchOf(watchRun, request), watchOf(watchRun, request)],
-    }))
-      watches.push(watch);
-    expect(new Set(watches)).toEqual(new Set([0, 1]));
+    const told = await collect(client.server.watch({ subjects: { one: ending, other: ending } }));
+    expect(told.map(({ name, caughtUp }) => `${name} ${caughtUp}`).sort()).toEqual(['one true', 'other true']);
+    const failed = await collect(client.server.watch({ subjects: { it: { tree: { treeId: run!.id } } } }));
+    expect(failed).toMatchObject([{ name: 'it', error: { reason: 'TRAJECTORY_NOT_FOUND' } }]);
   });
 
   it('A2: ends with SERVER_DRAINING as a whole', async () => {
     const draining = await startTestServer({ engine });
     const own = connectClient({ address: draining.url });
-    const call = own.server.watch({ watches: [watchOf(watchRuns, { list: {} }), watchOf(watchRuns, { list: {} })] });
-    const messages = call[Symbol.asyncIterator]();
+    const messages = own.server.watch({ subjects: { one: PAGE, other: PAGE } })[Symbol.asyncIterator]();
     await messages.next();
     const drained = draining.stop();
     const ended = async () => {
@@ -107,15 +96,26 @@ describe.each(ENGINES)('Watch, on %s', (engine) => {
     await drained;
   });
 
-  it.each([
-    ['no watch', []],
-    ['65 watches', Array(65).fill(watchOf(watchRuns, { list: {} }))],
-    ['another method', [{ method: 'anabranch.v1.RunService/ListRuns' }]],
-    ['a large request', [{ method: 'anabranch.v1.RunService/WatchRun', request: new Uint8Array(16_385) }]],
-  ])('refuses %s', async (_what, watches) => {
-    const refused = async () => {
-      for await (const _ of client.server.watch({ watches }));
-    };
-    expect(await refused().catch(reasonOf)).toBe('INVALID_REQUEST');
+  const many = (count: number): Subjects => Object.fromEntries(Array.from({ length: count }, (_, i) => [`${i}`, PAGE]));
+
+  it('takes 64 subjects, and names of 64 bytes', async () => {
+    const leaving = new AbortController();
+    const named = { ...many(63), ['ü'.repeat(32)]: PAGE };
+    const caughtUp = new Set<string>();
+    for await (const { name } of client.server.watch({ subjects: named }, { signal: leaving.signal })) {
+      caughtUp.add(name);
+      if (caughtUp.size === 64) break;
+    }
+    expect([...caughtUp].sort()).toEqual(Object.keys(named).sort());
+  });
+
+  it.each<[string, Subjects]>([
+    ['no subject', {}],
+    ['65 subjects', many(65)],
+    ['a subject without a name', { '': PAGE }],
+    ['a name of 65 bytes', { ['n'.repeat(65)]: PAGE }],
+    ['U+0000 in a name', { 'a\0b': PAGE }],
+  ])('refuses %s', async (_what, subjects) => {
+    expect(await collect(client.server.watch({ subjects })).catch(reasonOf)).toBe('INVALID_REQUEST');
   });
 });

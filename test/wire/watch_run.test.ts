@@ -2,6 +2,7 @@ import { ConnectError } from '@connectrpc/connect';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type Progress, type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import type { WatchResponse } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, connectClient, reasonOf } from '../../src/client/index.ts';
@@ -69,7 +70,7 @@ const watching = fc.record({
   ),
 });
 
-describe.each(ENGINES)('WatchRun, on %s', (engine) => {
+describe.each(ENGINES)('a watch of a run, on %s', (engine) => {
   let instances: Instances;
   /** Each watcher has a proxy of its own to each server, so that a cut affects no other watcher. */
   let ways: { readonly proxy: TcpProxy; readonly client: AnabranchClient }[][];
@@ -229,7 +230,7 @@ async function watch({ runId, allStages, untilTerminal, cuts, ways, written }: W
     let taken = 0;
     try {
       const signal = AbortSignal.any([leaving.signal, AbortSignal.timeout(TOLD_WITHIN_MS)]);
-      const call = client.runs.watchRun({ runId, allStages, untilTerminal }, { signal });
+      const call = client.server.watch({ subjects: { it: { run: { runId, allStages, untilTerminal } } } }, { signal });
       const messages = call[Symbol.asyncIterator]();
       for (let next = messages.next(); ; ) {
         if (cut !== undefined && taken >= cut.messages) lose();
@@ -255,7 +256,10 @@ async function watch({ runId, allStages, untilTerminal, cuts, ways, written }: W
   throw new Error('the last call has neither ended nor reached the final state');
 }
 
-function paint(picture: Picture, { run, stages, progress, caughtUp }: Told): void {
+function paint(picture: Picture, { run: changes, caughtUp }: WatchResponse): void {
+  // A sign of life.
+  if (changes === undefined) return;
+  const { run, stages, progress } = changes;
   // A snapshot is complete at its end; from then on every message says so.
   if (picture.caughtUp) expect(caughtUp).toBe(true);
   if (run !== undefined) {
@@ -269,13 +273,6 @@ function paint(picture: Picture, { run, stages, progress, caughtUp }: Told): voi
   picture.progress = progress ?? picture.progress;
   picture.caughtUp = caughtUp;
   if (caughtUp) expect([picture.run, picture.progress]).not.toContain(undefined);
-}
-
-interface Told {
-  readonly run?: Run | undefined;
-  readonly stages: readonly Stage[];
-  readonly progress?: Progress | undefined;
-  readonly caughtUp: boolean;
 }
 
 function matches(picture: Picture, tables: Tables, allStages: boolean): boolean {

@@ -1,8 +1,9 @@
-import { createClient, type Transport } from '@connectrpc/connect';
+import { type Client, createClient, type Transport } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
 import { createGrpcWebTransport } from '@connectrpc/connect-web';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { createGrpcJsTransport } from './grpc-js-transport.ts';
@@ -75,12 +76,17 @@ export const WIRES: readonly Wire[] = [
   GRPC_JS,
 ];
 
-export function connect(wire: Wire, url: string): WireClient {
+export interface WiresClient extends WireClient {
+  readonly server: Client<typeof ServerService>;
+}
+
+export function connect(wire: Wire, url: string): WiresClient {
   const transport = wire.transport(url);
   return {
     trajectories: createClient(TrajectoryService, transport),
     states: createClient(StateService, transport),
     runs: createClient(RunService, transport),
     rollouts: createClient(RolloutService, transport),
+    server: createClient(ServerService, transport),
   };
 }

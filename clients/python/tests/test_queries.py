@@ -242,3 +242,9 @@ def test_a_watched_run_outlasts_a_restart(own_server: Server) -> None:
     run.complete()
     statuses = [message.run.status for message in messages if message.HasField("run")]
     assert statuses[-1] == run.message.status
+
+
+def test_a_watch_of_what_is_not_there_raises_the_error_of_the_subject(client: Client) -> None:
+    with pytest.raises(ab.errors.TrajectoryNotFound) as raised:
+        next(client.watch_tree(missing := str(uuid.uuid4())))
+    assert raised.value.metadata["trajectory_id"] == missing

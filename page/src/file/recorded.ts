@@ -12,9 +12,8 @@ import {
   type ConfigDifference,
   type ReadMetricsResponse,
   ReadMetricsResponseSchema,
-  type WatchRunResponse,
-  WatchRunResponseSchema,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { type RunChanges, RunChangesSchema } from '../../../gen/es/anabranch/v1/server_service_pb.js';
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   GetTreeResponseSchema,
@@ -30,7 +29,7 @@ export interface Recorded {
   readonly steps: Map<string, Step[]>;
   /** Bytes of states and contents, by digest. */
   readonly blobs: Map<string, Uint8Array>;
-  readonly runMessages: WatchRunResponse[];
+  readonly runChanges: RunChanges[];
   readonly metrics: ReadMetricsResponse[];
   readonly differences: ConfigDifference[];
   readonly rollouts: Map<string, GetRolloutResponse>;
@@ -44,7 +43,7 @@ export function readRecorded(bytes: Uint8Array): Recorded {
     nodes: new Map(),
     steps: new Map(),
     blobs: new Map(),
-    runMessages: [],
+    runChanges: [],
     metrics: [],
     differences: [],
     rollouts: new Map(),
@@ -64,7 +63,7 @@ export function readRecorded(bytes: Uint8Array): Recorded {
       }
       current.push(...steps);
     }),
-    readerOf(WatchRunResponseSchema, (message) => recorded.runMessages.push(message)),
+    readerOf(RunChangesSchema, (changes) => recorded.runChanges.push(changes)),
     readerOf(ReadMetricsResponseSchema, (message) => recorded.metrics.push(message)),
     readerOf(CompareRunsResponseSchema, ({ comparisons }) => {
       recorded.differences.push(...(comparisons[0]?.configDifferences ?? []));

@@ -1,23 +1,14 @@
-import { create, type DescMethodServerStreaming, fromBinary, type MessageShape, toBinary } from '@bufbuild/protobuf';
-import { Code, ConnectError, type ConnectRouter, createConnectRouter, type HandlerContext } from '@connectrpc/connect';
+import type { MessageInitShape } from '@bufbuild/protobuf';
+import { Code, ConnectError, type ConnectRouter, createConnectRouter } from '@connectrpc/connect';
 import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import {
-  RunService,
-  type WatchRunRequest,
-  type WatchRunResponse,
-  type WatchRunsResponse,
-  WatchRunsResponseSchema,
-} from '../../../gen/es/anabranch/v1/run_service_pb.js';
-import { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js';
+  ServerService,
+  type WatchResponseSchema,
+  type WatchSubject,
+} from '../../../gen/es/anabranch/v1/server_service_pb.js';
 import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import {
-  TrajectoryService,
-  type WatchTrajectoriesResponse,
-  WatchTrajectoriesResponseSchema,
-  type WatchTreeRequest,
-  type WatchTreeResponse,
-  WatchTreeResponseSchema,
-} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ErrorInfoSchema } from '../../../gen/es/google/rpc/error_details_pb.js';
 import type { StateAt } from '../api.ts';
 import { type Recorded, stepAt } from './recorded.ts';
@@ -34,6 +25,7 @@ export function createFileRouter(recorded: Recorded): ConnectRouter {
   serveTrajectories(router, recorded);
   serveRuns(router, recorded);
   serveRollouts(router, recorded);
+  serveWatches(router, recorded);
   return router;
 }
 
@@ -46,14 +38,6 @@ function serveTrajectories(router: ConnectRouter, recorded: Recorded): void {
       return { trajectory };
     },
     listTrajectories: () => ({ trajectories: rootsOf(recorded) }),
-    async *watchTrajectories(_, context) {
-      yield* rootListMessages(recorded);
-      yield* signsOfLife(context, () => ({ caughtUp: true }));
-    },
-    async *watchTree(request, context) {
-      yield* treeMessages(recorded, request);
-      yield* signsOfLife(context, () => ({ caughtUp: true }));
-    },
     getStep({ trajectoryId, stepNumber = -1n }) {
       const found = stepAt(recorded, trajectoryId, stepNumber);
       if (found === undefined) throw absent('STEP_NOT_FOUND', `The file has no step ${stepNumber} of this trajectory.`);
@@ -98,14 +82,6 @@ export function stateBytes(recorded: Recorded, { trajectoryId, stepNumber, name 
 
 function serveRuns(router: ConnectRouter, recorded: Recorded): void {
   router.service(RunService, {
-    async *watchRun(request, context) {
-      yield* runMessages(recorded, request);
-      yield* signsOfLife(context, () => ({ caughtUp: true }));
-    },
-    async *watchRuns(_, context) {
-      yield* runListMessages(recorded);
-      yield* signsOfLife(context, () => ({ caughtUp: true }));
-    },
     async *readMetrics({ runIds, startMetricStep, endMetricStep }) {
       for (const { series } of recorded.metrics) {
         for (const each of series) {
@@ -121,34 +97,27 @@ function serveRuns(router: ConnectRouter, recorded: Recorded): void {
     },
     compareRuns: () => ({ comparisons: [{ configDifferences: recorded.differences }] }),
   });
-  const watches = new Map<string, (request: Uint8Array) => Uint8Array[]>([
-    watchOf(TrajectoryService.method.watchTrajectories, () => rootListMessages(recorded)),
-    watchOf(TrajectoryService.method.watchTree, (request) => treeMessages(recorded, request)),
-    watchOf(RunService.method.watchRun, (request) => runMessages(recorded, request)),
-    watchOf(RunService.method.watchRuns, () => runListMessages(recorded)),
-  ]);
+}
+
+function serveWatches(router: ConnectRouter, recorded: Recorded): void {
   router.service(ServerService, {
-    async *watch({ watches: calls }, context) {
-      for (const [watch, { method, request }] of calls.entries()) {
-        for (const response of watches.get(method)?.(request) ?? []) yield { watch, response };
+    async *watch({ subjects }, { signal }) {
+      for (const [name, subject] of Object.entries(subjects)) {
+        const responses = responsesOf(recorded, subject);
+        for (const [at, response] of responses.entries()) {
+          yield { name, ...response, caughtUp: at === responses.length - 1 };
+        }
       }
-      // An empty message of the first watch changes nothing.
-      yield* signsOfLife(context, () => ({ watch: 0, response: new Uint8Array() }));
+      while (!signal.aborted) {
+        await wait(SIGN_OF_LIFE_MS, signal);
+        if (!signal.aborted) yield {};
+      }
     },
   });
 }
 
-function watchOf<M extends DescMethodServerStreaming>(
-  { parent, name, input, output }: M,
-  messages: (request: MessageShape<M['input']>) => MessageShape<M['output']>[],
-): [string, (request: Uint8Array) => Uint8Array[]] {
-  const answer = (bytes: Uint8Array) =>
-    messages(fromBinary(input, bytes) as MessageShape<M['input']>).map((each) => toBinary(output, each));
-  return [`${parent.typeName}/${name}`, answer];
-}
-
-function serveRollouts(router: ConnectRouter, { rollouts, overrides, runMessages }: Recorded): void {
-  const groups = runMessages.flatMap((message) => message.groups);
+function serveRollouts(router: ConnectRouter, { rollouts, overrides, runChanges }: Recorded): void {
+  const groups = runChanges.flatMap((changes) => changes.groups);
   router.service(RolloutService, {
     getRollout({ rolloutId }) {
       const found = rollouts.get(rolloutId);
@@ -167,45 +136,49 @@ function serveRollouts(router: ConnectRouter, { rollouts, overrides, runMessages
   });
 }
 
-function treeMessages({ nodes }: Recorded, { treeId }: WatchTreeRequest): WatchTreeResponse[] {
+type Sent = MessageInitShape<typeof WatchResponseSchema>;
+
+/** Returns the snapshot of a subject. */
+function responsesOf(recorded: Recorded, { run, runs, tree }: WatchSubject): Sent[] {
+  if (run !== undefined) return runResponses(recorded, run.runId);
+  if (runs !== undefined) return [runPage(recorded)];
+  if (tree !== undefined) return [treeNodes(recorded, tree.treeId)];
+  const trajectories = rootsOf(recorded);
+  return [{ trajectories: { trajectories, page: { trajectoryIds: trajectories.map(({ id }) => id) } } }];
+}
+
+function treeNodes({ nodes }: Recorded, treeId: string): Sent {
   const root = nodes.get(treeId)?.trajectory?.treeId;
   const found = [...nodes.values()].filter(({ trajectory }) => trajectory?.treeId === root);
-  if (found.length === 0) throw absent('TRAJECTORY_NOT_FOUND', `The file has no trajectory ${treeId}.`);
-  return [create(WatchTreeResponseSchema, { nodes: found, caughtUp: true })];
+  if (found.length > 0) return { tree: { nodes: found } };
+  return failure('TRAJECTORY_NOT_FOUND', `The file has no trajectory ${treeId}.`);
 }
 
-function runMessages({ runMessages }: Recorded, { runId }: WatchRunRequest): WatchRunResponse[] {
-  const isHere = runMessages.some(({ run }) => run?.id === runId);
-  if (!isHere) throw absent('RUN_NOT_FOUND', `The file has no run ${runId}.`);
-  return runMessages;
+function runResponses({ runChanges }: Recorded, runId: string): Sent[] {
+  if (runChanges.some(({ run }) => run?.id === runId)) return runChanges.map((run) => ({ run }));
+  return [failure('RUN_NOT_FOUND', `The file has no run ${runId}.`)];
 }
 
-function runListMessages({ runMessages }: Recorded): WatchRunsResponse[] {
-  const run = runMessages.find((message) => message.run !== undefined)?.run;
-  const progress = runMessages.find((message) => message.progress !== undefined)?.progress;
+function runPage({ runChanges }: Recorded): Sent {
+  const run = runChanges.find((changes) => changes.run !== undefined)?.run;
+  const progress = runChanges.find((changes) => changes.progress !== undefined)?.progress;
   const runs = run === undefined ? [] : [{ run, ...(progress === undefined ? {} : { progress }) }];
-  const page = { runIds: runs.map((each) => each.run.id) };
-  return [create(WatchRunsResponseSchema, { runs, page, caughtUp: true })];
+  return { runs: { runs, page: { runIds: runs.map((each) => each.run.id) } } };
 }
 
 function rootsOf({ nodes }: Recorded): Trajectory[] {
   return [...nodes.values()].flatMap(({ trajectory }) => (trajectory?.parentId === '' ? trajectory : []));
 }
 
-function rootListMessages(recorded: Recorded): WatchTrajectoriesResponse[] {
-  const trajectories = rootsOf(recorded);
-  const page = { trajectoryIds: trajectories.map(({ id }) => id) };
-  return [create(WatchTrajectoriesResponseSchema, { trajectories, page, caughtUp: true })];
+function wait(ms: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, ms);
+    signal.addEventListener('abort', () => resolve(clearTimeout(timer)), { once: true });
+  });
 }
 
-async function* signsOfLife<M>({ signal }: HandlerContext, message: () => M): AsyncGenerator<M> {
-  while (!signal.aborted) {
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, SIGN_OF_LIFE_MS);
-      signal.addEventListener('abort', () => resolve(clearTimeout(timer)), { once: true });
-    });
-    if (!signal.aborted) yield message();
-  }
+function failure(reason: string, message: string): Sent {
+  return { error: { code: Code.NotFound, reason, message } };
 }
 
 function absent(reason: string, message: string): ConnectError {

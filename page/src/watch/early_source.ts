@@ -11,15 +11,15 @@ export class EarlySource implements WatchSource {
   readonly #source: WatchSource;
   readonly #begun: Map<string, Begun>;
 
-  constructor(source: WatchSource, calls: readonly Uint8Array[]) {
+  constructor(source: WatchSource, subjects: readonly Uint8Array[]) {
     this.#source = source;
-    this.#begun = new Map(calls.map((call) => [call.join(), begin(source, call)]));
+    this.#begun = new Map(subjects.map((subject) => [subject.join(), begin(source, subject)]));
   }
 
-  add(call: Uint8Array, listener: (event: WatchEvent) => void): () => void {
-    const begun = this.#begun.get(call.join());
-    if (begun === undefined) return this.#source.add(call, listener);
-    this.#begun.delete(call.join());
+  add(subject: Uint8Array, listener: (event: WatchEvent) => void): () => void {
+    const begun = this.#begun.get(subject.join());
+    if (begun === undefined) return this.#source.add(subject, listener);
+    this.#begun.delete(subject.join());
     begun.pass(listener);
     return begun.remove;
   }
@@ -31,14 +31,14 @@ export class EarlySource implements WatchSource {
   }
 }
 
-function begin(source: WatchSource, call: Uint8Array): Begun {
+function begin(source: WatchSource, subject: Uint8Array): Begun {
   const kept: WatchEvent[] = [];
   let tell = (event: WatchEvent) => {
     // What came before a snapshot is part of it.
     if (event.kind === 'begin') kept.length = 0;
     kept.push(event);
   };
-  const remove = source.add(call, (event) => tell(event));
+  const remove = source.add(subject, (event) => tell(event));
   const pass: Begun['pass'] = (listener) => {
     tell = listener;
     for (const event of kept) listener(event);

@@ -10,7 +10,7 @@ export function connectSource(): WatchSource {
 }
 
 interface Watch {
-  readonly call: Uint8Array;
+  readonly subject: Uint8Array;
   readonly listener: (event: WatchEvent) => void;
 }
 
@@ -29,16 +29,16 @@ class SharedSource implements WatchSource {
     worker.onerror = () => this.#replace();
     addEventListener('pagehide', () => this.#send('leave'));
     addEventListener('pageshow', ({ persisted }) => {
-      if (persisted) for (const [id, { call }] of this.#watches) this.#send({ id, call });
+      if (persisted) for (const [id, { subject }] of this.#watches) this.#send({ id, subject });
     });
   }
 
-  add(call: Uint8Array, listener: (event: WatchEvent) => void): () => void {
-    if (this.#own !== undefined) return this.#own.add(call, listener);
+  add(subject: Uint8Array, listener: (event: WatchEvent) => void): () => void {
+    if (this.#own !== undefined) return this.#own.add(subject, listener);
     this.#last += 1;
     const id = this.#last;
-    this.#watches.set(id, { call, listener });
-    this.#send({ id, call });
+    this.#watches.set(id, { subject, listener });
+    this.#send({ id, subject });
     return () => {
       if (this.#watches.delete(id)) this.#send({ id });
     };
@@ -52,8 +52,8 @@ class SharedSource implements WatchSource {
     if (this.#own !== undefined) return;
     const own = new WatchStream(location.origin);
     this.#own = own;
-    for (const [id, { call, listener }] of this.#watches) {
-      const remove = own.add(call, (event) => (this.#watches.has(id) ? listener(event) : remove()));
+    for (const [id, { subject, listener }] of this.#watches) {
+      const remove = own.add(subject, (event) => (this.#watches.has(id) ? listener(event) : remove()));
     }
   }
 }

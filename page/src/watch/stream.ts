@@ -1,30 +1,31 @@
 import { endOf, envelope, envelopesOf, type StreamError } from './envelopes.ts';
-import { bytesField, fieldsOf, joined } from './wire.ts';
+import { bytesField, fieldsOf, joined, textField } from './wire.ts';
 
 /** An event that the subscribers of a watch receive. */
 export type WatchEvent =
   /** The next messages begin with a snapshot. */
   | { readonly kind: 'begin' }
+  /** An encoded WatchResponse. With an error, it is the last one. */
   | { readonly kind: 'message'; readonly bytes: Uint8Array }
   /** The connection was lost. Another one is opened. */
   | { readonly kind: 'cut' }
-  /** The watch has ended with an encoded AppendError. */
-  | { readonly kind: 'failed'; readonly bytes: Uint8Array }
   /** The server refused the call. */
   | { readonly kind: 'refused'; readonly error: StreamError };
 
 /** Where a watch is added: the stream of this tab, or that of a worker. */
 export interface WatchSource {
-  /** Adds an encoded WatchCall. Returns a function that removes it. */
-  add(call: Uint8Array, listener: (event: WatchEvent) => void): () => void;
+  /** Adds an encoded WatchSubject. Returns a function that removes it. */
+  add(subject: Uint8Array, listener: (event: WatchEvent) => void): () => void;
 }
 
 interface Subscriber {
   readonly key: string;
-  readonly call: Uint8Array;
+  readonly subject: Uint8Array;
   readonly listener: (event: WatchEvent) => void;
 }
 
+/** Fields of a WatchResponse. */
+const [NAME, ERROR] = [1, 7];
 const PATH = '/anabranch.v1.ServerService/Watch';
 /** Subscribers that come at about the same time share one call. */
 const GATHER_MS = 3;
@@ -52,8 +53,8 @@ export class WatchStream implements WatchSource {
     this.#origin = origin;
   }
 
-  add(call: Uint8Array, listener: (event: WatchEvent) => void): () => void {
-    const subscriber: Subscriber = { key: call.join(), call, listener };
+  add(subject: Uint8Array, listener: (event: WatchEvent) => void): () => void {
+    const subscriber: Subscriber = { key: subject.join(), subject, listener };
     this.#subscribers.add(subscriber);
     this.#open(GATHER_MS);
     return () => {
@@ -101,11 +102,13 @@ export class WatchStream implements WatchSource {
 
   /** Passes messages on until the call ends. Returns its error. */
   async #receive(call: AbortController, groups: readonly (readonly Subscriber[])[]): Promise<StreamError | undefined> {
-    const calls = groups.flatMap(([first]) => (first === undefined ? [] : [bytesField(1, first.call)]));
+    const subjects = groups.flatMap(([first], name) =>
+      first === undefined ? [] : [bytesField(1, joined([textField(1, `${name}`), bytesField(2, first.subject)]))],
+    );
     const response = await fetch(this.#origin + PATH, {
       method: 'POST',
       headers: { 'content-type': 'application/connect+proto', 'connect-protocol-version': '1' },
-      body: envelope(joined(calls)),
+      body: envelope(joined(subjects)),
       signal: call.signal,
     });
     if (!response.ok || response.body === null) {
@@ -137,22 +140,20 @@ export class WatchStream implements WatchSource {
     for (const each of subscribers) this.#tell(each, { kind: 'begin' });
   }
 
-  /** Reads a WatchResponse. */
+  /** Passes on a WatchResponse. The name of its subject is the index of the group. A sign of life has none. */
   #pass(data: Uint8Array, groups: readonly (readonly Subscriber[])[]): void {
-    let index = 0;
-    let event: WatchEvent = { kind: 'message', bytes: new Uint8Array() };
-    for (const { number, value, bytes } of fieldsOf(data)) {
-      if (number === 1) index = value;
-      else if (number === 2) event = { kind: 'message', bytes };
-      else if (number === 3) event = { kind: 'failed', bytes };
+    const fields = [...fieldsOf(data)];
+    const name = fields.find(({ number }) => number === NAME);
+    const hasEnded = fields.some(({ number }) => number === ERROR);
+    for (const each of (name && groups[Number(new TextDecoder().decode(name.bytes))]) ?? []) {
+      this.#tell(each, { kind: 'message', bytes: data }, hasEnded);
     }
-    for (const each of groups[index] ?? []) this.#tell(each, event);
   }
 
   /** A watch that has ended is not repeated in later calls. */
-  #tell(subscriber: Subscriber, event: WatchEvent): void {
+  #tell(subscriber: Subscriber, event: WatchEvent, hasEnded = event.kind === 'refused'): void {
     if (!this.#subscribers.has(subscriber)) return;
-    if (event.kind === 'failed' || event.kind === 'refused') this.#subscribers.delete(subscriber);
+    if (hasEnded) this.#subscribers.delete(subscriber);
     subscriber.listener(event);
   }
 }

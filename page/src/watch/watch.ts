@@ -1,14 +1,11 @@
+import { create, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { ConnectError } from '@connectrpc/connect';
 import {
-  create,
-  type DescMethodServerStreaming,
-  fromBinary,
-  type MessageInitShape,
-  type MessageShape,
-  toBinary,
-} from '@bufbuild/protobuf';
-import { type Code, ConnectError } from '@connectrpc/connect';
-import { WatchCallSchema } from '../../../gen/es/anabranch/v1/server_service_pb.js';
-import { AppendErrorSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+  type WatchResponse,
+  WatchResponseSchema,
+  WatchSubjectSchema,
+} from '../../../gen/es/anabranch/v1/server_service_pb.js';
+import { errorOfPart } from '../../../src/client/errors.ts';
 import { RECONNECTED } from './reconnected.ts';
 import { connectSource } from './shared.ts';
 import type { WatchEvent, WatchSource } from './stream.ts';
@@ -27,23 +24,19 @@ export function watchThrough(begun: WatchSource): void {
 }
 
 /**
- * Watches until the signal is aborted, with all other watches of the browser in one stream. Yields `begin` before each
- * snapshot: first, after a reconnect, and whenever another watch begins. Throws errors that a repetition cannot mend.
+ * Watches a subject until the signal is aborted, with all other watches of the browser in one stream. Yields `begin`
+ * before each snapshot: first, after a reconnect, and whenever another watch begins. Throws errors that a repetition
+ * cannot mend.
  */
-export async function* watch<M extends DescMethodServerStreaming>(
-  { parent, name, input, output }: M,
-  request: MessageInitShape<M['input']>,
+export async function* watch(
+  subject: MessageInitShape<typeof WatchSubjectSchema>,
   { signal, onCut }: WatchEvents,
-): AsyncGenerator<MessageShape<M['output']> | 'begin', void, undefined> {
+): AsyncGenerator<WatchResponse | 'begin', void, undefined> {
   source ??= connectSource();
-  const call = create(WatchCallSchema, {
-    method: `${parent.typeName}/${name}`,
-    request: toBinary(input, create(input, request)),
-  });
   const events: WatchEvent[] = [];
   let wake = () => {};
   let isCut = false;
-  const remove = source.add(toBinary(WatchCallSchema, call), (event) => {
+  const remove = source.add(toBinary(WatchSubjectSchema, create(WatchSubjectSchema, subject)), (event) => {
     // What came before a snapshot is part of it.
     if (event.kind === 'begin') events.length = 0;
     events.push(event);
@@ -58,16 +51,17 @@ export async function* watch<M extends DescMethodServerStreaming>(
       if (event === undefined) await new Promise<void>((resolve) => (wake = resolve));
       else if (event.kind === 'begin') yield 'begin';
       else if (event.kind === 'cut') onCut();
-      else if (event.kind === 'message') yield fromBinary(output, event.bytes) as MessageShape<M['output']>;
-      else throw errorOf(event);
+      else if (event.kind === 'refused') throw new ConnectError(event.error.message ?? 'the server refused the call');
+      else yield responseOf(event.bytes);
     }
   } finally {
     remove();
   }
 }
 
-function errorOf(event: Extract<WatchEvent, { readonly kind: 'failed' | 'refused' }>): ConnectError {
-  if (event.kind === 'refused') return new ConnectError(event.error.message ?? 'the server refused the call');
-  const { message, code } = fromBinary(AppendErrorSchema, event.bytes);
-  return new ConnectError(message, code as Code);
+/** Throws the error with which the subject has ended. */
+function responseOf(bytes: Uint8Array): WatchResponse {
+  const response = fromBinary(WatchResponseSchema, bytes);
+  if (response.error !== undefined) throw errorOfPart(response.error);
+  return response;
 }

@@ -4,8 +4,8 @@ import { type WatchEvent, WatchStream } from './stream.ts';
 
 /** From a tab: adds a watch, removes it, or removes all, because the tab is closed or hidden. */
 export type ToWorker =
-  | { readonly id: number; readonly call: Uint8Array }
-  | { readonly id: number; readonly call?: undefined }
+  | { readonly id: number; readonly subject: Uint8Array }
+  | { readonly id: number; readonly subject?: undefined }
   | 'leave';
 
 export interface FromWorker {
@@ -26,13 +26,13 @@ addEventListener('connect', (event) => {
   port.onmessage = ({ data }: MessageEvent<ToWorker>) => {
     if (data === 'leave') {
       leave();
-    } else if (data.call === undefined) {
+    } else if (data.subject === undefined) {
       watches.get(data.id)?.();
       watches.delete(data.id);
     } else {
       const { id } = data;
       const tell = (told: WatchEvent) => port.postMessage({ id, event: told } satisfies FromWorker);
-      watches.set(id, stream.add(data.call, tell));
+      watches.set(id, stream.add(data.subject, tell));
     }
   };
   // A tab that crashes does not leave. Some browsers tell.

@@ -7,11 +7,8 @@ import {
   GetRolloutResponseSchema,
   ListValidationOverridesResponseSchema,
 } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import {
-  CompareRunsResponseSchema,
-  ReadMetricsResponseSchema,
-  WatchRunResponseSchema,
-} from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { CompareRunsResponseSchema, ReadMetricsResponseSchema } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { RunChangesSchema } from '../../../gen/es/anabranch/v1/server_service_pb.js';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   GetTreeResponseSchema,
@@ -80,11 +77,15 @@ export class Recording {
   async addRun(runId: string, parentId: string): Promise<void> {
     const options = { signal: this.#signal };
     const rolloutIds: string[] = [];
-    const watched = { runId, allStages: true, rollouts: true, series: true };
-    for await (const message of this.#client.runs.watchRun(watched, options)) {
-      rolloutIds.push(...message.rollouts.map(({ id }) => id));
-      await this.#add(WatchRunResponseSchema, message);
-      if (message.caughtUp) break;
+    const run = { runId, allStages: true, rollouts: true, series: true };
+    const watch = this.#client.server.watch({ subjects: { run: { run } } }, options);
+    for await (const { run: changes, caughtUp, error } of watch) {
+      if (error !== undefined) throw new CliError(error.message);
+      if (changes !== undefined) {
+        rolloutIds.push(...changes.rollouts.map(({ id }) => id));
+        await this.#add(RunChangesSchema, changes);
+      }
+      if (caughtUp) break;
     }
     const metrics = { runIds: [runId], runLevelOnly: true, maxPoints: METRIC_POINTS };
     for await (const message of this.#client.runs.readMetrics(metrics, options)) {

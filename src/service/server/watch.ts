@@ -1,87 +1,55 @@
-import {
-  create,
-  type DescMethodServerStreaming,
-  fromBinary,
-  type MessageInitShape,
-  type MessageShape,
-  toBinary,
-} from '@bufbuild/protobuf';
-import { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
+import { create } from '@bufbuild/protobuf';
 import {
   type ServerService,
-  type WatchCall,
   type WatchResponse,
   WatchResponseSchema,
+  type WatchSubject,
+  WatchSubjectSchema,
 } from '../../../gen/es/anabranch/v1/server_service_pb.js';
-import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { AnabranchError, invalidField } from '../../domain/errors.ts';
+import { AnabranchError } from '../../domain/errors.ts';
+import { LookSchedule } from '../../stream/look_schedule.ts';
+import { merged } from '../../stream/merged.ts';
+import type { WatchingStream } from '../../stream/watch.ts';
 import type { Call, ServerStream } from '../method.ts';
-import { watchRun } from '../run/watch.ts';
-import { watchRuns } from '../run/watch_page.ts';
-import { watchTree } from '../trajectory/watch.ts';
-import { watchTrajectories } from '../trajectory/watch_page.ts';
-import { merged } from './merged.ts';
+import { watchSubject } from './watch_subject.ts';
 
-type Answer = MessageInitShape<typeof WatchResponseSchema>;
-type Watch = (request: Uint8Array, call: Call) => AsyncGenerator<Answer, void, undefined>;
-
-/** The methods by their paths, as the proto names them. */
-const WATCHES = new Map<string, Watch>([
-  watchOf(RunService.method.watchRun, watchRun),
-  watchOf(RunService.method.watchRuns, watchRuns),
-  watchOf(TrajectoryService.method.watchTrajectories, watchTrajectories),
-  watchOf(TrajectoryService.method.watchTree, watchTree),
-]);
-
-/** Watches several resources in one stream. */
+/** Watches several subjects in one stream (M5). */
 export const watch: ServerStream<typeof ServerService.method.watch> = {
-  async *messages({ watches }, call) {
+  async *messages({ subjects }, call) {
     const stop = new AbortController();
-    const within = { ...call, signal: AbortSignal.any([call.signal, stop.signal]) };
+    const schedule = new LookSchedule(call.app.settings);
+    const stream = { schedule, signal: AbortSignal.any([call.signal, stop.signal]) };
+    const watches = Object.entries(subjects).map(([name, subject]) => responsesOf(name, subject, call, stream));
     try {
-      for await (const [index, answer] of merged(watches.map((each) => answersOf(each, within)))) {
-        yield create(WatchResponseSchema, { ...answer, watch: index }) satisfies WatchResponse;
+      for await (const response of merged(watches, () => stop.abort())) {
+        schedule.sent();
+        yield response;
       }
     } finally {
-      // Ends the waits of the watches, so that they can be closed.
-      stop.abort();
+      schedule.stop();
     }
   },
 };
 
-function answersOf({ method, request }: WatchCall, call: Call): AsyncGenerator<Answer, void, undefined> {
-  const made = WATCHES.get(method)?.(request, call);
-  if (made === undefined) throw invalidField('watches.method', `must be one of ${[...WATCHES.keys()].join(', ')}`);
-  return made;
-}
-
-function watchOf<M extends DescMethodServerStreaming>(
-  { parent, name, input, output }: M,
-  { messages }: ServerStream<M>,
-): [string, Watch] {
-  async function* answers(bytes: Uint8Array, call: Call): AsyncGenerator<Answer, void, undefined> {
-    let request = create(input) as MessageShape<M['input']>;
-    try {
-      request = decoded(() => fromBinary(input, bytes)) as MessageShape<M['input']>;
-      call.check<M['input']>(input, request);
-      for await (const message of messages(request, call)) yield { response: toBinary(output, message) };
-    } catch (error) {
-      if (!isOfWatch(error)) throw error;
-      yield { error: call.errorOf<M['input']>(error, input, request) };
-    }
-  }
-  return [`${parent.typeName}/${name}`, answers];
-}
-
-function decoded<T>(decode: () => T): T {
+async function* responsesOf(
+  name: string,
+  subject: WatchSubject,
+  call: Call,
+  stream: WatchingStream,
+): AsyncGenerator<WatchResponse, void, undefined> {
   try {
-    return decode();
+    call.check(WatchSubjectSchema, subject);
+    for await (const told of watchSubject(subject, call, stream)) {
+      // A sign of life is of the stream: it has no name.
+      yield create(WatchResponseSchema, told && { name, ...told.news, caughtUp: told.caughtUp });
+    }
   } catch (error) {
-    throw invalidField('request', `must be an encoded request of the method: ${(error as Error).message}`);
+    if (!isOfSubject(error)) throw error;
+    yield create(WatchResponseSchema, { name, error: call.errorOf(error, WatchSubjectSchema, subject) });
   }
 }
 
-/** Whether an error is about the resource or the request of one watch. Others end the whole call. */
-function isOfWatch(error: unknown): boolean {
+/** Whether an error is about one subject. Others end the whole call. */
+function isOfSubject(error: unknown): boolean {
   return error instanceof AnabranchError && /^INVALID_|_NOT_FOUND$|_DELETED$/.test(error.reason);
 }

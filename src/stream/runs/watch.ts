@@ -7,28 +7,26 @@ import type { Run, Stage } from '../../domain/run.ts';
 import type { Horizon, RunChangesRead } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { findRun } from '../find.ts';
-import { LookSchedule } from '../look_schedule.ts';
 import { rowParts } from '../row_bytes.ts';
+import type { Subject } from '../watch.ts';
 import { SeriesHints } from './series_hints.ts';
 import { KnownRows, readChangedRows } from './watch_rollouts.ts';
 import { KnownSeries, type SeriesShown } from './watch_series.ts';
 
-export interface WatchRunArgs {
+export interface WatchedRunArgs {
   readonly runId: string;
   /** Includes terminal stages in the snapshot. */
   readonly allStages: boolean;
-  /** Ends after the message that shows the run as terminal. */
+  /** Ends after the look that shows the run as terminal. */
   readonly untilTerminal: boolean;
   /** Includes groups and rollouts. */
   readonly rollouts?: boolean;
   /** Includes metric series. */
   readonly series?: boolean;
-  /** Ends the wait when it is aborted. */
-  readonly signal: AbortSignal;
 }
 
-/** One message; at most 1 MiB. */
-export interface RunShown {
+/** What changed in a run, or a part of it; less than 1 MiB. */
+export interface RunNews {
   /** Undefined if it has not changed. */
   readonly run: Run | undefined;
   readonly stages: readonly Stage[];
@@ -36,107 +34,84 @@ export interface RunShown {
   readonly rollouts: readonly Rollout[];
   readonly series: readonly SeriesShown[];
   readonly progress: Progress | undefined;
-  /** Whether the snapshot is complete with this message or was complete before. */
-  readonly caughtUp: boolean;
 }
 
-/**
- * M5: returns a snapshot, then the latest value of each row that changed, at least once and at most every `watchMs`.
- * Each hint, poll or reconnection reads what changed since the last horizon, so no hint needs to be reliable. Errors:
- * RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING.
- */
-export async function* watchRun(
-  app: App,
-  caller: Caller,
-  args: WatchRunArgs,
-): AsyncGenerator<RunShown, void, undefined> {
-  const { id, key } = await findRun(app, caller, args.runId);
-  const schedule = new LookSchedule(app.settings);
-  const hints = args.series ? new SeriesHints(id) : undefined;
-  // Subscribes before it reads the snapshot, so that changes during the read cause another look.
-  schedule.listen((listener) => subscribe(app.changes, key, hints, listener), app.drain, args.signal);
-  try {
-    yield* watch(app, caller, { id, key, hints }, args, schedule);
-  } finally {
-    schedule.stop();
-  }
-}
-
-function subscribe(changes: App['changes'], key: bigint, hints: SeriesHints | undefined, listener: () => void) {
-  const stop = changes.subscribe(key, listener);
-  if (hints === undefined) return stop;
-  const stopSeries = changes.subscribeSeries((change) => {
-    if (hints.add(change)) listener();
-  });
-  return () => {
-    stop();
-    stopSeries();
-  };
-}
-
-interface Watched extends Pick<Run, 'id' | 'key'> {
+/** A watched run (M5). Errors: RUN_DELETED. */
+export class WatchedRun implements Subject<RunNews> {
+  readonly #app: App;
+  readonly #caller: Caller;
+  readonly #run: Pick<Run, 'id' | 'key'>;
+  readonly #args: WatchedRunArgs;
+  readonly #known = new KnownRun();
+  readonly #rows = new KnownRows();
+  readonly #series: KnownSeries;
   /** Undefined: metric series are not watched. */
-  readonly hints: SeriesHints | undefined;
-}
+  readonly #hints: SeriesHints | undefined;
+  /** Of the previous look. */
+  #since: Horizon | undefined;
+  #isTerminal = false;
 
-async function* watch(
-  app: App,
-  caller: Caller,
-  { id, key, hints }: Watched,
-  { allStages, untilTerminal, rollouts = false, signal }: WatchRunArgs,
-  schedule: LookSchedule,
-): AsyncGenerator<RunShown, void, undefined> {
-  const known = new KnownRun();
-  const rows = new KnownRows();
-  const series = new KnownSeries(app, caller, id);
-  let since: Horizon | undefined;
-  while (!signal.aborted) {
-    app.drain.throwIfBegun();
-    schedule.beginLook();
-    const read = await app.store.readRunChanges(caller.namespace, id, since, allStages);
+  /** Errors: RUN_NOT_FOUND. */
+  static async open(app: App, caller: Caller, args: WatchedRunArgs): Promise<WatchedRun> {
+    return new WatchedRun(app, caller, await findRun(app, caller, args.runId), args);
+  }
+
+  private constructor(app: App, caller: Caller, run: Pick<Run, 'id' | 'key'>, args: WatchedRunArgs) {
+    this.#app = app;
+    this.#caller = caller;
+    this.#run = run;
+    this.#args = args;
+    this.#series = new KnownSeries(app, caller, run.id);
+    this.#hints = args.series ? new SeriesHints(run.id) : undefined;
+  }
+
+  subscribe(listener: () => void): () => void {
+    const { changes } = this.#app;
+    const stop = changes.subscribe(this.#run.key, listener);
+    const stopSeries = changes.subscribeSeries((change) => {
+      if (this.#hints?.add(change)) listener();
+    });
+    return () => {
+      stop();
+      stopSeries();
+    };
+  }
+
+  async *look(): AsyncGenerator<RunNews, void, undefined> {
+    const { id, key } = this.#run;
+    const { allStages, rollouts } = this.#args;
+    const read = await this.#app.store.readRunChanges(this.#caller.namespace, id, this.#since, allStages);
     if (read?.run.key !== key) throw runDeleted(id);
-    const snapshot = since === undefined;
-    // With rollouts or series, the snapshot is complete only after these.
-    const marks = { snapshot, last: !rollouts && hints === undefined, due: schedule.progressDue };
-    for (const shown of messagesOf(known.news(read), marks)) {
-      schedule.sent();
-      yield shown;
-    }
+    const isSnapshot = this.#since === undefined;
+    yield* messagesOf(this.#known.news(read));
     if (rollouts) {
-      const where = { since: read.since, allStages: allStages || !snapshot };
-      for await (const some of rows.news(readChangedRows(app, caller, key, where))) {
-        schedule.sent();
-        yield { ...NOTHING, ...some, caughtUp: !snapshot };
-      }
+      const where = { since: read.since, allStages: allStages || !isSnapshot };
+      const changed = readChangedRows(this.#app, this.#caller, key, where);
+      for await (const some of this.#rows.news(changed)) yield { ...NOTHING, ...some };
     }
-    if (hints !== undefined) {
-      for await (const some of unlessDeleted(series.look(hints.take(), snapshot), id)) {
-        schedule.sent();
-        yield { ...NOTHING, series: some, caughtUp: !snapshot };
-      }
+    if (this.#hints !== undefined) {
+      const looked = unlessDeleted(this.#series.look(this.#hints.take(), isSnapshot), id);
+      for await (const series of looked) yield { ...NOTHING, series };
     }
-    if (snapshot && !marks.last) yield { ...NOTHING, caughtUp: true };
-    since = read.horizon;
-    if (untilTerminal && isTerminal(read.run.status)) return;
-    await schedule.nextLook();
+    this.#since = read.horizon;
+    this.#isTerminal = isTerminal(read.run.status);
+  }
+
+  hasEnded(): boolean {
+    return this.#args.untilTerminal && this.#isTerminal;
   }
 }
 
-const NOTHING: RunShown = Object.freeze({
+const NOTHING: RunNews = Object.freeze({
   run: undefined,
   stages: [],
   groups: [],
   rollouts: [],
   series: [],
   progress: undefined,
-  caughtUp: false,
 });
 
-interface News {
-  readonly run: Run | undefined;
-  readonly stages: readonly Stage[];
-  readonly progress: Progress | undefined;
-}
+type OwnNews = Pick<RunNews, 'run' | 'stages' | 'progress'>;
 
 /** What the watcher has received about the run and its stages. */
 class KnownRun {
@@ -145,7 +120,7 @@ class KnownRun {
   /** Revisions of the stages of the last look. A look repeats only stages that the previous look returned. */
   #stages: ReadonlyMap<bigint, bigint> = new Map();
 
-  news({ run, stages, tally }: RunChangesRead): News {
+  news({ run, stages, tally }: RunChangesRead): OwnNews {
     const progress = progressOf(run.status, run.plan, tally);
     const [runText, progressText] = [textOf(versionOf(run)), textOf(progress)];
     const news = {
@@ -170,24 +145,17 @@ function textOf(value: unknown): string {
   return JSON.stringify(value, (_key, part: unknown) => (typeof part === 'bigint' ? `${part}` : part));
 }
 
-/**
- * Splits news into messages. Without news, returns one message for a snapshot or if a sign of progress is `due`. The
- * last message has the progress. It completes the snapshot if `last` is set.
- */
-function* messagesOf(
-  { run, stages, progress }: News,
-  { snapshot, last, due }: { readonly snapshot: boolean; readonly last: boolean; readonly due: boolean },
-): Generator<RunShown> {
+/** Splits news into messages. The last one has the progress. */
+function* messagesOf({ run, stages, progress }: OwnNews): Generator<RunNews> {
+  if (run === undefined && progress === undefined && stages.length === 0) return;
   const parts = stages.length === 0 ? [[]] : [...rowParts(stages)];
-  if (run === undefined && progress === undefined && stages.length === 0 && !due && !snapshot) return;
   for (const [i, part] of parts.entries()) {
-    const ends = i === parts.length - 1;
+    const isLast = i === parts.length - 1;
     yield {
       ...NOTHING,
       run: i === 0 ? run : undefined,
       stages: part,
-      progress: ends ? progress : undefined,
-      caughtUp: !snapshot || (ends && last),
+      progress: isLast ? progress : undefined,
     };
   }
 }

@@ -2,78 +2,75 @@ import type { Caller } from '../../domain/caller.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../app.ts';
 import { findTrajectory } from '../find.ts';
-import { LookSchedule } from '../look_schedule.ts';
 import { rowParts } from '../row_bytes.ts';
 import { trajectoryDeleted } from '../steps/step_page.ts';
+import type { Subject } from '../watch.ts';
 import { KnownTree, type NodeFacts } from './known_tree.ts';
 import { TreeHints } from './tree_hints.ts';
 
-export interface WatchTreeArgs {
-  /** All trajectories of the tree of one, or some trajectories. */
-  readonly of: { readonly treeOf: string } | { readonly ids: readonly string[] };
-  /** Ends the wait when it is aborted. */
-  readonly signal: AbortSignal;
-}
+/** All trajectories of the tree of one, or some trajectories. */
+export type WatchedTreesArgs = { readonly treeOf: string } | { readonly ids: readonly string[] };
 
-/** One message; at most 1 MiB. */
-export interface TreeShown extends NodeFacts {
+/** What changed in watched trajectories, or a part of it; less than 1 MiB. */
+export interface TreeNews extends NodeFacts {
   readonly rows: readonly Trajectory[];
   /** Ids of trajectories that were removed. */
   readonly removed: readonly string[];
-  /** Whether the snapshot is complete with this message or was complete before. */
-  readonly caughtUp: boolean;
 }
 
 /** Rows that one statement reads. A sweep reads as many of a tree at each poll. */
 const ROWS = 500;
 
 /**
- * M5: returns a snapshot, then the latest value of each row that changed, at least once and at most every `watchMs`.
- * Hints say which rows to read again. A sweep, a part of the tree at each poll, finds changes whose hints were lost.
- * Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED, SERVER_DRAINING.
+ * A watched tree, or watched trajectories of any trees (M5). Hints say which rows to read again. A sweep, a part of the
+ * tree at each poll, finds changes whose hints were lost. Errors: TRAJECTORY_DELETED.
  */
-export async function* watchTree(
-  app: App,
-  caller: Caller,
-  { of, signal }: WatchTreeArgs,
-): AsyncGenerator<TreeShown, void, undefined> {
-  const ids = 'ids' in of ? of.ids : [of.treeOf];
-  const found = await Promise.all(ids.map((id) => findTrajectory(app, caller, id)));
-  const chosen = 'ids' in of ? new Set(found.map(({ ref }) => ref.key)) : undefined;
-  const hints = new TreeHints(chosen);
-  const schedule = new LookSchedule(app.settings);
-  // Subscribes before it reads the snapshot, so that changes during the read cause another look.
-  const subscribe = (listener: () => void) =>
-    app.changes.subscribeAll((key) => {
-      if (hints.add(key)) listener();
+export class WatchedTrees implements Subject<TreeNews> {
+  readonly #changes: App['changes'];
+  readonly #firstId: string;
+  readonly #hints: TreeHints;
+  readonly #trees: readonly WatchedTree[];
+  #isSnapshot = true;
+
+  /** Errors: TRAJECTORY_NOT_FOUND. */
+  static async open(app: App, caller: Caller, args: WatchedTreesArgs): Promise<WatchedTrees> {
+    const ids = 'ids' in args ? args.ids : [args.treeOf];
+    const found = await Promise.all(ids.map((id) => findTrajectory(app, caller, id)));
+    const chosen = 'ids' in args ? new Set(found.map(({ ref }) => ref.key)) : undefined;
+    const hints = new TreeHints(chosen);
+    const trees = [...new Set(found.map(({ ref }) => ref.tree))];
+    const watched = trees.map((tree) => new WatchedTree(app, caller, { tree, chosen, hints }));
+    return new WatchedTrees(app.changes, ids[0]!, hints, watched);
+  }
+
+  private constructor(changes: App['changes'], firstId: string, hints: TreeHints, trees: readonly WatchedTree[]) {
+    this.#changes = changes;
+    this.#firstId = firstId;
+    this.#hints = hints;
+    this.#trees = trees;
+  }
+
+  subscribe(listener: () => void): () => void {
+    return this.#changes.subscribeAll((key) => {
+      if (this.#hints.add(key)) listener();
     });
-  schedule.listen(subscribe, app.drain, signal);
-  const trees = [...new Set(found.map(({ ref }) => ref.tree))];
-  const watched = trees.map((tree) => new WatchedTree(app, caller, { tree, chosen, hints }));
-  try {
-    for (let isFirst = true; !signal.aborted; isFirst = false) {
-      app.drain.throwIfBegun();
-      schedule.beginLook();
-      const hinted = hints.take();
-      for (const each of watched) {
-        for await (const shown of each.look(hinted, isFirst)) {
-          schedule.sent();
-          yield { ...NOTHING, ...shown, caughtUp: !isFirst };
-        }
-      }
-      if (isFirst || schedule.progressDue) {
-        schedule.sent();
-        yield { ...NOTHING, caughtUp: true };
-      }
-      if (watched.every(({ isEmpty }) => isEmpty)) throw trajectoryDeleted(ids[0]!);
-      await schedule.nextLook();
+  }
+
+  async *look(): AsyncGenerator<TreeNews, void, undefined> {
+    const hinted = this.#hints.take();
+    for (const tree of this.#trees) {
+      for await (const news of tree.look(hinted, this.#isSnapshot)) yield { ...NOTHING, ...news };
     }
-  } finally {
-    schedule.stop();
+    this.#isSnapshot = false;
+  }
+
+  hasEnded(): boolean {
+    if (this.#trees.every(({ isEmpty }) => isEmpty)) throw trajectoryDeleted(this.#firstId);
+    return false;
   }
 }
 
-const NOTHING: TreeShown = Object.freeze({ rows: [], gains: new Map(), tags: new Map(), removed: [], caughtUp: false });
+const NOTHING: TreeNews = Object.freeze({ rows: [], gains: new Map(), tags: new Map(), removed: [] });
 
 interface TreeScope {
   readonly tree: bigint;
@@ -110,7 +107,7 @@ class WatchedTree {
   }
 
   /** Reads the hinted rows, and at a poll a part of the tree; the whole tree for a snapshot. */
-  async *look(hinted: readonly bigint[], isSnapshot: boolean): AsyncGenerator<Partial<TreeShown>, void, undefined> {
+  async *look(hinted: readonly bigint[], isSnapshot: boolean): AsyncGenerator<Partial<TreeNews>, void, undefined> {
     if (isSnapshot) return yield* this.#snapshot();
     for (let at = 0; at < hinted.length; at += ROWS) {
       const keys = hinted.slice(at, at + ROWS);
@@ -124,7 +121,7 @@ class WatchedTree {
   }
 
   /** Reads all rows. Each page is read while the one before it is sent. */
-  async *#snapshot(): AsyncGenerator<Partial<TreeShown>, void, undefined> {
+  async *#snapshot(): AsyncGenerator<Partial<TreeNews>, void, undefined> {
     let next: Promise<TreePage> | undefined = this.#readPage(undefined);
     while (next !== undefined) {
       const { rows, facts, last }: TreePage = await next;
@@ -143,7 +140,7 @@ class WatchedTree {
     return { rows, facts: await this.#readFacts(rows), last };
   }
 
-  async *#sweep(): AsyncGenerator<Partial<TreeShown>, void, undefined> {
+  async *#sweep(): AsyncGenerator<Partial<TreeNews>, void, undefined> {
     const after = this.#swept;
     const rows = await this.#read({ limit: ROWS, after }, this.#scope.chosen && [...this.#scope.chosen]);
     this.#swept = rows.length < ROWS ? undefined : rows.at(-1)?.ref.key;
@@ -155,7 +152,7 @@ class WatchedTree {
     return this.#app.store.listTree(this.#namespace, this.#scope.tree, page, keys);
   }
 
-  async *#show(read: readonly Trajectory[], missing: readonly bigint[]): AsyncGenerator<Partial<TreeShown>> {
+  async *#show(read: readonly Trajectory[], missing: readonly bigint[]): AsyncGenerator<Partial<TreeNews>> {
     for (const { ref } of read) this.#scope.hints.watch(ref.key);
     const dependents = this.#known.dependents(read);
     const others =
@@ -177,7 +174,7 @@ class WatchedTree {
     return { gains, tags };
   }
 
-  *#tell(rows: readonly Trajectory[], { gains, tags }: NodeFacts): Generator<Partial<TreeShown>> {
+  *#tell(rows: readonly Trajectory[], { gains, tags }: NodeFacts): Generator<Partial<TreeNews>> {
     const news = this.#known.news(rows, { gains, tags }).map((row) => ({ row, tags: tags.get(row.ref.key) }));
     for (const part of rowParts(news)) yield { rows: part.map(({ row }) => row), gains, tags };
   }

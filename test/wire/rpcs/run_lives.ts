@@ -1,6 +1,5 @@
 import { randomUUID } from 'node:crypto';
 import { expect } from 'vitest';
-import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import type { RunService } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { claimOne, type LifeScene, makeEval, type RunScene } from './run_scene.ts';
@@ -159,30 +158,5 @@ export const RUN_LIFE_RPCS = {
       ENVIRONMENT_NOT_FOUND: [{ environmentId: NOBODY }],
       INVALID_PAGE_TOKEN: [{ runId, pageToken: 'none' }],
     }),
-  },
-  watchRun: {
-    requests: async (scene) => {
-      const { branchId, experimentId, runs } = scene;
-      const { run } = await runs.createRun({ experimentId, initialStatus: Status.RUNNING });
-      await claimOne(scene, await makeEval(scene, run!.id));
-      await runs.logMetrics({ runId: run!.id, points: [{ key: 'loss', metricStep: 3n, value: 0.5 }] });
-      await runs.failRun({ runId: run!.id });
-      return [
-        [{ runId: branchId, allStages: true, untilTerminal: true }],
-        [{ runId: run!.id, rollouts: true, series: true, untilTerminal: true }],
-      ];
-    },
-    served: (answers) => {
-      expect(answers[0]).toMatchObject({ run: { status: Status.FAILED }, caughtUp: false });
-      expect(answers[0]?.progress?.kinds).toMatchObject([{ kind: StageKind.EVAL, rolloutsCreated: 1n }]);
-      const group = { number: 0n, status: Status.RUNNING };
-      expect(answers.flatMap(({ groups }) => groups)).toMatchObject([group]);
-      const rollout = { status: Status.INITIALIZING, attempt: 1 };
-      expect(answers.flatMap(({ rollouts }) => rollouts)).toMatchObject([rollout]);
-      const loss = { stageId: '', key: 'loss', pointCount: 1n, lastMetricStep: 3n, lastValue: 0.5, changedFrom: 3n };
-      expect(answers.flatMap(({ series }) => series)).toMatchObject([loss]);
-      expect(answers.at(-1)?.caughtUp).toBe(true);
-    },
-    refused: () => ({ RUN_NOT_FOUND: [{ runId: NOBODY }] }),
   },
 } satisfies Partial<Rpcs<typeof RunService.method, LifeScene, RunScene>>;

@@ -222,27 +222,6 @@ export const RUN_RPCS: Rpcs<typeof RunService.method, RunScene> = {
       INVALID_PAGE_TOKEN: [{ experimentId, pageToken: 'none' }],
     }),
   },
-  watchRuns: {
-    requests: async ({ experimentId, experimentName, runId: parentId, runs }) => {
-      const first = await runs.listRuns({ experimentId, pageSize: 2 });
-      const branches = { experimentId, parentId, name: 'branch', statuses: [Status.COMPLETED], labels: LABELS };
-      const times = { createTimeFrom: LONG_AGO, createTimeTo: LATE };
-      return [
-        [{ list: { ...branches, ...times, text: 'Branch', view: View.FULL, pageSize: 1 } }],
-        [{ list: { experimentId, order: ListOrder.NAME, ascending: true } }],
-        [{ list: { experimentName, rootsOnly: true, staleOnly: true } }],
-        [{ list: { experimentId, pageSize: 2, pageToken: first.nextPageToken } }],
-      ];
-    },
-    served: ([answer], { runId }) => {
-      expect(answer?.runs.map(({ run, progress }) => [run?.id, progress?.substepsDone])).toEqual([[runId, 6n]]);
-      expect(answer).toMatchObject({ page: { runIds: [runId] }, caughtUp: true });
-    },
-    refused: () => ({
-      EXPERIMENT_NOT_FOUND: [{ list: { experimentId: NOBODY } }],
-      INVALID_PAGE_TOKEN: [{ list: { pageToken: 'none' } }],
-    }),
-  },
   deleteRun: {
     requests: async (scene) => {
       await claimOne(scene, scene.evalId);

@@ -145,14 +145,6 @@ export const TRAJECTORY_RPCS: Rpcs<typeof TrajectoryService.method> = {
     },
     refused: () => ({ INVALID_PAGE_TOKEN: [{ pageToken: 'none' }] }),
   },
-  watchTrajectories: {
-    requests: async (scene) => (await listRequests(scene)).map((list) => [{ list }]),
-    served: ([answer], { id }) => {
-      expect(answer?.trajectories.map((each) => [each.id, each.metadataJson])).toEqual([[id, '']]);
-      expect(answer).toMatchObject({ page: { trajectoryIds: [id] }, caughtUp: true });
-    },
-    refused: () => ({ INVALID_PAGE_TOKEN: [{ list: { pageToken: 'none' } }] }),
-  },
   updateTrajectory: {
     requests: ({ id }) => [
       [

@@ -260,15 +260,6 @@ export const TRAJECTORY_READS = {
       INVALID_PAGE_TOKEN: [{ text: 'a', resumeToken: 'none' }],
     }),
   },
-  watchTree: {
-    requests: ({ id, branchId }) => [[{ trajectoryIds: [branchId] }], [{ treeId: id }]],
-    served: (answers, { id, branchId }) => {
-      const nodes = answers.flatMap((answer) => answer.nodes);
-      expect(nodes).toMatchObject([{ trajectory: { id } }, { trajectory: { id: branchId }, gain: 3, gainSteps: 1n }]);
-      expect(answers.at(-1)).toMatchObject({ caughtUp: true, removedIds: [] });
-    },
-    refused: () => ({ TRAJECTORY_NOT_FOUND: [{ treeId: NOBODY }] }),
-  },
   readStepSeries: {
     requests: ({ id, branchId }) => {
       const range = { startStepNumber: 1n, endStepNumber: 9n, maxPoints: 8, stretchSteps: 1n };

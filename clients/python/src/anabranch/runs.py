@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from anabranch._reading.read import Selection, read_stage
 from anabranch._wire.decode import decode_json
 from anabranch._wire.kinds import is_a
-from anabranch._wire.outage import call, resumed
+from anabranch._wire.outage import call
 from anabranch.errors import ExperimentNotFound
 from anabranch.tasks import Task, json_text
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from anabranch.rollouts import Rollout
     from anabranch.v1.run_pb2 import Run as RunMessage
     from anabranch.v1.run_pb2 import Stage as StageMessage
-    from anabranch.v1.run_service_pb2 import WatchRunResponse
+    from anabranch.v1.server_service_pb2 import RunChanges
 
 Kind = Literal["train_step", "eval", "baseline"]
 
@@ -147,13 +147,12 @@ class Run:
         self._client.flush_metrics(self.id)
         return read_metrics(self._connection, self.id, keys)
 
-    def watch(self) -> Iterator[WatchRunResponse]:
+    def watch(self) -> Iterator[RunChanges]:
         """Yields the run, its open stages and its progress whenever they change, until the run has ended. Continues after a
         lost connection, with all of them."""
-        from anabranch.v1.run_service_pb2 import WatchRunRequest
+        from anabranch._reading.queries import watch_run
 
-        request = WatchRunRequest(run_id=self.id, until_terminal=True)
-        return resumed(self._connection, lambda: self._connection.stubs.runs.WatchRun(request), endless=True)
+        return watch_run(self._connection, self.id)
 
     def complete(self, result: object = None) -> None:
         """Completes the run. Its workers end."""

@@ -300,7 +300,7 @@ export declare type Group = Message<"anabranch.v1.Group"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * Output only. Increases with every change of the row. In WatchRun the value with the highest revision is the latest.
+   * Output only. Increases with every change of the row. In Watch the value with the highest revision is the latest.
    *
    * @generated from field: int64 revision = 14;
    */
@@ -707,7 +707,7 @@ export declare type Rollout = Message<"anabranch.v1.Rollout"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * Output only. Increases with every change of the row, except heartbeats and appends. In WatchRun the value with the
+   * Output only. Increases with every change of the row, except heartbeats and appends. In Watch the value with the
    * highest revision is the latest.
    *
    * @generated from field: int64 revision = 35;

@@ -357,7 +357,7 @@ export declare type Run = Message<"anabranch.v1.Run"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * Output only. Increases with every change of the row. In WatchRun the value with the highest revision is the latest.
+   * Output only. Increases with every change of the row. In Watch the value with the highest revision is the latest.
    *
    * @generated from field: int64 revision = 31;
    */
@@ -604,7 +604,7 @@ export declare type Stage = Message<"anabranch.v1.Stage"> & {
   updateTime?: Timestamp | undefined;
 
   /**
-   * Output only. Increases with every change of the row. In WatchRun the value with the highest revision is the latest.
+   * Output only. Increases with every change of the row. In Watch the value with the highest revision is the latest.
    *
    * @generated from field: int64 revision = 20;
    */

@@ -4,7 +4,11 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-import type { AppendError } from "./trajectory_service_pb.js";
+import type { ListRunsRequest, RunWithProgress } from "./run_service_pb.js";
+import type { AppendError, ListTrajectoriesRequest, TreeNode } from "./trajectory_service_pb.js";
+import type { Progress, Run, Stage } from "./run_pb.js";
+import type { Group, Rollout } from "./rollout_pb.js";
+import type { Trajectory } from "./trajectory_pb.js";
 
 /**
  * Describes the file anabranch/v1/server_service.proto.
@@ -62,11 +66,11 @@ export declare const GetServerInfoResponseSchema: GenMessage<GetServerInfoRespon
  */
 export declare type WatchRequest = Message<"anabranch.v1.WatchRequest"> & {
   /**
-   * The watches, 1 to 64.
+   * The subjects, 1 to 64, by names that the client chooses. A name has 1 to 64 bytes.
    *
-   * @generated from field: repeated anabranch.v1.WatchCall watches = 1;
+   * @generated from field: map<string, anabranch.v1.WatchSubject> subjects = 1;
    */
-  watches: WatchCall[];
+  subjects: { [key: string]: WatchSubject };
 };
 
 /**
@@ -76,57 +80,177 @@ export declare type WatchRequest = Message<"anabranch.v1.WatchRequest"> & {
 export declare const WatchRequestSchema: GenMessage<WatchRequest>;
 
 /**
- * One watch of a Watch call.
+ * A subject of Watch. Exactly one field is required.
  *
- * @generated from message anabranch.v1.WatchCall
+ * @generated from message anabranch.v1.WatchSubject
  */
-export declare type WatchCall = Message<"anabranch.v1.WatchCall"> & {
+export declare type WatchSubject = Message<"anabranch.v1.WatchSubject"> & {
   /**
-   * The method: `anabranch.v1.RunService/WatchRun`, `anabranch.v1.RunService/WatchRuns`,
-   * `anabranch.v1.TrajectoryService/WatchTrajectories` or `anabranch.v1.TrajectoryService/WatchTree`.
+   * A run.
    *
-   * @generated from field: string method = 1;
+   * @generated from field: anabranch.v1.RunSubject run = 1;
    */
-  method: string;
+  run?: RunSubject | undefined;
 
   /**
-   * The encoded request of the method, at most 16 KiB. An invalid one ends the watch with INVALID_REQUEST.
+   * A page of ListRuns. An empty message is the first page of all runs.
    *
-   * @generated from field: bytes request = 2;
+   * @generated from field: anabranch.v1.ListRunsRequest runs = 2;
    */
-  request: Uint8Array;
+  runs?: ListRunsRequest | undefined;
+
+  /**
+   * A tree, or some trajectories.
+   *
+   * @generated from field: anabranch.v1.TreeSubject tree = 3;
+   */
+  tree?: TreeSubject | undefined;
+
+  /**
+   * A page of ListTrajectories. An empty message is the first page of all trajectories.
+   *
+   * @generated from field: anabranch.v1.ListTrajectoriesRequest trajectories = 4;
+   */
+  trajectories?: ListTrajectoriesRequest | undefined;
 };
 
 /**
- * Describes the message anabranch.v1.WatchCall.
- * Use `create(WatchCallSchema)` to create a new message.
+ * Describes the message anabranch.v1.WatchSubject.
+ * Use `create(WatchSubjectSchema)` to create a new message.
  */
-export declare const WatchCallSchema: GenMessage<WatchCall>;
+export declare const WatchSubjectSchema: GenMessage<WatchSubject>;
 
 /**
- * A message of the Watch stream.
+ * A watched run with its stages.
+ * Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts) are
+ * sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not sent.
+ *
+ * @generated from message anabranch.v1.RunSubject
+ */
+export declare type RunSubject = Message<"anabranch.v1.RunSubject"> & {
+  /**
+   * Id of the run.
+   *
+   * @generated from field: string run_id = 1;
+   */
+  runId: string;
+
+  /**
+   * If true, the snapshot contains terminal stages too. Default: only open stages.
+   *
+   * @generated from field: bool all_stages = 2;
+   */
+  allStages: boolean;
+
+  /**
+   * If true, the subject ends after the run is COMPLETED, FAILED or CANCELLED and its last values were sent. Default:
+   * it continues until the caller cancels the call.
+   *
+   * @generated from field: bool until_terminal = 3;
+   */
+  untilTerminal: boolean;
+
+  /**
+   * If true, groups and rollouts are sent too: those of open stages, or with `all_stages` those of all stages.
+   *
+   * @generated from field: bool rollouts = 4;
+   */
+  rollouts: boolean;
+
+  /**
+   * If true, metric series are sent too: all of the run and its stages, at most the first 10,000.
+   *
+   * @generated from field: bool series = 5;
+   */
+  series: boolean;
+};
+
+/**
+ * Describes the message anabranch.v1.RunSubject.
+ * Use `create(RunSubjectSchema)` to create a new message.
+ */
+export declare const RunSubjectSchema: GenMessage<RunSubject>;
+
+/**
+ * Watched trajectories. Exactly one field is required.
+ *
+ * @generated from message anabranch.v1.TreeSubject
+ */
+export declare type TreeSubject = Message<"anabranch.v1.TreeSubject"> & {
+  /**
+   * Id of any trajectory of a tree: watch all trajectories of the tree, those created later included.
+   *
+   * @generated from field: string tree_id = 1;
+   */
+  treeId: string;
+
+  /**
+   * Ids of the trajectories to watch, of any trees. At most 20.
+   *
+   * @generated from field: repeated string trajectory_ids = 2;
+   */
+  trajectoryIds: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.TreeSubject.
+ * Use `create(TreeSubjectSchema)` to create a new message.
+ */
+export declare const TreeSubjectSchema: GenMessage<TreeSubject>;
+
+/**
+ * A message of the Watch stream, at most 1 MiB. The field of the subject's kind is set, or `error`. If nothing is sent
+ * for 15 seconds, a message without fields is the sign of life of the stream.
  *
  * @generated from message anabranch.v1.WatchResponse
  */
 export declare type WatchResponse = Message<"anabranch.v1.WatchResponse"> & {
   /**
-   * Index of the watch in the request, from 0.
+   * Name of the subject.
    *
-   * @generated from field: int32 watch = 1;
+   * @generated from field: string name = 1;
    */
-  watch: number;
+  name: string;
 
   /**
-   * An encoded message of the method's stream, at most 1 MiB. Unset if `error` is set.
+   * What changed of a run.
    *
-   * @generated from field: bytes response = 2;
+   * @generated from field: anabranch.v1.RunChanges run = 2;
    */
-  response: Uint8Array;
+  run?: RunChanges | undefined;
 
   /**
-   * Why the watch has ended, with the errors of its method.
+   * What changed of a page of runs.
    *
-   * @generated from field: anabranch.v1.AppendError error = 3;
+   * @generated from field: anabranch.v1.RunPageChanges runs = 3;
+   */
+  runs?: RunPageChanges | undefined;
+
+  /**
+   * What changed of trajectories.
+   *
+   * @generated from field: anabranch.v1.TreeChanges tree = 4;
+   */
+  tree?: TreeChanges | undefined;
+
+  /**
+   * What changed of a page of trajectories.
+   *
+   * @generated from field: anabranch.v1.TrajectoryPageChanges trajectories = 5;
+   */
+  trajectories?: TrajectoryPageChanges | undefined;
+
+  /**
+   * True if the snapshot of the subject is complete with this message, or was complete before.
+   *
+   * @generated from field: bool caught_up = 6;
+   */
+  caughtUp: boolean;
+
+  /**
+   * Why the subject has ended.
+   *
+   * @generated from field: anabranch.v1.AppendError error = 7;
    */
   error?: AppendError | undefined;
 };
@@ -138,7 +262,240 @@ export declare type WatchResponse = Message<"anabranch.v1.WatchResponse"> & {
 export declare const WatchResponseSchema: GenMessage<WatchResponse>;
 
 /**
- * Describes the server.
+ * What changed of a run, or a part of its snapshot. Rows are in the BASIC view.
+ *
+ * @generated from message anabranch.v1.RunChanges
+ */
+export declare type RunChanges = Message<"anabranch.v1.RunChanges"> & {
+  /**
+   * The run, if it changed.
+   *
+   * @generated from field: anabranch.v1.Run run = 1;
+   */
+  run?: Run | undefined;
+
+  /**
+   * Stages that changed or belong to the snapshot.
+   *
+   * @generated from field: repeated anabranch.v1.Stage stages = 2;
+   */
+  stages: Stage[];
+
+  /**
+   * Progress, if it changed. The snapshot has it.
+   *
+   * @generated from field: anabranch.v1.Progress progress = 3;
+   */
+  progress?: Progress | undefined;
+
+  /**
+   * Groups that changed or belong to the snapshot. Only with `rollouts`.
+   *
+   * @generated from field: repeated anabranch.v1.Group groups = 4;
+   */
+  groups: Group[];
+
+  /**
+   * Rollouts that changed or belong to the snapshot. Only with `rollouts`.
+   *
+   * @generated from field: repeated anabranch.v1.Rollout rollouts = 5;
+   */
+  rollouts: Rollout[];
+
+  /**
+   * Metric series that were written or belong to the snapshot. They have no revision: the last message about a series
+   * counts. Only with `series`.
+   *
+   * @generated from field: repeated anabranch.v1.WatchedSeries series = 6;
+   */
+  series: WatchedSeries[];
+};
+
+/**
+ * Describes the message anabranch.v1.RunChanges.
+ * Use `create(RunChangesSchema)` to create a new message.
+ */
+export declare const RunChangesSchema: GenMessage<RunChanges>;
+
+/**
+ * A metric series of a watched run. ReadMetrics with `start_metric_step` = `changed_from` returns what has changed.
+ *
+ * @generated from message anabranch.v1.WatchedSeries
+ */
+export declare type WatchedSeries = Message<"anabranch.v1.WatchedSeries"> & {
+  /**
+   * Id of the stage. Empty for a series of the run itself.
+   *
+   * @generated from field: string stage_id = 1;
+   */
+  stageId: string;
+
+  /**
+   * Key of the series.
+   *
+   * @generated from field: string key = 2;
+   */
+  key: string;
+
+  /**
+   * Number of points, NaN included.
+   *
+   * @generated from field: int64 point_count = 3;
+   */
+  pointCount: bigint;
+
+  /**
+   * Last metric_step.
+   *
+   * @generated from field: int64 last_metric_step = 4;
+   */
+  lastMetricStep: bigint;
+
+  /**
+   * Value at `last_metric_step`.
+   *
+   * @generated from field: double last_value = 5;
+   */
+  lastValue: number;
+
+  /**
+   * Points at this metric_step and later ones may be new or changed since the series was last sent. Earlier ones are
+   * not. The first metric_step in a snapshot, and after the server may have lost a hint of a change.
+   *
+   * @generated from field: int64 changed_from = 6;
+   */
+  changedFrom: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.WatchedSeries.
+ * Use `create(WatchedSeriesSchema)` to create a new message.
+ */
+export declare const WatchedSeriesSchema: GenMessage<WatchedSeries>;
+
+/**
+ * What changed of a page of runs. The snapshot is one message.
+ *
+ * @generated from message anabranch.v1.RunPageChanges
+ */
+export declare type RunPageChanges = Message<"anabranch.v1.RunPageChanges"> & {
+  /**
+   * Runs of the page that are new or have changed, in the order of the page.
+   *
+   * @generated from field: repeated anabranch.v1.RunWithProgress runs = 1;
+   */
+  runs: RunWithProgress[];
+
+  /**
+   * The page, if its ids or their order changed. The snapshot has it.
+   *
+   * @generated from field: anabranch.v1.RunPage page = 2;
+   */
+  page?: RunPage | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.RunPageChanges.
+ * Use `create(RunPageChangesSchema)` to create a new message.
+ */
+export declare const RunPageChangesSchema: GenMessage<RunPageChanges>;
+
+/**
+ * Ids of a page.
+ *
+ * @generated from message anabranch.v1.RunPage
+ */
+export declare type RunPage = Message<"anabranch.v1.RunPage"> & {
+  /**
+   * Ids of the runs of the page, in order.
+   *
+   * @generated from field: repeated string run_ids = 1;
+   */
+  runIds: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.RunPage.
+ * Use `create(RunPageSchema)` to create a new message.
+ */
+export declare const RunPageSchema: GenMessage<RunPage>;
+
+/**
+ * What changed of watched trajectories, or a part of their snapshot.
+ *
+ * @generated from message anabranch.v1.TreeChanges
+ */
+export declare type TreeChanges = Message<"anabranch.v1.TreeChanges"> & {
+  /**
+   * Trajectories that changed or belong to the snapshot, as GetTree returns them.
+   *
+   * @generated from field: repeated anabranch.v1.TreeNode nodes = 1;
+   */
+  nodes: TreeNode[];
+
+  /**
+   * Ids of trajectories that were removed. A deleted trajectory whose steps are kept is a node instead.
+   *
+   * @generated from field: repeated string removed_ids = 2;
+   */
+  removedIds: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.TreeChanges.
+ * Use `create(TreeChangesSchema)` to create a new message.
+ */
+export declare const TreeChangesSchema: GenMessage<TreeChanges>;
+
+/**
+ * What changed of a page of trajectories. The snapshot is one message.
+ *
+ * @generated from message anabranch.v1.TrajectoryPageChanges
+ */
+export declare type TrajectoryPageChanges = Message<"anabranch.v1.TrajectoryPageChanges"> & {
+  /**
+   * Trajectories of the page that are new or have changed, in the order of the page.
+   *
+   * @generated from field: repeated anabranch.v1.Trajectory trajectories = 1;
+   */
+  trajectories: Trajectory[];
+
+  /**
+   * The page, if its ids or their order changed. The snapshot has it.
+   *
+   * @generated from field: anabranch.v1.TrajectoryPage page = 2;
+   */
+  page?: TrajectoryPage | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.TrajectoryPageChanges.
+ * Use `create(TrajectoryPageChangesSchema)` to create a new message.
+ */
+export declare const TrajectoryPageChangesSchema: GenMessage<TrajectoryPageChanges>;
+
+/**
+ * Ids of a page.
+ *
+ * @generated from message anabranch.v1.TrajectoryPage
+ */
+export declare type TrajectoryPage = Message<"anabranch.v1.TrajectoryPage"> & {
+  /**
+   * Ids of the trajectories of the page, in order.
+   *
+   * @generated from field: repeated string trajectory_ids = 1;
+   */
+  trajectoryIds: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.TrajectoryPage.
+ * Use `create(TrajectoryPageSchema)` to create a new message.
+ */
+export declare const TrajectoryPageSchema: GenMessage<TrajectoryPage>;
+
+/**
+ * Describes the server, and streams what changes in it.
  * Every call can also fail with INVALID_REQUEST, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
  * @generated from service anabranch.v1.ServerService
@@ -156,10 +513,13 @@ export declare const ServerService: GenService<{
     output: typeof GetServerInfoResponseSchema;
   },
   /**
-   * Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open
-   * at most six connections to a server for all windows together. A watch that fails for its own resource or request
-   * ends with `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To
-   * change the watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+   * Streams up to 64 subjects as they change: runs, trees, and pages of lists. Each subject begins with a snapshot.
+   * Then the latest value of each row that changed is sent, at least once and at most every 250 ms. Rows come in no
+   * particular order. The `revision` of a row increases.
+   * A subject that fails ends with `error`, and the others continue. The stream ends with OK when all subjects have
+   * ended. To change the subjects, or after a disconnect, call again.
+   * Errors: SERVER_DRAINING, SLOW_READER; of a subject: RUN_NOT_FOUND, RUN_DELETED, TRAJECTORY_NOT_FOUND,
+   * TRAJECTORY_DELETED (no watched trajectory is left), EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
    *
    * @generated from rpc anabranch.v1.ServerService.Watch
    */

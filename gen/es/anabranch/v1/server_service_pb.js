@@ -3,6 +3,10 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_anabranch_v1_rollout } from "./rollout_pb.js";
+import { file_anabranch_v1_run } from "./run_pb.js";
+import { file_anabranch_v1_run_service } from "./run_service_pb.js";
+import { file_anabranch_v1_trajectory } from "./trajectory_pb.js";
 import { file_anabranch_v1_trajectory_service } from "./trajectory_service_pb.js";
 import { file_buf_validate_validate } from "@bufbuild/protovalidate/gen/buf/validate/validate_pb.js";
 
@@ -10,7 +14,7 @@ import { file_buf_validate_validate } from "@bufbuild/protovalidate/gen/buf/vali
  * Describes the file anabranch/v1/server_service.proto.
  */
 export const file_anabranch_v1_server_service = /*@__PURE__*/
-  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCKYAQoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSPwoGbGltaXRzGAIgAygLMi8uYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZS5MaW1pdHNFbnRyeRotCgtMaW1pdHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIkQKDFdhdGNoUmVxdWVzdBI0Cgd3YXRjaGVzGAEgAygLMhcuYW5hYnJhbmNoLnYxLldhdGNoQ2FsbEIKukgHkgEECAEQQCLjAQoJV2F0Y2hDYWxsErkBCgZtZXRob2QYASABKAlCqAG6SKQBcqEBUiBhbmFicmFuY2gudjEuUnVuU2VydmljZS9XYXRjaFJ1blIhYW5hYnJhbmNoLnYxLlJ1blNlcnZpY2UvV2F0Y2hSdW5zUjBhbmFicmFuY2gudjEuVHJhamVjdG9yeVNlcnZpY2UvV2F0Y2hUcmFqZWN0b3JpZXNSKGFuYWJyYW5jaC52MS5UcmFqZWN0b3J5U2VydmljZS9XYXRjaFRyZWUSGgoHcmVxdWVzdBgCIAEoDEIJukgGegQYgIABIloKDVdhdGNoUmVzcG9uc2USDQoFd2F0Y2gYASABKAUSEAoIcmVzcG9uc2UYAiABKAwSKAoFZXJyb3IYAyABKAsyGS5hbmFicmFuY2gudjEuQXBwZW5kRXJyb3IytwEKDVNlcnZlclNlcnZpY2USXQoNR2V0U2VydmVySW5mbxIiLmFuYWJyYW5jaC52MS5HZXRTZXJ2ZXJJbmZvUmVxdWVzdBojLmFuYWJyYW5jaC52MS5HZXRTZXJ2ZXJJbmZvUmVzcG9uc2UiA5ACARJHCgVXYXRjaBIaLmFuYWJyYW5jaC52MS5XYXRjaFJlcXVlc3QaGy5hbmFicmFuY2gudjEuV2F0Y2hSZXNwb25zZSIDkAIBMAFiBnByb3RvMw", [file_anabranch_v1_trajectory_service, file_buf_validate_validate]);
+  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCKYAQoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSPwoGbGltaXRzGAIgAygLMi8uYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZS5MaW1pdHNFbnRyeRotCgtMaW1pdHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAM6AjgBIrABCgxXYXRjaFJlcXVlc3QSUwoIc3ViamVjdHMYASADKAsyKC5hbmFicmFuY2gudjEuV2F0Y2hSZXF1ZXN0LlN1YmplY3RzRW50cnlCF7pIFJoBEQgBEEAiBnIEEAEoQCoD2AEDGksKDVN1YmplY3RzRW50cnkSCwoDa2V5GAEgASgJEikKBXZhbHVlGAIgASgLMhouYW5hYnJhbmNoLnYxLldhdGNoU3ViamVjdDoCOAEi8AEKDFdhdGNoU3ViamVjdBIlCgNydW4YASABKAsyGC5hbmFicmFuY2gudjEuUnVuU3ViamVjdBIrCgRydW5zGAIgASgLMh0uYW5hYnJhbmNoLnYxLkxpc3RSdW5zUmVxdWVzdBInCgR0cmVlGAMgASgLMhkuYW5hYnJhbmNoLnYxLlRyZWVTdWJqZWN0EjsKDHRyYWplY3RvcmllcxgEIAEoCzIlLmFuYWJyYW5jaC52MS5MaXN0VHJhamVjdG9yaWVzUmVxdWVzdDomukgjIiEKA3J1bgoEcnVucwoEdHJlZQoMdHJhamVjdG9yaWVzEAEidAoKUnVuU3ViamVjdBIYCgZydW5faWQYASABKAlCCLpIBXIDsAEBEhIKCmFsbF9zdGFnZXMYAiABKAgSFgoOdW50aWxfdGVybWluYWwYAyABKAgSEAoIcm9sbG91dHMYBCABKAgSDgoGc2VyaWVzGAUgASgIIngKC1RyZWVTdWJqZWN0EhwKB3RyZWVfaWQYASABKAlCC7pICNgBAXIDsAEBEikKDnRyYWplY3RvcnlfaWRzGAIgAygJQhG6SA6SAQsQFBgBIgVyA7ABATogukgdIhsKB3RyZWVfaWQKDnRyYWplY3RvcnlfaWRzEAEikQIKDVdhdGNoUmVzcG9uc2USDAoEbmFtZRgBIAEoCRIlCgNydW4YAiABKAsyGC5hbmFicmFuY2gudjEuUnVuQ2hhbmdlcxIqCgRydW5zGAMgASgLMhwuYW5hYnJhbmNoLnYxLlJ1blBhZ2VDaGFuZ2VzEicKBHRyZWUYBCABKAsyGS5hbmFicmFuY2gudjEuVHJlZUNoYW5nZXMSOQoMdHJhamVjdG9yaWVzGAUgASgLMiMuYW5hYnJhbmNoLnYxLlRyYWplY3RvcnlQYWdlQ2hhbmdlcxIRCgljYXVnaHRfdXAYBiABKAgSKAoFZXJyb3IYByABKAsyGS5hbmFicmFuY2gudjEuQXBwZW5kRXJyb3Ii9gEKClJ1bkNoYW5nZXMSHgoDcnVuGAEgASgLMhEuYW5hYnJhbmNoLnYxLlJ1bhIjCgZzdGFnZXMYAiADKAsyEy5hbmFicmFuY2gudjEuU3RhZ2USKAoIcHJvZ3Jlc3MYAyABKAsyFi5hbmFicmFuY2gudjEuUHJvZ3Jlc3MSIwoGZ3JvdXBzGAQgAygLMhMuYW5hYnJhbmNoLnYxLkdyb3VwEicKCHJvbGxvdXRzGAUgAygLMhUuYW5hYnJhbmNoLnYxLlJvbGxvdXQSKwoGc2VyaWVzGAYgAygLMhsuYW5hYnJhbmNoLnYxLldhdGNoZWRTZXJpZXMihwEKDVdhdGNoZWRTZXJpZXMSEAoIc3RhZ2VfaWQYASABKAkSCwoDa2V5GAIgASgJEhMKC3BvaW50X2NvdW50GAMgASgDEhgKEGxhc3RfbWV0cmljX3N0ZXAYBCABKAMSEgoKbGFzdF92YWx1ZRgFIAEoARIUCgxjaGFuZ2VkX2Zyb20YBiABKAMiYgoOUnVuUGFnZUNoYW5nZXMSKwoEcnVucxgBIAMoCzIdLmFuYWJyYW5jaC52MS5SdW5XaXRoUHJvZ3Jlc3MSIwoEcGFnZRgCIAEoCzIVLmFuYWJyYW5jaC52MS5SdW5QYWdlIhoKB1J1blBhZ2USDwoHcnVuX2lkcxgBIAMoCSJJCgtUcmVlQ2hhbmdlcxIlCgVub2RlcxgBIAMoCzIWLmFuYWJyYW5jaC52MS5UcmVlTm9kZRITCgtyZW1vdmVkX2lkcxgCIAMoCSJzChVUcmFqZWN0b3J5UGFnZUNoYW5nZXMSLgoMdHJhamVjdG9yaWVzGAEgAygLMhguYW5hYnJhbmNoLnYxLlRyYWplY3RvcnkSKgoEcGFnZRgCIAEoCzIcLmFuYWJyYW5jaC52MS5UcmFqZWN0b3J5UGFnZSIoCg5UcmFqZWN0b3J5UGFnZRIWCg50cmFqZWN0b3J5X2lkcxgBIAMoCTK3AQoNU2VydmVyU2VydmljZRJdCg1HZXRTZXJ2ZXJJbmZvEiIuYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXF1ZXN0GiMuYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZSIDkAIBEkcKBVdhdGNoEhouYW5hYnJhbmNoLnYxLldhdGNoUmVxdWVzdBobLmFuYWJyYW5jaC52MS5XYXRjaFJlc3BvbnNlIgOQAgEwAWIGcHJvdG8z", [file_anabranch_v1_rollout, file_anabranch_v1_run, file_anabranch_v1_run_service, file_anabranch_v1_trajectory, file_anabranch_v1_trajectory_service, file_buf_validate_validate]);
 
 /**
  * Describes the message anabranch.v1.GetServerInfoRequest.
@@ -34,21 +38,84 @@ export const WatchRequestSchema = /*@__PURE__*/
   messageDesc(file_anabranch_v1_server_service, 2);
 
 /**
- * Describes the message anabranch.v1.WatchCall.
- * Use `create(WatchCallSchema)` to create a new message.
+ * Describes the message anabranch.v1.WatchSubject.
+ * Use `create(WatchSubjectSchema)` to create a new message.
  */
-export const WatchCallSchema = /*@__PURE__*/
+export const WatchSubjectSchema = /*@__PURE__*/
   messageDesc(file_anabranch_v1_server_service, 3);
+
+/**
+ * Describes the message anabranch.v1.RunSubject.
+ * Use `create(RunSubjectSchema)` to create a new message.
+ */
+export const RunSubjectSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 4);
+
+/**
+ * Describes the message anabranch.v1.TreeSubject.
+ * Use `create(TreeSubjectSchema)` to create a new message.
+ */
+export const TreeSubjectSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 5);
 
 /**
  * Describes the message anabranch.v1.WatchResponse.
  * Use `create(WatchResponseSchema)` to create a new message.
  */
 export const WatchResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 4);
+  messageDesc(file_anabranch_v1_server_service, 6);
 
 /**
- * Describes the server.
+ * Describes the message anabranch.v1.RunChanges.
+ * Use `create(RunChangesSchema)` to create a new message.
+ */
+export const RunChangesSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 7);
+
+/**
+ * Describes the message anabranch.v1.WatchedSeries.
+ * Use `create(WatchedSeriesSchema)` to create a new message.
+ */
+export const WatchedSeriesSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 8);
+
+/**
+ * Describes the message anabranch.v1.RunPageChanges.
+ * Use `create(RunPageChangesSchema)` to create a new message.
+ */
+export const RunPageChangesSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 9);
+
+/**
+ * Describes the message anabranch.v1.RunPage.
+ * Use `create(RunPageSchema)` to create a new message.
+ */
+export const RunPageSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 10);
+
+/**
+ * Describes the message anabranch.v1.TreeChanges.
+ * Use `create(TreeChangesSchema)` to create a new message.
+ */
+export const TreeChangesSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 11);
+
+/**
+ * Describes the message anabranch.v1.TrajectoryPageChanges.
+ * Use `create(TrajectoryPageChangesSchema)` to create a new message.
+ */
+export const TrajectoryPageChangesSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 12);
+
+/**
+ * Describes the message anabranch.v1.TrajectoryPage.
+ * Use `create(TrajectoryPageSchema)` to create a new message.
+ */
+export const TrajectoryPageSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 13);
+
+/**
+ * Describes the server, and streams what changes in it.
  * Every call can also fail with INVALID_REQUEST, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
  * @generated from service anabranch.v1.ServerService

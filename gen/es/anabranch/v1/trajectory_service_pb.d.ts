@@ -920,8 +920,8 @@ export declare type AppendBatchRequest = Message<"anabranch.v1.AppendBatchReques
 export declare const AppendBatchRequestSchema: GenMessage<AppendBatchRequest>;
 
 /**
- * The error of an entry of AppendBatch, or of a trajectory of ReadTrajectories. It has the facts of the error that a
- * call would fail with.
+ * The error of an entry of AppendBatch, of a trajectory of ReadTrajectories, or of a subject of Watch. It has the facts
+ * of the error that a call would fail with.
  *
  * @generated from message anabranch.v1.AppendError
  */
@@ -955,7 +955,7 @@ export declare type AppendError = Message<"anabranch.v1.AppendError"> & {
   metadata: { [key: string]: string };
 
   /**
-   * Path of the field of the entry that is wrong. Empty if there is none.
+   * Path of the field of the entry or subject that is wrong. Empty if there is none.
    *
    * @generated from field: string field = 5;
    */
@@ -1973,141 +1973,6 @@ export declare type SearchStepsResponse = Message<"anabranch.v1.SearchStepsRespo
  * Use `create(SearchStepsResponseSchema)` to create a new message.
  */
 export declare const SearchStepsResponseSchema: GenMessage<SearchStepsResponse>;
-
-/**
- * Request of WatchTree. Exactly one of tree_id and trajectory_ids is required.
- *
- * @generated from message anabranch.v1.WatchTreeRequest
- */
-export declare type WatchTreeRequest = Message<"anabranch.v1.WatchTreeRequest"> & {
-  /**
-   * Id of any trajectory of a tree: watch all trajectories of the tree, those created later included.
-   *
-   * @generated from field: string tree_id = 1;
-   */
-  treeId: string;
-
-  /**
-   * Ids of the trajectories to watch, of any trees. At most 20.
-   *
-   * @generated from field: repeated string trajectory_ids = 2;
-   */
-  trajectoryIds: string[];
-};
-
-/**
- * Describes the message anabranch.v1.WatchTreeRequest.
- * Use `create(WatchTreeRequestSchema)` to create a new message.
- */
-export declare const WatchTreeRequestSchema: GenMessage<WatchTreeRequest>;
-
-/**
- * A message of the WatchTree stream, at most 1 MiB.
- *
- * @generated from message anabranch.v1.WatchTreeResponse
- */
-export declare type WatchTreeResponse = Message<"anabranch.v1.WatchTreeResponse"> & {
-  /**
-   * Trajectories that changed or belong to the snapshot, as GetTree returns them.
-   *
-   * @generated from field: repeated anabranch.v1.TreeNode nodes = 1;
-   */
-  nodes: TreeNode[];
-
-  /**
-   * Ids of trajectories that were removed. A deleted trajectory whose steps are kept is a node instead.
-   *
-   * @generated from field: repeated string removed_ids = 2;
-   */
-  removedIds: string[];
-
-  /**
-   * True if the snapshot is complete. Also sent at least every 15 seconds as a sign of life.
-   *
-   * @generated from field: bool caught_up = 3;
-   */
-  caughtUp: boolean;
-};
-
-/**
- * Describes the message anabranch.v1.WatchTreeResponse.
- * Use `create(WatchTreeResponseSchema)` to create a new message.
- */
-export declare const WatchTreeResponseSchema: GenMessage<WatchTreeResponse>;
-
-/**
- * Request of WatchTrajectories.
- *
- * @generated from message anabranch.v1.WatchTrajectoriesRequest
- */
-export declare type WatchTrajectoriesRequest = Message<"anabranch.v1.WatchTrajectoriesRequest"> & {
-  /**
-   * The page to watch. Required; an empty message is the first page of all trajectories.
-   *
-   * @generated from field: anabranch.v1.ListTrajectoriesRequest list = 1;
-   */
-  list?: ListTrajectoriesRequest | undefined;
-};
-
-/**
- * Describes the message anabranch.v1.WatchTrajectoriesRequest.
- * Use `create(WatchTrajectoriesRequestSchema)` to create a new message.
- */
-export declare const WatchTrajectoriesRequestSchema: GenMessage<WatchTrajectoriesRequest>;
-
-/**
- * Ids of a page.
- *
- * @generated from message anabranch.v1.TrajectoryPage
- */
-export declare type TrajectoryPage = Message<"anabranch.v1.TrajectoryPage"> & {
-  /**
-   * Ids of the trajectories of the page, in order.
-   *
-   * @generated from field: repeated string trajectory_ids = 1;
-   */
-  trajectoryIds: string[];
-};
-
-/**
- * Describes the message anabranch.v1.TrajectoryPage.
- * Use `create(TrajectoryPageSchema)` to create a new message.
- */
-export declare const TrajectoryPageSchema: GenMessage<TrajectoryPage>;
-
-/**
- * A message of the WatchTrajectories stream, at most 1 MiB.
- *
- * @generated from message anabranch.v1.WatchTrajectoriesResponse
- */
-export declare type WatchTrajectoriesResponse = Message<"anabranch.v1.WatchTrajectoriesResponse"> & {
-  /**
-   * Trajectories of the page that are new or have changed, in the order of the page.
-   *
-   * @generated from field: repeated anabranch.v1.Trajectory trajectories = 1;
-   */
-  trajectories: Trajectory[];
-
-  /**
-   * The page, if its ids or their order changed. Always set in the first message.
-   *
-   * @generated from field: anabranch.v1.TrajectoryPage page = 2;
-   */
-  page?: TrajectoryPage | undefined;
-
-  /**
-   * True: what was sent is the current page. Also sent at least every 15 seconds as a sign of life.
-   *
-   * @generated from field: bool caught_up = 3;
-   */
-  caughtUp: boolean;
-};
-
-/**
- * Describes the message anabranch.v1.WatchTrajectoriesResponse.
- * Use `create(WatchTrajectoriesResponseSchema)` to create a new message.
- */
-export declare const WatchTrajectoriesResponseSchema: GenMessage<WatchTrajectoriesResponse>;
 
 /**
  * Request of ReadStepSeries. Exactly one of trajectory_ids and tree_id is required.
@@ -3828,31 +3693,6 @@ export declare const TrajectoryService: GenService<{
     methodKind: "server_streaming";
     input: typeof SearchStepsRequestSchema;
     output: typeof SearchStepsResponseSchema;
-  },
-  /**
-   * Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
-   * value of each row that changed, at least once and at most every 250 ms. Rows come in no particular order. After a
-   * disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED
-   * (no watched trajectory is left), SERVER_DRAINING, SLOW_READER.
-   *
-   * @generated from rpc anabranch.v1.TrajectoryService.WatchTree
-   */
-  watchTree: {
-    methodKind: "server_streaming";
-    input: typeof WatchTreeRequestSchema;
-    output: typeof WatchTreeResponseSchema;
-  },
-  /**
-   * Streams a page of ListTrajectories as it changes: first a snapshot, then the latest value of each trajectory of the
-   * page that changed, and the page's ids when they or their order changed, at least once and at most every 250 ms.
-   * After a disconnect, call again. Errors: INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
-   *
-   * @generated from rpc anabranch.v1.TrajectoryService.WatchTrajectories
-   */
-  watchTrajectories: {
-    methodKind: "server_streaming";
-    input: typeof WatchTrajectoriesRequestSchema;
-    output: typeof WatchTrajectoriesResponseSchema;
   },
   /**
    * Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read

@@ -3,13 +3,17 @@
 /* eslint-disable */
 
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
+import { file_anabranch_v1_rollout } from "./rollout_pb.js";
+import { file_anabranch_v1_run } from "./run_pb.js";
+import { file_anabranch_v1_run_service } from "./run_service_pb.js";
+import { file_anabranch_v1_trajectory } from "./trajectory_pb.js";
 import { file_anabranch_v1_trajectory_service } from "./trajectory_service_pb.js";
 
 /**
  * Describes the file anabranch/v1/server_service.proto.
  */
 export const file_anabranch_v1_server_service = /*@__PURE__*/
-  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSI4CgxXYXRjaFJlcXVlc3QSKAoHd2F0Y2hlcxgBIAMoCzIXLmFuYWJyYW5jaC52MS5XYXRjaENhbGwiLAoJV2F0Y2hDYWxsEg4KBm1ldGhvZBgBIAEoCRIPCgdyZXF1ZXN0GAIgASgMIloKDVdhdGNoUmVzcG9uc2USDQoFd2F0Y2gYASABKAUSEAoIcmVzcG9uc2UYAiABKAwSKAoFZXJyb3IYAyABKAsyGS5hbmFicmFuY2gudjEuQXBwZW5kRXJyb3IyWAoNU2VydmVyU2VydmljZRJHCgVXYXRjaBIaLmFuYWJyYW5jaC52MS5XYXRjaFJlcXVlc3QaGy5hbmFicmFuY2gudjEuV2F0Y2hSZXNwb25zZSIDkAIBMAFCHFABWhhhbmFicmFuY2gvdjE7YW5hYnJhbmNodjFiBnByb3RvMw", [file_anabranch_v1_trajectory_service]);
+  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSKXAQoMV2F0Y2hSZXF1ZXN0EjoKCHN1YmplY3RzGAEgAygLMiguYW5hYnJhbmNoLnYxLldhdGNoUmVxdWVzdC5TdWJqZWN0c0VudHJ5GksKDVN1YmplY3RzRW50cnkSCwoDa2V5GAEgASgJEikKBXZhbHVlGAIgASgLMhouYW5hYnJhbmNoLnYxLldhdGNoU3ViamVjdDoCOAEiyAEKDFdhdGNoU3ViamVjdBIlCgNydW4YASABKAsyGC5hbmFicmFuY2gudjEuUnVuU3ViamVjdBIrCgRydW5zGAIgASgLMh0uYW5hYnJhbmNoLnYxLkxpc3RSdW5zUmVxdWVzdBInCgR0cmVlGAMgASgLMhkuYW5hYnJhbmNoLnYxLlRyZWVTdWJqZWN0EjsKDHRyYWplY3RvcmllcxgEIAEoCzIlLmFuYWJyYW5jaC52MS5MaXN0VHJhamVjdG9yaWVzUmVxdWVzdCJqCgpSdW5TdWJqZWN0Eg4KBnJ1bl9pZBgBIAEoCRISCgphbGxfc3RhZ2VzGAIgASgIEhYKDnVudGlsX3Rlcm1pbmFsGAMgASgIEhAKCHJvbGxvdXRzGAQgASgIEg4KBnNlcmllcxgFIAEoCCI2CgtUcmVlU3ViamVjdBIPCgd0cmVlX2lkGAEgASgJEhYKDnRyYWplY3RvcnlfaWRzGAIgAygJIpECCg1XYXRjaFJlc3BvbnNlEgwKBG5hbWUYASABKAkSJQoDcnVuGAIgASgLMhguYW5hYnJhbmNoLnYxLlJ1bkNoYW5nZXMSKgoEcnVucxgDIAEoCzIcLmFuYWJyYW5jaC52MS5SdW5QYWdlQ2hhbmdlcxInCgR0cmVlGAQgASgLMhkuYW5hYnJhbmNoLnYxLlRyZWVDaGFuZ2VzEjkKDHRyYWplY3RvcmllcxgFIAEoCzIjLmFuYWJyYW5jaC52MS5UcmFqZWN0b3J5UGFnZUNoYW5nZXMSEQoJY2F1Z2h0X3VwGAYgASgIEigKBWVycm9yGAcgASgLMhkuYW5hYnJhbmNoLnYxLkFwcGVuZEVycm9yIvYBCgpSdW5DaGFuZ2VzEh4KA3J1bhgBIAEoCzIRLmFuYWJyYW5jaC52MS5SdW4SIwoGc3RhZ2VzGAIgAygLMhMuYW5hYnJhbmNoLnYxLlN0YWdlEigKCHByb2dyZXNzGAMgASgLMhYuYW5hYnJhbmNoLnYxLlByb2dyZXNzEiMKBmdyb3VwcxgEIAMoCzITLmFuYWJyYW5jaC52MS5Hcm91cBInCghyb2xsb3V0cxgFIAMoCzIVLmFuYWJyYW5jaC52MS5Sb2xsb3V0EisKBnNlcmllcxgGIAMoCzIbLmFuYWJyYW5jaC52MS5XYXRjaGVkU2VyaWVzIocBCg1XYXRjaGVkU2VyaWVzEhAKCHN0YWdlX2lkGAEgASgJEgsKA2tleRgCIAEoCRITCgtwb2ludF9jb3VudBgDIAEoAxIYChBsYXN0X21ldHJpY19zdGVwGAQgASgDEhIKCmxhc3RfdmFsdWUYBSABKAESFAoMY2hhbmdlZF9mcm9tGAYgASgDImIKDlJ1blBhZ2VDaGFuZ2VzEisKBHJ1bnMYASADKAsyHS5hbmFicmFuY2gudjEuUnVuV2l0aFByb2dyZXNzEiMKBHBhZ2UYAiABKAsyFS5hbmFicmFuY2gudjEuUnVuUGFnZSIaCgdSdW5QYWdlEg8KB3J1bl9pZHMYASADKAkiSQoLVHJlZUNoYW5nZXMSJQoFbm9kZXMYASADKAsyFi5hbmFicmFuY2gudjEuVHJlZU5vZGUSEwoLcmVtb3ZlZF9pZHMYAiADKAkicwoVVHJhamVjdG9yeVBhZ2VDaGFuZ2VzEi4KDHRyYWplY3RvcmllcxgBIAMoCzIYLmFuYWJyYW5jaC52MS5UcmFqZWN0b3J5EioKBHBhZ2UYAiABKAsyHC5hbmFicmFuY2gudjEuVHJhamVjdG9yeVBhZ2UiKAoOVHJhamVjdG9yeVBhZ2USFgoOdHJhamVjdG9yeV9pZHMYASADKAkyWAoNU2VydmVyU2VydmljZRJHCgVXYXRjaBIaLmFuYWJyYW5jaC52MS5XYXRjaFJlcXVlc3QaGy5hbmFicmFuY2gudjEuV2F0Y2hSZXNwb25zZSIDkAIBMAFCHFABWhhhbmFicmFuY2gvdjE7YW5hYnJhbmNodjFiBnByb3RvMw", [file_anabranch_v1_rollout, file_anabranch_v1_run, file_anabranch_v1_run_service, file_anabranch_v1_trajectory, file_anabranch_v1_trajectory_service]);
 
 /**
  * Describes the message anabranch.v1.WatchRequest.
@@ -19,21 +23,84 @@ export const WatchRequestSchema = /*@__PURE__*/
   messageDesc(file_anabranch_v1_server_service, 0);
 
 /**
- * Describes the message anabranch.v1.WatchCall.
- * Use `create(WatchCallSchema)` to create a new message.
+ * Describes the message anabranch.v1.WatchSubject.
+ * Use `create(WatchSubjectSchema)` to create a new message.
  */
-export const WatchCallSchema = /*@__PURE__*/
+export const WatchSubjectSchema = /*@__PURE__*/
   messageDesc(file_anabranch_v1_server_service, 1);
+
+/**
+ * Describes the message anabranch.v1.RunSubject.
+ * Use `create(RunSubjectSchema)` to create a new message.
+ */
+export const RunSubjectSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 2);
+
+/**
+ * Describes the message anabranch.v1.TreeSubject.
+ * Use `create(TreeSubjectSchema)` to create a new message.
+ */
+export const TreeSubjectSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 3);
 
 /**
  * Describes the message anabranch.v1.WatchResponse.
  * Use `create(WatchResponseSchema)` to create a new message.
  */
 export const WatchResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 2);
+  messageDesc(file_anabranch_v1_server_service, 4);
 
 /**
- * Describes the server.
+ * Describes the message anabranch.v1.RunChanges.
+ * Use `create(RunChangesSchema)` to create a new message.
+ */
+export const RunChangesSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 5);
+
+/**
+ * Describes the message anabranch.v1.WatchedSeries.
+ * Use `create(WatchedSeriesSchema)` to create a new message.
+ */
+export const WatchedSeriesSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 6);
+
+/**
+ * Describes the message anabranch.v1.RunPageChanges.
+ * Use `create(RunPageChangesSchema)` to create a new message.
+ */
+export const RunPageChangesSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 7);
+
+/**
+ * Describes the message anabranch.v1.RunPage.
+ * Use `create(RunPageSchema)` to create a new message.
+ */
+export const RunPageSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 8);
+
+/**
+ * Describes the message anabranch.v1.TreeChanges.
+ * Use `create(TreeChangesSchema)` to create a new message.
+ */
+export const TreeChangesSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 9);
+
+/**
+ * Describes the message anabranch.v1.TrajectoryPageChanges.
+ * Use `create(TrajectoryPageChangesSchema)` to create a new message.
+ */
+export const TrajectoryPageChangesSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 10);
+
+/**
+ * Describes the message anabranch.v1.TrajectoryPage.
+ * Use `create(TrajectoryPageSchema)` to create a new message.
+ */
+export const TrajectoryPageSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 11);
+
+/**
+ * Describes the server, and streams what changes in it.
  * Every call can also fail with INVALID_REQUEST, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
  *
  * @generated from service anabranch.v1.ServerService

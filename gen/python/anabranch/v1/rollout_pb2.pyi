@@ -281,7 +281,7 @@ class Group(google.protobuf.message.Message):
     rollout is COMPLETED, else FAILED if any is FAILED, else CANCELLED.
     """
     revision: builtins.int
-    """Output only. Increases with every change of the row. In WatchRun the value with the highest revision is the latest."""
+    """Output only. Increases with every change of the row. In Watch the value with the highest revision is the latest."""
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Key-value pairs of the client."""
@@ -581,7 +581,7 @@ class Rollout(google.protobuf.message.Message):
     metadata_json: builtins.str
     """Metadata of the client as strict JSON text. Optional. Left out in the BASIC view."""
     revision: builtins.int
-    """Output only. Increases with every change of the row, except heartbeats and appends. In WatchRun the value with the
+    """Output only. Increases with every change of the row, except heartbeats and appends. In Watch the value with the
     highest revision is the latest.
     """
     refunded_attempts: builtins.int

@@ -258,7 +258,7 @@ class Run(google.protobuf.message.Message):
     Computed when the run is read.
     """
     revision: builtins.int
-    """Output only. Increases with every change of the row. In WatchRun the value with the highest revision is the latest."""
+    """Output only. Increases with every change of the row. In Watch the value with the highest revision is the latest."""
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Key-value pairs to filter by, for example `model`, `task` or `sweep_id`."""
@@ -511,7 +511,7 @@ class Stage(google.protobuf.message.Message):
     total_substeps: builtins.int
     """Total number of optimizer steps. Default: the number in the plan."""
     revision: builtins.int
-    """Output only. Increases with every change of the row. In WatchRun the value with the highest revision is the latest."""
+    """Output only. Increases with every change of the row. In Watch the value with the highest revision is the latest."""
     @property
     def metrics(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.float]:
         """Named numbers, for example `loss` or `learning_rate`. NaN and infinities are stored as they are."""

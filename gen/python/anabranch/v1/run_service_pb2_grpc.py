@@ -212,16 +212,6 @@ class RunServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_run__service__pb2.ListStatusChangesRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_run__service__pb2.ListStatusChangesResponse.FromString,
                 _registered_method=True)
-        self.WatchRun = channel.unary_stream(
-                '/anabranch.v1.RunService/WatchRun',
-                request_serializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunResponse.FromString,
-                _registered_method=True)
-        self.WatchRuns = channel.unary_stream(
-                '/anabranch.v1.RunService/WatchRuns',
-                request_serializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunsRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunsResponse.FromString,
-                _registered_method=True)
 
 
 class RunServiceServicer(object):
@@ -515,28 +505,6 @@ class RunServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WatchRun(self, request, context):
-        """Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
-        Changes are sent at least once, at most every 250 ms. Rows come in no particular order. The `revision` of a row
-        increases.
-        Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
-        are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
-        sent. Metric series have no revision: the last message about a series counts. After a disconnect, call again: the
-        stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def WatchRuns(self, request, context):
-        """Streams a page of ListRuns as it changes: first a snapshot, then the latest value of each run of the page that
-        changed, and the page's ids when they or their order changed, at least once and at most every 250 ms. After a
-        disconnect, call again. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
 
 def add_RunServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -714,16 +682,6 @@ def add_RunServiceServicer_to_server(servicer, server):
                     servicer.ListStatusChanges,
                     request_deserializer=anabranch_dot_v1_dot_run__service__pb2.ListStatusChangesRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_run__service__pb2.ListStatusChangesResponse.SerializeToString,
-            ),
-            'WatchRun': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchRun,
-                    request_deserializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunResponse.SerializeToString,
-            ),
-            'WatchRuns': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchRuns,
-                    request_deserializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunsRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_run__service__pb2.WatchRunsResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1674,60 +1632,6 @@ class RunService(object):
             '/anabranch.v1.RunService/ListStatusChanges',
             anabranch_dot_v1_dot_run__service__pb2.ListStatusChangesRequest.SerializeToString,
             anabranch_dot_v1_dot_run__service__pb2.ListStatusChangesResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchRun(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/anabranch.v1.RunService/WatchRun',
-            anabranch_dot_v1_dot_run__service__pb2.WatchRunRequest.SerializeToString,
-            anabranch_dot_v1_dot_run__service__pb2.WatchRunResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchRuns(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/anabranch.v1.RunService/WatchRuns',
-            anabranch_dot_v1_dot_run__service__pb2.WatchRunsRequest.SerializeToString,
-            anabranch_dot_v1_dot_run__service__pb2.WatchRunsResponse.FromString,
             options,
             channel_credentials,
             insecure,

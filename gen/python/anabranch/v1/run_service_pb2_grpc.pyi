@@ -585,39 +585,7 @@ _RunServiceListStatusChangesType = typing_extensions.TypeVar(
     ],
 )
 
-_RunServiceWatchRunType = typing_extensions.TypeVar(
-    '_RunServiceWatchRunType',
-    grpc.UnaryStreamMultiCallable[
-        anabranch.v1.run_service_pb2.WatchRunRequest,
-        anabranch.v1.run_service_pb2.WatchRunResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
-        anabranch.v1.run_service_pb2.WatchRunRequest,
-        anabranch.v1.run_service_pb2.WatchRunResponse,
-    ],
-    default=grpc.UnaryStreamMultiCallable[
-        anabranch.v1.run_service_pb2.WatchRunRequest,
-        anabranch.v1.run_service_pb2.WatchRunResponse,
-    ],
-)
-
-_RunServiceWatchRunsType = typing_extensions.TypeVar(
-    '_RunServiceWatchRunsType',
-    grpc.UnaryStreamMultiCallable[
-        anabranch.v1.run_service_pb2.WatchRunsRequest,
-        anabranch.v1.run_service_pb2.WatchRunsResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
-        anabranch.v1.run_service_pb2.WatchRunsRequest,
-        anabranch.v1.run_service_pb2.WatchRunsResponse,
-    ],
-    default=grpc.UnaryStreamMultiCallable[
-        anabranch.v1.run_service_pb2.WatchRunsRequest,
-        anabranch.v1.run_service_pb2.WatchRunsResponse,
-    ],
-)
-
-class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceStartStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceSummarizeType, _RunServiceListStatusChangesType, _RunServiceWatchRunType, _RunServiceWatchRunsType]):
+class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunServiceGetExperimentType, _RunServiceListExperimentsType, _RunServiceUpdateExperimentType, _RunServiceDeleteExperimentType, _RunServiceCreateRunType, _RunServiceGetRunType, _RunServiceListRunsType, _RunServiceUpdateRunType, _RunServiceDeleteRunType, _RunServiceBranchRunType, _RunServiceGetRunTreeType, _RunServiceCompareRunsType, _RunServiceStartRunType, _RunServicePauseRunType, _RunServiceResumeRunType, _RunServiceCompleteRunType, _RunServiceFailRunType, _RunServiceCancelRunType, _RunServiceReopenRunType, _RunServiceHeartbeatRunType, _RunServiceGetOrCreateStageType, _RunServiceGetStageType, _RunServiceListStagesType, _RunServiceUpdateStageType, _RunServiceStartStageType, _RunServiceCompleteStageType, _RunServiceFailStageType, _RunServiceCancelStageType, _RunServiceReopenStageType, _RunServiceCloseQueueType, _RunServiceLogMetricsType, _RunServiceReadMetricsType, _RunServiceSummarizeType, _RunServiceListStatusChangesType]):
     """Records runs: experiments, runs, stages, metrics, progress, and the history of every status.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
@@ -765,14 +733,6 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
             anabranch.v1.run_service_pb2.ListStatusChangesRequest,
             anabranch.v1.run_service_pb2.ListStatusChangesResponse,
         ],
-        grpc.UnaryStreamMultiCallable[
-            anabranch.v1.run_service_pb2.WatchRunRequest,
-            anabranch.v1.run_service_pb2.WatchRunResponse,
-        ],
-        grpc.UnaryStreamMultiCallable[
-            anabranch.v1.run_service_pb2.WatchRunsRequest,
-            anabranch.v1.run_service_pb2.WatchRunsResponse,
-        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -916,14 +876,6 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.run_service_pb2.ListStatusChangesRequest,
             anabranch.v1.run_service_pb2.ListStatusChangesResponse,
-        ],
-        grpc.aio.UnaryStreamMultiCallable[
-            anabranch.v1.run_service_pb2.WatchRunRequest,
-            anabranch.v1.run_service_pb2.WatchRunResponse,
-        ],
-        grpc.aio.UnaryStreamMultiCallable[
-            anabranch.v1.run_service_pb2.WatchRunsRequest,
-            anabranch.v1.run_service_pb2.WatchRunsResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -1099,22 +1051,6 @@ class RunServiceStub(typing.Generic[_RunServiceCreateExperimentType, _RunService
     TRAJECTORY_NOT_FOUND, ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
 
-    WatchRun: _RunServiceWatchRunType
-    """Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
-    Changes are sent at least once, at most every 250 ms. Rows come in no particular order. The `revision` of a row
-    increases.
-    Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
-    are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
-    sent. Metric series have no revision: the last message about a series counts. After a disconnect, call again: the
-    stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
-    """
-
-    WatchRuns: _RunServiceWatchRunsType
-    """Streams a page of ListRuns as it changes: first a snapshot, then the latest value of each run of the page that
-    changed, and the page's ids when they or their order changed, at least once and at most every 250 ms. After a
-    disconnect, call again. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
-    """
-
 RunServiceAsyncStub: typing_extensions.TypeAlias = RunServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.run_service_pb2.CreateExperimentRequest,
@@ -1255,14 +1191,6 @@ RunServiceAsyncStub: typing_extensions.TypeAlias = RunServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.run_service_pb2.ListStatusChangesRequest,
         anabranch.v1.run_service_pb2.ListStatusChangesResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
-        anabranch.v1.run_service_pb2.WatchRunRequest,
-        anabranch.v1.run_service_pb2.WatchRunResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
-        anabranch.v1.run_service_pb2.WatchRunsRequest,
-        anabranch.v1.run_service_pb2.WatchRunsResponse,
     ],
 ]
 
@@ -1617,32 +1545,6 @@ class RunServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[anabranch.v1.run_service_pb2.ListStatusChangesResponse, collections.abc.Awaitable[anabranch.v1.run_service_pb2.ListStatusChangesResponse]]:
         """Lists the history of a status. Default order: newest first. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND,
         TRAJECTORY_NOT_FOUND, ROLLOUT_NOT_FOUND, ENVIRONMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
-        """
-
-    @abc.abstractmethod
-    def WatchRun(
-        self,
-        request: anabranch.v1.run_service_pb2.WatchRunRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.run_service_pb2.WatchRunResponse], collections.abc.AsyncIterator[anabranch.v1.run_service_pb2.WatchRunResponse]]:
-        """Streams a run as it changes: first a snapshot, then the latest value of each row that changed, and the progress.
-        Changes are sent at least once, at most every 250 ms. Rows come in no particular order. The `revision` of a row
-        increases.
-        Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts)
-        are sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not
-        sent. Metric series have no revision: the last message about a series counts. After a disconnect, call again: the
-        stream begins with a new snapshot. Errors: RUN_NOT_FOUND, RUN_DELETED, SERVER_DRAINING, SLOW_READER.
-        """
-
-    @abc.abstractmethod
-    def WatchRuns(
-        self,
-        request: anabranch.v1.run_service_pb2.WatchRunsRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.run_service_pb2.WatchRunsResponse], collections.abc.AsyncIterator[anabranch.v1.run_service_pb2.WatchRunsResponse]]:
-        """Streams a page of ListRuns as it changes: first a snapshot, then the latest value of each run of the page that
-        changed, and the page's ids when they or their order changed, at least once and at most every 250 ms. After a
-        disconnect, call again. Errors: EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
         """
 
 def add_RunServiceServicer_to_server(servicer: RunServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

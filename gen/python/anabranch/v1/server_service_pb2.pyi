@@ -3,6 +3,10 @@
 isort:skip_file
 """
 
+import anabranch.v1.rollout_pb2
+import anabranch.v1.run_pb2
+import anabranch.v1.run_service_pb2
+import anabranch.v1.trajectory_pb2
 import anabranch.v1.trajectory_service_pb2
 import builtins
 import collections.abc
@@ -82,69 +86,404 @@ class WatchRequest(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    WATCHES_FIELD_NUMBER: builtins.int
+    @typing.final
+    class SubjectsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        @property
+        def value(self) -> Global___WatchSubject: ...
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: Global___WatchSubject | None = ...,
+        ) -> None: ...
+        def HasField(self, field_name: typing.Literal["value", b"value"]) -> builtins.bool: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    SUBJECTS_FIELD_NUMBER: builtins.int
     @property
-    def watches(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WatchCall]:
-        """The watches, 1 to 64."""
+    def subjects(self) -> google.protobuf.internal.containers.MessageMap[builtins.str, Global___WatchSubject]:
+        """The subjects, 1 to 64, by names that the client chooses. A name has 1 to 64 bytes."""
 
     def __init__(
         self,
         *,
-        watches: collections.abc.Iterable[Global___WatchCall] | None = ...,
+        subjects: collections.abc.Mapping[builtins.str, Global___WatchSubject] | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["watches", b"watches"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["subjects", b"subjects"]) -> None: ...
 
 Global___WatchRequest: typing_extensions.TypeAlias = WatchRequest
 
 @typing.final
-class WatchCall(google.protobuf.message.Message):
-    """One watch of a Watch call."""
+class WatchSubject(google.protobuf.message.Message):
+    """A subject of Watch. Exactly one field is required."""
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    METHOD_FIELD_NUMBER: builtins.int
-    REQUEST_FIELD_NUMBER: builtins.int
-    method: builtins.str
-    """The method: `anabranch.v1.RunService/WatchRun`, `anabranch.v1.RunService/WatchRuns`,
-    `anabranch.v1.TrajectoryService/WatchTrajectories` or `anabranch.v1.TrajectoryService/WatchTree`.
-    """
-    request: builtins.bytes
-    """The encoded request of the method, at most 16 KiB. An invalid one ends the watch with INVALID_REQUEST."""
+    RUN_FIELD_NUMBER: builtins.int
+    RUNS_FIELD_NUMBER: builtins.int
+    TREE_FIELD_NUMBER: builtins.int
+    TRAJECTORIES_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> Global___RunSubject:
+        """A run."""
+
+    @property
+    def runs(self) -> anabranch.v1.run_service_pb2.ListRunsRequest:
+        """A page of ListRuns. An empty message is the first page of all runs."""
+
+    @property
+    def tree(self) -> Global___TreeSubject:
+        """A tree, or some trajectories."""
+
+    @property
+    def trajectories(self) -> anabranch.v1.trajectory_service_pb2.ListTrajectoriesRequest:
+        """A page of ListTrajectories. An empty message is the first page of all trajectories."""
+
     def __init__(
         self,
         *,
-        method: builtins.str = ...,
-        request: builtins.bytes = ...,
+        run: Global___RunSubject | None = ...,
+        runs: anabranch.v1.run_service_pb2.ListRunsRequest | None = ...,
+        tree: Global___TreeSubject | None = ...,
+        trajectories: anabranch.v1.trajectory_service_pb2.ListTrajectoriesRequest | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["method", b"method", "request", b"request"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["run", b"run", "runs", b"runs", "trajectories", b"trajectories", "tree", b"tree"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["run", b"run", "runs", b"runs", "trajectories", b"trajectories", "tree", b"tree"]) -> None: ...
 
-Global___WatchCall: typing_extensions.TypeAlias = WatchCall
+Global___WatchSubject: typing_extensions.TypeAlias = WatchSubject
+
+@typing.final
+class RunSubject(google.protobuf.message.Message):
+    """A watched run with its stages.
+    Computed values (`stale`, `next_step_number` and `reward_sum` of the run, `turns` and `reward` of live rollouts) are
+    sent again within about a second after a change, with the same revision. A new `lease_end_time` alone is not sent.
+    """
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_ID_FIELD_NUMBER: builtins.int
+    ALL_STAGES_FIELD_NUMBER: builtins.int
+    UNTIL_TERMINAL_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    SERIES_FIELD_NUMBER: builtins.int
+    run_id: builtins.str
+    """Id of the run."""
+    all_stages: builtins.bool
+    """If true, the snapshot contains terminal stages too. Default: only open stages."""
+    until_terminal: builtins.bool
+    """If true, the subject ends after the run is COMPLETED, FAILED or CANCELLED and its last values were sent. Default:
+    it continues until the caller cancels the call.
+    """
+    rollouts: builtins.bool
+    """If true, groups and rollouts are sent too: those of open stages, or with `all_stages` those of all stages."""
+    series: builtins.bool
+    """If true, metric series are sent too: all of the run and its stages, at most the first 10,000."""
+    def __init__(
+        self,
+        *,
+        run_id: builtins.str = ...,
+        all_stages: builtins.bool = ...,
+        until_terminal: builtins.bool = ...,
+        rollouts: builtins.bool = ...,
+        series: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["all_stages", b"all_stages", "rollouts", b"rollouts", "run_id", b"run_id", "series", b"series", "until_terminal", b"until_terminal"]) -> None: ...
+
+Global___RunSubject: typing_extensions.TypeAlias = RunSubject
+
+@typing.final
+class TreeSubject(google.protobuf.message.Message):
+    """Watched trajectories. Exactly one field is required."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TREE_ID_FIELD_NUMBER: builtins.int
+    TRAJECTORY_IDS_FIELD_NUMBER: builtins.int
+    tree_id: builtins.str
+    """Id of any trajectory of a tree: watch all trajectories of the tree, those created later included."""
+    @property
+    def trajectory_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of the trajectories to watch, of any trees. At most 20."""
+
+    def __init__(
+        self,
+        *,
+        tree_id: builtins.str = ...,
+        trajectory_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["trajectory_ids", b"trajectory_ids", "tree_id", b"tree_id"]) -> None: ...
+
+Global___TreeSubject: typing_extensions.TypeAlias = TreeSubject
 
 @typing.final
 class WatchResponse(google.protobuf.message.Message):
-    """A message of the Watch stream."""
+    """A message of the Watch stream, at most 1 MiB. The field of the subject's kind is set, or `error`. If nothing is sent
+    for 15 seconds, a message without fields is the sign of life of the stream.
+    """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    WATCH_FIELD_NUMBER: builtins.int
-    RESPONSE_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    RUN_FIELD_NUMBER: builtins.int
+    RUNS_FIELD_NUMBER: builtins.int
+    TREE_FIELD_NUMBER: builtins.int
+    TRAJECTORIES_FIELD_NUMBER: builtins.int
+    CAUGHT_UP_FIELD_NUMBER: builtins.int
     ERROR_FIELD_NUMBER: builtins.int
-    watch: builtins.int
-    """Index of the watch in the request, from 0."""
-    response: builtins.bytes
-    """An encoded message of the method's stream, at most 1 MiB. Unset if `error` is set."""
+    name: builtins.str
+    """Name of the subject."""
+    caught_up: builtins.bool
+    """True if the snapshot of the subject is complete with this message, or was complete before."""
+    @property
+    def run(self) -> Global___RunChanges:
+        """What changed of a run."""
+
+    @property
+    def runs(self) -> Global___RunPageChanges:
+        """What changed of a page of runs."""
+
+    @property
+    def tree(self) -> Global___TreeChanges:
+        """What changed of trajectories."""
+
+    @property
+    def trajectories(self) -> Global___TrajectoryPageChanges:
+        """What changed of a page of trajectories."""
+
     @property
     def error(self) -> anabranch.v1.trajectory_service_pb2.AppendError:
-        """Why the watch has ended, with the errors of its method."""
+        """Why the subject has ended."""
 
     def __init__(
         self,
         *,
-        watch: builtins.int = ...,
-        response: builtins.bytes = ...,
+        name: builtins.str = ...,
+        run: Global___RunChanges | None = ...,
+        runs: Global___RunPageChanges | None = ...,
+        tree: Global___TreeChanges | None = ...,
+        trajectories: Global___TrajectoryPageChanges | None = ...,
+        caught_up: builtins.bool = ...,
         error: anabranch.v1.trajectory_service_pb2.AppendError | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["error", b"error"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["error", b"error", "response", b"response", "watch", b"watch"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["error", b"error", "run", b"run", "runs", b"runs", "trajectories", b"trajectories", "tree", b"tree"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "error", b"error", "name", b"name", "run", b"run", "runs", b"runs", "trajectories", b"trajectories", "tree", b"tree"]) -> None: ...
 
 Global___WatchResponse: typing_extensions.TypeAlias = WatchResponse
+
+@typing.final
+class RunChanges(google.protobuf.message.Message):
+    """What changed of a run, or a part of its snapshot. Rows are in the BASIC view."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: builtins.int
+    STAGES_FIELD_NUMBER: builtins.int
+    PROGRESS_FIELD_NUMBER: builtins.int
+    GROUPS_FIELD_NUMBER: builtins.int
+    ROLLOUTS_FIELD_NUMBER: builtins.int
+    SERIES_FIELD_NUMBER: builtins.int
+    @property
+    def run(self) -> anabranch.v1.run_pb2.Run:
+        """The run, if it changed."""
+
+    @property
+    def stages(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.run_pb2.Stage]:
+        """Stages that changed or belong to the snapshot."""
+
+    @property
+    def progress(self) -> anabranch.v1.run_pb2.Progress:
+        """Progress, if it changed. The snapshot has it."""
+
+    @property
+    def groups(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Group]:
+        """Groups that changed or belong to the snapshot. Only with `rollouts`."""
+
+    @property
+    def rollouts(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.rollout_pb2.Rollout]:
+        """Rollouts that changed or belong to the snapshot. Only with `rollouts`."""
+
+    @property
+    def series(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___WatchedSeries]:
+        """Metric series that were written or belong to the snapshot. They have no revision: the last message about a series
+        counts. Only with `series`.
+        """
+
+    def __init__(
+        self,
+        *,
+        run: anabranch.v1.run_pb2.Run | None = ...,
+        stages: collections.abc.Iterable[anabranch.v1.run_pb2.Stage] | None = ...,
+        progress: anabranch.v1.run_pb2.Progress | None = ...,
+        groups: collections.abc.Iterable[anabranch.v1.rollout_pb2.Group] | None = ...,
+        rollouts: collections.abc.Iterable[anabranch.v1.rollout_pb2.Rollout] | None = ...,
+        series: collections.abc.Iterable[Global___WatchedSeries] | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["progress", b"progress", "run", b"run"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["groups", b"groups", "progress", b"progress", "rollouts", b"rollouts", "run", b"run", "series", b"series", "stages", b"stages"]) -> None: ...
+
+Global___RunChanges: typing_extensions.TypeAlias = RunChanges
+
+@typing.final
+class WatchedSeries(google.protobuf.message.Message):
+    """A metric series of a watched run. ReadMetrics with `start_metric_step` = `changed_from` returns what has changed."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    STAGE_ID_FIELD_NUMBER: builtins.int
+    KEY_FIELD_NUMBER: builtins.int
+    POINT_COUNT_FIELD_NUMBER: builtins.int
+    LAST_METRIC_STEP_FIELD_NUMBER: builtins.int
+    LAST_VALUE_FIELD_NUMBER: builtins.int
+    CHANGED_FROM_FIELD_NUMBER: builtins.int
+    stage_id: builtins.str
+    """Id of the stage. Empty for a series of the run itself."""
+    key: builtins.str
+    """Key of the series."""
+    point_count: builtins.int
+    """Number of points, NaN included."""
+    last_metric_step: builtins.int
+    """Last metric_step."""
+    last_value: builtins.float
+    """Value at `last_metric_step`."""
+    changed_from: builtins.int
+    """Points at this metric_step and later ones may be new or changed since the series was last sent. Earlier ones are
+    not. The first metric_step in a snapshot, and after the server may have lost a hint of a change.
+    """
+    def __init__(
+        self,
+        *,
+        stage_id: builtins.str = ...,
+        key: builtins.str = ...,
+        point_count: builtins.int = ...,
+        last_metric_step: builtins.int = ...,
+        last_value: builtins.float = ...,
+        changed_from: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["changed_from", b"changed_from", "key", b"key", "last_metric_step", b"last_metric_step", "last_value", b"last_value", "point_count", b"point_count", "stage_id", b"stage_id"]) -> None: ...
+
+Global___WatchedSeries: typing_extensions.TypeAlias = WatchedSeries
+
+@typing.final
+class RunPageChanges(google.protobuf.message.Message):
+    """What changed of a page of runs. The snapshot is one message."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUNS_FIELD_NUMBER: builtins.int
+    PAGE_FIELD_NUMBER: builtins.int
+    @property
+    def runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.run_service_pb2.RunWithProgress]:
+        """Runs of the page that are new or have changed, in the order of the page."""
+
+    @property
+    def page(self) -> Global___RunPage:
+        """The page, if its ids or their order changed. The snapshot has it."""
+
+    def __init__(
+        self,
+        *,
+        runs: collections.abc.Iterable[anabranch.v1.run_service_pb2.RunWithProgress] | None = ...,
+        page: Global___RunPage | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["page", b"page"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["page", b"page", "runs", b"runs"]) -> None: ...
+
+Global___RunPageChanges: typing_extensions.TypeAlias = RunPageChanges
+
+@typing.final
+class RunPage(google.protobuf.message.Message):
+    """Ids of a page."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    RUN_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def run_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of the runs of the page, in order."""
+
+    def __init__(
+        self,
+        *,
+        run_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["run_ids", b"run_ids"]) -> None: ...
+
+Global___RunPage: typing_extensions.TypeAlias = RunPage
+
+@typing.final
+class TreeChanges(google.protobuf.message.Message):
+    """What changed of watched trajectories, or a part of their snapshot."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NODES_FIELD_NUMBER: builtins.int
+    REMOVED_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_service_pb2.TreeNode]:
+        """Trajectories that changed or belong to the snapshot, as GetTree returns them."""
+
+    @property
+    def removed_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of trajectories that were removed. A deleted trajectory whose steps are kept is a node instead."""
+
+    def __init__(
+        self,
+        *,
+        nodes: collections.abc.Iterable[anabranch.v1.trajectory_service_pb2.TreeNode] | None = ...,
+        removed_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["nodes", b"nodes", "removed_ids", b"removed_ids"]) -> None: ...
+
+Global___TreeChanges: typing_extensions.TypeAlias = TreeChanges
+
+@typing.final
+class TrajectoryPageChanges(google.protobuf.message.Message):
+    """What changed of a page of trajectories. The snapshot is one message."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORIES_FIELD_NUMBER: builtins.int
+    PAGE_FIELD_NUMBER: builtins.int
+    @property
+    def trajectories(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Trajectory]:
+        """Trajectories of the page that are new or have changed, in the order of the page."""
+
+    @property
+    def page(self) -> Global___TrajectoryPage:
+        """The page, if its ids or their order changed. The snapshot has it."""
+
+    def __init__(
+        self,
+        *,
+        trajectories: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Trajectory] | None = ...,
+        page: Global___TrajectoryPage | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["page", b"page"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["page", b"page", "trajectories", b"trajectories"]) -> None: ...
+
+Global___TrajectoryPageChanges: typing_extensions.TypeAlias = TrajectoryPageChanges
+
+@typing.final
+class TrajectoryPage(google.protobuf.message.Message):
+    """Ids of a page."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    TRAJECTORY_IDS_FIELD_NUMBER: builtins.int
+    @property
+    def trajectory_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Ids of the trajectories of the page, in order."""
+
+    def __init__(
+        self,
+        *,
+        trajectory_ids: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["trajectory_ids", b"trajectory_ids"]) -> None: ...
+
+Global___TrajectoryPage: typing_extensions.TypeAlias = TrajectoryPage

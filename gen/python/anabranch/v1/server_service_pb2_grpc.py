@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ServerServiceStub(object):
-    """Describes the server.
+    """Describes the server, and streams what changes in it.
     Every call can also fail with INVALID_REQUEST, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -49,7 +49,7 @@ class ServerServiceStub(object):
 
 
 class ServerServiceServicer(object):
-    """Describes the server.
+    """Describes the server, and streams what changes in it.
     Every call can also fail with INVALID_REQUEST, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -62,10 +62,13 @@ class ServerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open
-        at most six connections to a server for all windows together. A watch that fails for its own resource or request
-        ends with `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To
-        change the watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+        """Streams up to 64 subjects as they change: runs, trees, and pages of lists. Each subject begins with a snapshot.
+        Then the latest value of each row that changed is sent, at least once and at most every 250 ms. Rows come in no
+        particular order. The `revision` of a row increases.
+        A subject that fails ends with `error`, and the others continue. The stream ends with OK when all subjects have
+        ended. To change the subjects, or after a disconnect, call again.
+        Errors: SERVER_DRAINING, SLOW_READER; of a subject: RUN_NOT_FOUND, RUN_DELETED, TRAJECTORY_NOT_FOUND,
+        TRAJECTORY_DELETED (no watched trajectory is left), EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -93,7 +96,7 @@ def add_ServerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ServerService(object):
-    """Describes the server.
+    """Describes the server, and streams what changes in it.
     Every call can also fail with INVALID_REQUEST, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 

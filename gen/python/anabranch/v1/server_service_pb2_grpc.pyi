@@ -58,7 +58,7 @@ _ServerServiceWatchType = typing_extensions.TypeVar(
 )
 
 class ServerServiceStub(typing.Generic[_ServerServiceGetServerInfoType, _ServerServiceWatchType]):
-    """Describes the server.
+    """Describes the server, and streams what changes in it.
     Every call can also fail with INVALID_REQUEST, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -92,10 +92,13 @@ class ServerServiceStub(typing.Generic[_ServerServiceGetServerInfoType, _ServerS
     """
 
     Watch: _ServerServiceWatchType
-    """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open
-    at most six connections to a server for all windows together. A watch that fails for its own resource or request
-    ends with `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To
-    change the watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+    """Streams up to 64 subjects as they change: runs, trees, and pages of lists. Each subject begins with a snapshot.
+    Then the latest value of each row that changed is sent, at least once and at most every 250 ms. Rows come in no
+    particular order. The `revision` of a row increases.
+    A subject that fails ends with `error`, and the others continue. The stream ends with OK when all subjects have
+    ended. To change the subjects, or after a disconnect, call again.
+    Errors: SERVER_DRAINING, SLOW_READER; of a subject: RUN_NOT_FOUND, RUN_DELETED, TRAJECTORY_NOT_FOUND,
+    TRAJECTORY_DELETED (no watched trajectory is left), EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
     """
 
 ServerServiceAsyncStub: typing_extensions.TypeAlias = ServerServiceStub[
@@ -110,7 +113,7 @@ ServerServiceAsyncStub: typing_extensions.TypeAlias = ServerServiceStub[
 ]
 
 class ServerServiceServicer(metaclass=abc.ABCMeta):
-    """Describes the server.
+    """Describes the server, and streams what changes in it.
     Every call can also fail with INVALID_REQUEST, DEADLINE_EXCEEDED, CANCELLED or INTERNAL.
     """
 
@@ -130,10 +133,13 @@ class ServerServiceServicer(metaclass=abc.ABCMeta):
         request: anabranch.v1.server_service_pb2.WatchRequest,
         context: _ServicerContext,
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.server_service_pb2.WatchResponse], collections.abc.AsyncIterator[anabranch.v1.server_service_pb2.WatchResponse]]:
-        """Makes several calls of WatchRun, WatchRuns, WatchTrajectories and WatchTree as one stream. For browsers, which open
-        at most six connections to a server for all windows together. A watch that fails for its own resource or request
-        ends with `error`, and the other watches continue. The stream ends with OK when all its watches have ended. To
-        change the watches, call again. Errors: SERVER_DRAINING, SLOW_READER.
+        """Streams up to 64 subjects as they change: runs, trees, and pages of lists. Each subject begins with a snapshot.
+        Then the latest value of each row that changed is sent, at least once and at most every 250 ms. Rows come in no
+        particular order. The `revision` of a row increases.
+        A subject that fails ends with `error`, and the others continue. The stream ends with OK when all subjects have
+        ended. To change the subjects, or after a disconnect, call again.
+        Errors: SERVER_DRAINING, SLOW_READER; of a subject: RUN_NOT_FOUND, RUN_DELETED, TRAJECTORY_NOT_FOUND,
+        TRAJECTORY_DELETED (no watched trajectory is left), EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN.
         """
 
 def add_ServerServiceServicer_to_server(servicer: ServerServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -1064,8 +1064,8 @@ Global___AppendBatchRequest: typing_extensions.TypeAlias = AppendBatchRequest
 
 @typing.final
 class AppendError(google.protobuf.message.Message):
-    """The error of an entry of AppendBatch, or of a trajectory of ReadTrajectories. It has the facts of the error that a
-    call would fail with.
+    """The error of an entry of AppendBatch, of a trajectory of ReadTrajectories, or of a subject of Watch. It has the facts
+    of the error that a call would fail with.
     """
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
@@ -1099,7 +1099,7 @@ class AppendError(google.protobuf.message.Message):
     message: builtins.str
     """Description of the error, at most 480 bytes."""
     field: builtins.str
-    """Path of the field of the entry that is wrong. Empty if there is none."""
+    """Path of the field of the entry or subject that is wrong. Empty if there is none."""
     @property
     def metadata(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Metadata of the reason, as in google.rpc.ErrorInfo."""
@@ -1998,132 +1998,6 @@ class SearchStepsResponse(google.protobuf.message.Message):
     def ClearField(self, field_name: typing.Literal["hits", b"hits", "resume_token", b"resume_token", "searched_steps", b"searched_steps"]) -> None: ...
 
 Global___SearchStepsResponse: typing_extensions.TypeAlias = SearchStepsResponse
-
-@typing.final
-class WatchTreeRequest(google.protobuf.message.Message):
-    """Request of WatchTree. Exactly one of tree_id and trajectory_ids is required."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    TREE_ID_FIELD_NUMBER: builtins.int
-    TRAJECTORY_IDS_FIELD_NUMBER: builtins.int
-    tree_id: builtins.str
-    """Id of any trajectory of a tree: watch all trajectories of the tree, those created later included."""
-    @property
-    def trajectory_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Ids of the trajectories to watch, of any trees. At most 20."""
-
-    def __init__(
-        self,
-        *,
-        tree_id: builtins.str = ...,
-        trajectory_ids: collections.abc.Iterable[builtins.str] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["trajectory_ids", b"trajectory_ids", "tree_id", b"tree_id"]) -> None: ...
-
-Global___WatchTreeRequest: typing_extensions.TypeAlias = WatchTreeRequest
-
-@typing.final
-class WatchTreeResponse(google.protobuf.message.Message):
-    """A message of the WatchTree stream, at most 1 MiB."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    NODES_FIELD_NUMBER: builtins.int
-    REMOVED_IDS_FIELD_NUMBER: builtins.int
-    CAUGHT_UP_FIELD_NUMBER: builtins.int
-    caught_up: builtins.bool
-    """True if the snapshot is complete. Also sent at least every 15 seconds as a sign of life."""
-    @property
-    def nodes(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___TreeNode]:
-        """Trajectories that changed or belong to the snapshot, as GetTree returns them."""
-
-    @property
-    def removed_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Ids of trajectories that were removed. A deleted trajectory whose steps are kept is a node instead."""
-
-    def __init__(
-        self,
-        *,
-        nodes: collections.abc.Iterable[Global___TreeNode] | None = ...,
-        removed_ids: collections.abc.Iterable[builtins.str] | None = ...,
-        caught_up: builtins.bool = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "nodes", b"nodes", "removed_ids", b"removed_ids"]) -> None: ...
-
-Global___WatchTreeResponse: typing_extensions.TypeAlias = WatchTreeResponse
-
-@typing.final
-class WatchTrajectoriesRequest(google.protobuf.message.Message):
-    """Request of WatchTrajectories."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    LIST_FIELD_NUMBER: builtins.int
-    @property
-    def list(self) -> Global___ListTrajectoriesRequest:
-        """The page to watch. Required; an empty message is the first page of all trajectories."""
-
-    def __init__(
-        self,
-        *,
-        list: Global___ListTrajectoriesRequest | None = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["list", b"list"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["list", b"list"]) -> None: ...
-
-Global___WatchTrajectoriesRequest: typing_extensions.TypeAlias = WatchTrajectoriesRequest
-
-@typing.final
-class TrajectoryPage(google.protobuf.message.Message):
-    """Ids of a page."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    TRAJECTORY_IDS_FIELD_NUMBER: builtins.int
-    @property
-    def trajectory_ids(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
-        """Ids of the trajectories of the page, in order."""
-
-    def __init__(
-        self,
-        *,
-        trajectory_ids: collections.abc.Iterable[builtins.str] | None = ...,
-    ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["trajectory_ids", b"trajectory_ids"]) -> None: ...
-
-Global___TrajectoryPage: typing_extensions.TypeAlias = TrajectoryPage
-
-@typing.final
-class WatchTrajectoriesResponse(google.protobuf.message.Message):
-    """A message of the WatchTrajectories stream, at most 1 MiB."""
-
-    DESCRIPTOR: google.protobuf.descriptor.Descriptor
-
-    TRAJECTORIES_FIELD_NUMBER: builtins.int
-    PAGE_FIELD_NUMBER: builtins.int
-    CAUGHT_UP_FIELD_NUMBER: builtins.int
-    caught_up: builtins.bool
-    """True: what was sent is the current page. Also sent at least every 15 seconds as a sign of life."""
-    @property
-    def trajectories(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_pb2.Trajectory]:
-        """Trajectories of the page that are new or have changed, in the order of the page."""
-
-    @property
-    def page(self) -> Global___TrajectoryPage:
-        """The page, if its ids or their order changed. Always set in the first message."""
-
-    def __init__(
-        self,
-        *,
-        trajectories: collections.abc.Iterable[anabranch.v1.trajectory_pb2.Trajectory] | None = ...,
-        page: Global___TrajectoryPage | None = ...,
-        caught_up: builtins.bool = ...,
-    ) -> None: ...
-    def HasField(self, field_name: typing.Literal["page", b"page"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "page", b"page", "trajectories", b"trajectories"]) -> None: ...
-
-Global___WatchTrajectoriesResponse: typing_extensions.TypeAlias = WatchTrajectoriesResponse
 
 @typing.final
 class ReadStepSeriesRequest(google.protobuf.message.Message):

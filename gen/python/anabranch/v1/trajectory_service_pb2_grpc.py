@@ -132,16 +132,6 @@ class TrajectoryServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsResponse.FromString,
                 _registered_method=True)
-        self.WatchTree = channel.unary_stream(
-                '/anabranch.v1.TrajectoryService/WatchTree',
-                request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeResponse.FromString,
-                _registered_method=True)
-        self.WatchTrajectories = channel.unary_stream(
-                '/anabranch.v1.TrajectoryService/WatchTrajectories',
-                request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTrajectoriesRequest.SerializeToString,
-                response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTrajectoriesResponse.FromString,
-                _registered_method=True)
         self.ReadStepSeries = channel.unary_stream(
                 '/anabranch.v1.TrajectoryService/ReadStepSeries',
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.ReadStepSeriesRequest.SerializeToString,
@@ -363,25 +353,6 @@ class TrajectoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WatchTree(self, request, context):
-        """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
-        value of each row that changed, at least once and at most every 250 ms. Rows come in no particular order. After a
-        disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED
-        (no watched trajectory is left), SERVER_DRAINING, SLOW_READER.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def WatchTrajectories(self, request, context):
-        """Streams a page of ListTrajectories as it changes: first a snapshot, then the latest value of each trajectory of the
-        page that changed, and the page's ids when they or their order changed, at least once and at most every 250 ms.
-        After a disconnect, call again. Errors: INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def ReadStepSeries(self, request, context):
         """Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read
         without the contents of steps. A trajectory that is deleted meanwhile has no series, or an incomplete one.
@@ -527,16 +498,6 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
                     servicer.SearchSteps,
                     request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsResponse.SerializeToString,
-            ),
-            'WatchTree': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchTree,
-                    request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeResponse.SerializeToString,
-            ),
-            'WatchTrajectories': grpc.unary_stream_rpc_method_handler(
-                    servicer.WatchTrajectories,
-                    request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTrajectoriesRequest.FromString,
-                    response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.WatchTrajectoriesResponse.SerializeToString,
             ),
             'ReadStepSeries': grpc.unary_stream_rpc_method_handler(
                     servicer.ReadStepSeries,
@@ -1085,60 +1046,6 @@ class TrajectoryService(object):
             '/anabranch.v1.TrajectoryService/SearchSteps',
             anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsRequest.SerializeToString,
             anabranch_dot_v1_dot_trajectory__service__pb2.SearchStepsResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchTree(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/anabranch.v1.TrajectoryService/WatchTree',
-            anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeRequest.SerializeToString,
-            anabranch_dot_v1_dot_trajectory__service__pb2.WatchTreeResponse.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def WatchTrajectories(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
-            target,
-            '/anabranch.v1.TrajectoryService/WatchTrajectories',
-            anabranch_dot_v1_dot_trajectory__service__pb2.WatchTrajectoriesRequest.SerializeToString,
-            anabranch_dot_v1_dot_trajectory__service__pb2.WatchTrajectoriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

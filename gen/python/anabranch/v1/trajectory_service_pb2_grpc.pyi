@@ -329,38 +329,6 @@ _TrajectoryServiceSearchStepsType = typing_extensions.TypeVar(
     ],
 )
 
-_TrajectoryServiceWatchTreeType = typing_extensions.TypeVar(
-    '_TrajectoryServiceWatchTreeType',
-    grpc.UnaryStreamMultiCallable[
-        anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
-        anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
-        anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
-        anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
-    ],
-    default=grpc.UnaryStreamMultiCallable[
-        anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
-        anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
-    ],
-)
-
-_TrajectoryServiceWatchTrajectoriesType = typing_extensions.TypeVar(
-    '_TrajectoryServiceWatchTrajectoriesType',
-    grpc.UnaryStreamMultiCallable[
-        anabranch.v1.trajectory_service_pb2.WatchTrajectoriesRequest,
-        anabranch.v1.trajectory_service_pb2.WatchTrajectoriesResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
-        anabranch.v1.trajectory_service_pb2.WatchTrajectoriesRequest,
-        anabranch.v1.trajectory_service_pb2.WatchTrajectoriesResponse,
-    ],
-    default=grpc.UnaryStreamMultiCallable[
-        anabranch.v1.trajectory_service_pb2.WatchTrajectoriesRequest,
-        anabranch.v1.trajectory_service_pb2.WatchTrajectoriesResponse,
-    ],
-)
-
 _TrajectoryServiceReadStepSeriesType = typing_extensions.TypeVar(
     '_TrajectoryServiceReadStepSeriesType',
     grpc.UnaryStreamMultiCallable[
@@ -457,7 +425,7 @@ _TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
     ],
 )
 
-class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceSearchStepsType, _TrajectoryServiceWatchTreeType, _TrajectoryServiceWatchTrajectoriesType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceCompareBranchesType, _TrajectoryServiceSetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
+class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceSearchStepsType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceCompareBranchesType, _TrajectoryServiceSetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
@@ -540,14 +508,6 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
             anabranch.v1.trajectory_service_pb2.SearchStepsResponse,
-        ],
-        grpc.UnaryStreamMultiCallable[
-            anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
-            anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
-        ],
-        grpc.UnaryStreamMultiCallable[
-            anabranch.v1.trajectory_service_pb2.WatchTrajectoriesRequest,
-            anabranch.v1.trajectory_service_pb2.WatchTrajectoriesResponse,
         ],
         grpc.UnaryStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
@@ -652,14 +612,6 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
             anabranch.v1.trajectory_service_pb2.SearchStepsResponse,
-        ],
-        grpc.aio.UnaryStreamMultiCallable[
-            anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
-            anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
-        ],
-        grpc.aio.UnaryStreamMultiCallable[
-            anabranch.v1.trajectory_service_pb2.WatchTrajectoriesRequest,
-            anabranch.v1.trajectory_service_pb2.WatchTrajectoriesResponse,
         ],
         grpc.aio.UnaryStreamMultiCallable[
             anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
@@ -810,19 +762,6 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     SLOW_READER.
     """
 
-    WatchTree: _TrajectoryServiceWatchTreeType
-    """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
-    value of each row that changed, at least once and at most every 250 ms. Rows come in no particular order. After a
-    disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED
-    (no watched trajectory is left), SERVER_DRAINING, SLOW_READER.
-    """
-
-    WatchTrajectories: _TrajectoryServiceWatchTrajectoriesType
-    """Streams a page of ListTrajectories as it changes: first a snapshot, then the latest value of each trajectory of the
-    page that changed, and the page's ids when they or their order changed, at least once and at most every 250 ms.
-    After a disconnect, call again. Errors: INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
-    """
-
     ReadStepSeries: _TrajectoryServiceReadStepSeriesType
     """Returns a value of the steps of many trajectories as downsampled series, for plots. Rewards and their sums are read
     without the contents of steps. A trajectory that is deleted meanwhile has no series, or an incomplete one.
@@ -927,14 +866,6 @@ TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.trajectory_service_pb2.SearchStepsRequest,
         anabranch.v1.trajectory_service_pb2.SearchStepsResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
-        anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
-        anabranch.v1.trajectory_service_pb2.WatchTreeResponse,
-    ],
-    grpc.aio.UnaryStreamMultiCallable[
-        anabranch.v1.trajectory_service_pb2.WatchTrajectoriesRequest,
-        anabranch.v1.trajectory_service_pb2.WatchTrajectoriesResponse,
     ],
     grpc.aio.UnaryStreamMultiCallable[
         anabranch.v1.trajectory_service_pb2.ReadStepSeriesRequest,
@@ -1184,29 +1115,6 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         it. States and bytes are not searched. Damaged steps are left out.
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING,
         SLOW_READER.
-        """
-
-    @abc.abstractmethod
-    def WatchTree(
-        self,
-        request: anabranch.v1.trajectory_service_pb2.WatchTreeRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.WatchTreeResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.WatchTreeResponse]]:
-        """Streams the trajectories of a tree, or up to 20 trajectories, as they change: first a snapshot, then the latest
-        value of each row that changed, at least once and at most every 250 ms. Rows come in no particular order. After a
-        disconnect, call again: the stream begins with a new snapshot. Errors: TRAJECTORY_NOT_FOUND, TRAJECTORY_DELETED
-        (no watched trajectory is left), SERVER_DRAINING, SLOW_READER.
-        """
-
-    @abc.abstractmethod
-    def WatchTrajectories(
-        self,
-        request: anabranch.v1.trajectory_service_pb2.WatchTrajectoriesRequest,
-        context: _ServicerContext,
-    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.WatchTrajectoriesResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.WatchTrajectoriesResponse]]:
-        """Streams a page of ListTrajectories as it changes: first a snapshot, then the latest value of each trajectory of the
-        page that changed, and the page's ids when they or their order changed, at least once and at most every 250 ms.
-        After a disconnect, call again. Errors: INVALID_PAGE_TOKEN, SERVER_DRAINING, SLOW_READER.
         """
 
     @abc.abstractmethod

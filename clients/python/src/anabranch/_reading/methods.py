@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from anabranch.client import Client
     from anabranch.episodes import Episode, Episodes, Step
     from anabranch.tokens import Tokens
-    from anabranch.v1.run_service_pb2 import WatchRunsResponse
+    from anabranch.v1.server_service_pb2 import RunPageChanges
     from anabranch.v1.state_service_pb2 import StorageUsage
     from anabranch.v1.trajectory_service_pb2 import TreeNode
 
@@ -158,7 +158,7 @@ class ClientReading:
         labels: Mapping[str, str] | None = None,
         status: Status | Iterable[Status] = (),
         limit: int = 50,
-    ) -> Iterator[WatchRunsResponse]:
+    ) -> Iterator[RunPageChanges]:
         """Yields the newest runs that match, at most `limit`, then those that change, and `page` when their ids or order
         change. Never ends by itself, and continues after a lost connection: then runs are yielded again."""
         from anabranch._reading.queries import watch_runs

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from anabranch._wire.decode import decode_json
+from anabranch._wire.errors import error_from_failure
 from anabranch._wire.outage import call, received, resumed, retried
 from anabranch._wire.tensors import optional
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
     from anabranch._reading.methods import HasId
     from anabranch._wire.connection import Connection
     from anabranch._wire.outage import Message, Stream
-    from anabranch.v1.run_service_pb2 import ListRunsRequest, WatchRunsResponse
+    from anabranch.v1.run_service_pb2 import ListRunsRequest
+    from anabranch.v1.server_service_pb2 import RunChanges, RunPageChanges, WatchResponse, WatchSubject
     from anabranch.v1.state_service_pb2 import StorageUsage
-    from anabranch.v1.trajectory_service_pb2 import BranchPair, ReadStepSeriesRequest, TreeNode, WatchTreeResponse
+    from anabranch.v1.trajectory_service_pb2 import BranchPair, ReadStepSeriesRequest, TreeNode
 
 Measure = Literal["reward_sum", "reward_mean", "steps"]
 #: A state by its digest, or by its trajectory, the number of its step and its name.
@@ -179,24 +181,41 @@ def compare_branches(
     )
 
 
+def watch_run(connection: Connection, run_id: str) -> Iterator[RunChanges]:
+    """Yields a run with its open stages, then what changes of it, until the run has ended."""
+    from anabranch.v1.server_service_pb2 import RunSubject, WatchSubject
+
+    subject = WatchSubject(run=RunSubject(run_id=run_id, until_terminal=True))
+    return (message.run for message in _watched(connection, subject))
+
+
 def watch_tree(connection: Connection, tree_id: str) -> Iterator[list[TreeNode]]:
     """Yields the trajectories of a tree, then those that change, as many together as came together."""
-    from anabranch.v1.trajectory_service_pb2 import WatchTreeRequest
+    from anabranch.v1.server_service_pb2 import TreeSubject, WatchSubject
 
-    request = WatchTreeRequest(tree_id=tree_id)
-    message: WatchTreeResponse
-    for message in resumed(connection, lambda: connection.stubs.trajectories.WatchTree(request), endless=True):
-        if message.nodes:
-            yield list(message.nodes)
+    for message in _watched(connection, WatchSubject(tree=TreeSubject(tree_id=tree_id))):
+        if message.tree.nodes:
+            yield list(message.tree.nodes)
 
 
-def watch_runs(connection: Connection, request: ListRunsRequest) -> Iterator[WatchRunsResponse]:
+def watch_runs(connection: Connection, request: ListRunsRequest) -> Iterator[RunPageChanges]:
     """Yields a page of runs, then what changes in it."""
-    from anabranch.v1.run_service_pb2 import WatchRunsRequest
+    from anabranch.v1.server_service_pb2 import WatchSubject
 
-    watched = WatchRunsRequest(list=request)
-    for message in resumed(connection, lambda: connection.stubs.runs.WatchRuns(watched), endless=True):
-        if message.runs or message.HasField("page"):
+    return (message.runs for message in _watched(connection, WatchSubject(runs=request)))
+
+
+def _watched(connection: Connection, subject: WatchSubject) -> Iterator[WatchResponse]:
+    """Yields what changes of a subject. Begins again with a snapshot after a lost connection."""
+    from anabranch._recording.rpc import failure_of_part
+    from anabranch.v1.server_service_pb2 import WatchRequest
+
+    request = WatchRequest(subjects={"subject": subject})
+    for message in resumed(connection, lambda: connection.stubs.server.Watch(request), endless=True):
+        if message.HasField("error"):
+            raise error_from_failure(failure_of_part(message.error), message.error.message)
+        # A sign of life has no name.
+        if message.name:
             yield message
 
 

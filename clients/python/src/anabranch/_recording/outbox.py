@@ -194,7 +194,7 @@ class Outbox:
         """Takes the result of a batch. A stream has the remedies for what a batch cannot do."""
         self._busy = False
         if isinstance(result, Failure) or result.HasField("error"):
-            failure = result if isinstance(result, Failure) else rpc.failure_of_entry(result.error)
+            failure = result if isinstance(result, Failure) else rpc.failure_of_part(result.error)
             if failure.transient:
                 self._retry(failure)
             else:

@@ -270,8 +270,8 @@ def batch_of(entries: Sequence[bytes]) -> bytes:
     return b"".join(parts)
 
 
-def failure_of_entry(error: AppendError) -> Failure:
-    """Returns what the error of an entry says."""
+def failure_of_part(error: AppendError) -> Failure:
+    """Returns what the error of an entry or of a watched subject says."""
     code = _CODES.get(error.code, "UNKNOWN")
     delay = error.retry_delay.seconds + error.retry_delay.nanos / 1e9
     return Failure(code, error.message, error.reason, dict(error.metadata), delay)

@@ -8,7 +8,7 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from anabranch._recording.rpc import failure_of_entry
+from anabranch._recording.rpc import failure_of_part
 from anabranch._recording.steps import TooLargeError, encode
 from anabranch._wire.connection import UNARY_SECONDS, Connection, Stubs
 from anabranch._wire.errors import AnabranchError, error_from_failure, raising_reasons
@@ -256,7 +256,7 @@ class _Import:
             with raising_reasons():
                 (result,) = self._connection.stubs.trajectories.AppendBatch(request, timeout=UNARY_SECONDS).results
             if result.HasField("error"):
-                failure = failure_of_entry(result.error)
+                failure = failure_of_part(result.error)
                 raise error_from_failure(failure, failure.message)
 
         retried(self._connection, once)

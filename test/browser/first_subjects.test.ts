@@ -4,7 +4,7 @@ import { parseAddress } from '../../page/src/address.ts';
 import { watchRoots, watchRunHere, watchRuns, watchSeries, watchTree } from '../../page/src/api.ts';
 import type { Api } from '../../page/src/client.ts';
 import { filterOf } from '../../page/src/home/filter.ts';
-import { firstCalls } from '../../page/src/watch/first_calls.ts';
+import { firstSubjects } from '../../page/src/watch/first_subjects.ts';
 import { watchThrough } from '../../page/src/watch/watch.ts';
 import { Growing } from './growing.ts';
 import { openPageScene, type PageScene } from './page_scene.ts';
@@ -18,12 +18,12 @@ beforeAll(async () => {
 });
 afterAll(() => scene?.close());
 
-/** Returns the calls with which watches begin. */
-async function callsOf(...watches: readonly AsyncGenerator<unknown>[]): Promise<Uint8Array[]> {
+/** Returns the subjects of watches. */
+async function subjectsOf(...watches: readonly AsyncGenerator<unknown>[]): Promise<Uint8Array[]> {
   const added: Uint8Array[] = [];
   watchThrough({
-    add: (call) => {
-      added.push(call);
+    add: (subject) => {
+      added.push(subject);
       return () => undefined;
     },
   });
@@ -40,20 +40,20 @@ describe('the watches that begin before the page', () => {
   const events = { signal: new AbortController().signal, onCut: () => {}, onCaughtUp: () => {} };
 
   it('are those of the tree view', async () => {
-    expect(firstCalls(addressAt(`/trees/${ID}`, '?step=3'))).toEqual(await callsOf(watchTree(ID, events)));
-    expect(firstCalls(addressAt('/trees/%C3%A9'))).toEqual(await callsOf(watchTree('é', events)));
+    expect(firstSubjects(addressAt(`/trees/${ID}`, '?step=3'))).toEqual(await subjectsOf(watchTree(ID, events)));
+    expect(firstSubjects(addressAt('/trees/%C3%A9'))).toEqual(await subjectsOf(watchTree('é', events)));
   });
 
   it('are those of the run view', async () => {
-    const asked = await callsOf(watchRunHere({ runs: {} } as Api, ID, events), watchSeries(ID, events));
-    expect(firstCalls(addressAt(`/runs/${ID}`))).toEqual(asked);
+    const asked = await subjectsOf(watchRunHere({} as Api, ID, events), watchSeries(ID, events));
+    expect(firstSubjects(addressAt(`/runs/${ID}`))).toEqual(asked);
   });
 
   it('are those of the lists without a filter, and of no other view', async () => {
-    const asked = await callsOf(watchRuns(filterOf(new URLSearchParams()), events), watchRoots(events));
-    expect(firstCalls(addressAt('/'))).toEqual(asked);
+    const asked = await subjectsOf(watchRuns(filterOf(new URLSearchParams()), events), watchRoots(events));
+    expect(firstSubjects(addressAt('/'))).toEqual(asked);
     for (const [path, search] of [['/', '?text=x'], ['/search'], [`/rollouts/${ID}`], ['/nowhere']] as const) {
-      expect(firstCalls(addressAt(path, search))).toEqual([]);
+      expect(firstSubjects(addressAt(path, search))).toEqual([]);
     }
   });
 });

@@ -1,0 +1,58 @@
+import type { App } from './app.ts';
+import { LookSchedule } from './look_schedule.ts';
+
+/** What is watched. Each look reads what has changed since the previous one, so no hint needs to be reliable (M5). */
+export interface Subject<News> {
+  /** Subscribes to hints that it may have changed. Returns a function that unsubscribes. */
+  subscribe(listener: () => void): () => void;
+  /** Yields the snapshot at first, then what has changed: the latest value of each row, at least once. */
+  look(): AsyncIterable<News>;
+  /** Whether the previous look was the last one. Throws if the subject was deleted. */
+  hasEnded(): boolean;
+}
+
+export interface Told<News> {
+  readonly news: News;
+  /** Whether the snapshot is complete with this message or was complete before. */
+  readonly caughtUp: boolean;
+}
+
+/** The stream that a subject is watched in, with others. */
+export interface WatchingStream {
+  /** Says when the stream needs a sign of life. */
+  readonly schedule: Pick<LookSchedule, 'progressDue'>;
+  /** Ends the watch when it is aborted. */
+  readonly signal: AbortSignal;
+}
+
+/**
+ * Watches a subject: looks at it after hints and polls, at most every `watchMs`. Yields undefined for a sign of life.
+ * Errors: those of the subject, SERVER_DRAINING.
+ */
+export async function* watched<News>(
+  app: App,
+  open: () => Promise<Subject<News>>,
+  stream: WatchingStream,
+): AsyncGenerator<Told<News> | undefined, void, undefined> {
+  const subject = await open();
+  const schedule = new LookSchedule(app.settings);
+  // Subscribes before it reads the snapshot, so that changes during the read cause another look.
+  schedule.listen((listener) => subject.subscribe(listener), app.drain, stream.signal);
+  try {
+    for (let isSnapshot = true; !stream.signal.aborted; isSnapshot = false) {
+      app.drain.throwIfBegun();
+      schedule.beginLook();
+      let last: News | undefined;
+      for await (const news of subject.look()) {
+        if (last !== undefined) yield { news: last, caughtUp: !isSnapshot };
+        last = news;
+      }
+      if (last !== undefined) yield { news: last, caughtUp: true };
+      else if (stream.schedule.progressDue) yield undefined;
+      if (subject.hasEnded()) return;
+      await schedule.nextLook();
+    }
+  } finally {
+    schedule.stop();
+  }
+}
