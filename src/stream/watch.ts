@@ -17,29 +17,21 @@ export interface Told<News> {
   readonly caughtUp: boolean;
 }
 
-/** The stream that a subject is watched in, with others. */
-export interface WatchingStream {
-  /** Says when the stream needs a sign of life. */
-  readonly schedule: Pick<LookSchedule, 'progressDue'>;
-  /** Ends the watch when it is aborted. */
-  readonly signal: AbortSignal;
-}
-
 /**
- * Watches a subject: looks at it after hints and polls, at most every `watchMs`. Yields undefined for a sign of life.
- * Errors: those of the subject, SERVER_DRAINING.
+ * Watches a subject until the signal is aborted: looks at it after hints and polls, at most every `watchMs`. Yields
+ * undefined after a look that found nothing new. Errors: those of the subject, SERVER_DRAINING.
  */
 export async function* watched<News>(
   app: App,
   open: () => Promise<Subject<News>>,
-  stream: WatchingStream,
+  signal: AbortSignal,
 ): AsyncGenerator<Told<News> | undefined, void, undefined> {
   const subject = await open();
   const schedule = new LookSchedule(app.settings);
   // Subscribes before it reads the snapshot, so that changes during the read cause another look.
-  schedule.listen((listener) => subject.subscribe(listener), app.drain, stream.signal);
+  schedule.listen((listener) => subject.subscribe(listener), app.drain, signal);
   try {
-    for (let isSnapshot = true; !stream.signal.aborted; isSnapshot = false) {
+    for (let isSnapshot = true; !signal.aborted; isSnapshot = false) {
       app.drain.throwIfBegun();
       schedule.beginLook();
       let last: News | undefined;
@@ -47,8 +39,7 @@ export async function* watched<News>(
         if (last !== undefined) yield { news: last, caughtUp: !isSnapshot };
         last = news;
       }
-      if (last !== undefined) yield { news: last, caughtUp: true };
-      else if (stream.schedule.progressDue) yield undefined;
+      yield last && { news: last, caughtUp: true };
       if (subject.hasEnded()) return;
       await schedule.nextLook();
     }

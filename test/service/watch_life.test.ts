@@ -16,39 +16,56 @@ const QUIET = {
   store: { listRuns: async () => [] },
 } as unknown as App;
 
-describe('a watch of several subjects', () => {
+/** Watches pages of runs, and takes their snapshots. */
+async function watchPages(count: number, signal: AbortSignal) {
+  const check: Call['check'] = (schema, message) => sharedValidator().check(schema, message);
+  const call = { app: QUIET, caller: ANONYMOUS, signal, check } as unknown as Call;
+  const subjects = Object.fromEntries(Array.from({ length: count }, (_, i) => [`${i}`, { runs: {} }]));
+  const messages = watch.messages(create(WatchRequestSchema, { subjects }), call);
+  const names = new Set<string>();
+  for (let i = 0; i < count; i += 1) names.add((await messages.next()).value.name);
+  expect(names.size).toBe(count);
+  return messages;
+}
+
+describe('a watch in which nothing changes', () => {
   beforeEach(() => void vi.useFakeTimers());
   afterEach(() => void vi.useRealTimers());
 
-  it.each([1, 64])('M5: of %i in which nothing changes sends one sign of life well before 15 s', async (count) => {
+  it.each([1, 64])('M5: of %i subjects sends one sign of life well before 15 s', async (count) => {
     const leaving = new AbortController();
-    const { signal } = leaving;
-    const check: Call['check'] = (schema, message) => sharedValidator().check(schema, message);
-    const call = { app: QUIET, caller: ANONYMOUS, signal, check } as unknown as Call;
-    const subjects = Object.fromEntries(Array.from({ length: count }, (_, i) => [`${i}`, { runs: {} }]));
-    const times: number[] = [];
-    let snapshots = 0;
+    const messages = await watchPages(count, leaving.signal);
+    const times = [Date.now()];
     const watching = async () => {
-      for await (const response of watch.messages(create(WatchRequestSchema, { subjects }), call)) {
-        if ('name' in response && response.name !== '') snapshots += 1;
-        else {
-          expect(response).toEqual(create(WatchResponseSchema));
-          times.push(Date.now());
-        }
+      for await (const response of messages) {
+        expect(response).toEqual(create(WatchResponseSchema));
+        times.push(Date.now());
       }
     };
-    const began = Date.now();
     const done = watching();
     await vi.advanceTimersByTimeAsync(60_000);
     leaving.abort();
     await done;
-    expect(snapshots).toBe(count);
-    expect(times).toHaveLength(4);
-    for (const [i, time] of times.entries()) {
-      const silent = time - (times[i - 1] ?? began);
+    expect(times).toHaveLength(5);
+    for (const silent of times.slice(1).map((time, i) => time - times[i]!)) {
       expect(silent).toBeGreaterThan(10_000);
       expect(silent).toBeLessThan(15_000);
     }
     expect(vi.getTimerCount()).toBe(0);
+  });
+
+  it('M5: sends one sign of life to a reader that pauses, not one for each subject', async () => {
+    const leaving = new AbortController();
+    const messages = await watchPages(64, leaving.signal);
+    await vi.advanceTimersByTimeAsync(60_000);
+    expect((await messages.next()).value).toEqual(create(WatchResponseSchema));
+    let more = 0;
+    const next = messages.next().then(() => {
+      more += 1;
+    });
+    await vi.advanceTimersByTimeAsync(10_000);
+    expect(more).toBe(0);
+    leaving.abort();
+    await next;
   });
 });

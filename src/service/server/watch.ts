@@ -9,7 +9,6 @@ import {
 import { AnabranchError } from '../../domain/errors.ts';
 import { LookSchedule } from '../../stream/look_schedule.ts';
 import { merged } from '../../stream/merged.ts';
-import type { WatchingStream } from '../../stream/watch.ts';
 import type { Call, ServerStream } from '../method.ts';
 import { watchSubject } from './watch_subject.ts';
 
@@ -18,12 +17,14 @@ export const watch: ServerStream<typeof ServerService.method.watch> = {
   async *messages({ subjects }, call) {
     const stop = new AbortController();
     const schedule = new LookSchedule(call.app.settings);
-    const stream = { schedule, signal: AbortSignal.any([call.signal, stop.signal]) };
-    const watches = Object.entries(subjects).map(([name, subject]) => responsesOf(name, subject, call, stream));
+    const signal = AbortSignal.any([call.signal, stop.signal]);
+    const watches = Object.entries(subjects).map(([name, subject]) => responsesOf(name, subject, call, signal));
     try {
       for await (const response of merged(watches, () => stop.abort())) {
+        // A look that found nothing new is a sign of life, if one is due.
+        if (response === undefined && !schedule.progressDue) continue;
         schedule.sent();
-        yield response;
+        yield response ?? create(WatchResponseSchema);
       }
     } finally {
       schedule.stop();
@@ -31,17 +32,17 @@ export const watch: ServerStream<typeof ServerService.method.watch> = {
   },
 };
 
+/** Yields undefined after a look that found nothing new. */
 async function* responsesOf(
   name: string,
   subject: WatchSubject,
   call: Call,
-  stream: WatchingStream,
-): AsyncGenerator<WatchResponse, void, undefined> {
+  signal: AbortSignal,
+): AsyncGenerator<WatchResponse | undefined, void, undefined> {
   try {
     call.check(WatchSubjectSchema, subject);
-    for await (const told of watchSubject(subject, call, stream)) {
-      // A sign of life is of the stream: it has no name.
-      yield create(WatchResponseSchema, told && { name, ...told.news, caughtUp: told.caughtUp });
+    for await (const told of watchSubject(subject, call, signal)) {
+      yield told && create(WatchResponseSchema, { name, ...told.news, caughtUp: told.caughtUp });
     }
   } catch (error) {
     if (!isOfSubject(error)) throw error;

@@ -20,7 +20,7 @@ import {
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type RunNews, WatchedRun } from '../../stream/runs/watch.ts';
 import { type TreeNews, WatchedTrees } from '../../stream/trajectories/watch.ts';
-import { type Told, type WatchingStream, watched } from '../../stream/watch.ts';
+import { type Told, watched } from '../../stream/watch.ts';
 import { messageOf } from '../answer/message.ts';
 import { groupMessage } from '../group/group.ts';
 import type { Call } from '../method.ts';
@@ -41,28 +41,28 @@ type ToldChanges = AsyncGenerator<Told<Changes> | undefined, void, undefined>;
 export function watchSubject(
   { run, runs, tree, trajectories = create(ListTrajectoriesRequestSchema) }: WatchSubject,
   call: Call,
-  stream: WatchingStream,
+  signal: AbortSignal,
 ): ToldChanges {
   const { app, caller } = call;
   if (run !== undefined)
     return converted(
-      watched(app, () => WatchedRun.open(app, caller, run), stream),
+      watched(app, () => WatchedRun.open(app, caller, run), signal),
       runChanges,
     );
   if (tree !== undefined) {
     const of = tree.treeId === '' ? { ids: tree.trajectoryIds } : { treeOf: tree.treeId };
     return converted(
-      watched(app, () => WatchedTrees.open(app, caller, of), stream),
+      watched(app, () => WatchedTrees.open(app, caller, of), signal),
       treeChanges,
     );
   }
   if (runs !== undefined)
     return converted(
-      watched(app, async () => runPage(runs, call), stream),
+      watched(app, async () => runPage(runs, call), signal),
       runPageChanges,
     );
   return converted(
-    watched(app, async () => trajectoryPage(trajectories, call), stream),
+    watched(app, async () => trajectoryPage(trajectories, call), signal),
     trajectoryPageChanges,
   );
 }
