@@ -48,6 +48,19 @@ describeStore('collecting states', (on) => {
     expect(Object.values(await countRows(on.sql, namespace)).every((n) => n === 0)).toBe(true);
   });
 
+  it('S2: the row key of a deleted state is not given to another one', async () => {
+    const { namespace } = on.scene();
+    const keyOf = async (text: string) => {
+      await putState(on.store, namespace, Buffer.from(text));
+      const [row] = await on.sql.rows(`select max(key) as key from states where namespace = '${namespace}'`);
+      return Number(row?.key);
+    };
+    const deleted = await keyOf('deleted');
+    await age(namespace, 25);
+    expect(await collectAll()).toBe(1);
+    expect(await keyOf('later')).toBeGreaterThan(deleted);
+  });
+
   it('S2, S6: it is renewed by another upload, and by a query that asks for renewal', async () => {
     const { namespace } = on.scene();
     const texts = ['put again', 'renewed', 'only looked at', 'left alone'];

@@ -1,6 +1,7 @@
 /** The schema on Postgres. */
 export const POSTGRES_TABLES = `
--- Row keys of trajectories, and of everything else that has a key. They rise and are never reused.
+-- Row keys of trajectories, and of everything else that has a key. They rise and are never reused. States take
+-- theirs by default, because an append does not ask for keys first.
 create sequence trajectory_keys;
 create sequence run_keys;
 
@@ -160,7 +161,7 @@ create index step_scores_by_value on step_scores (tree, trajectory, metric, valu
 
 -- States, by digest. A state can be stored as the changes of another one, its base.
 create table states (
-  key bigint generated always as identity,
+  key bigint not null default nextval('run_keys'),
   namespace text not null,
   digest bytea not null,
   size bigint not null,

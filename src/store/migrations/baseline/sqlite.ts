@@ -153,7 +153,7 @@ create index step_scores_by_value on step_scores (tree, trajectory, metric, valu
 
 -- States, by digest. A state can be stored as the changes of another one, its base.
 create table states (
-  key integer primary key,
+  key integer primary key autoincrement,
   namespace text not null,
   digest blob not null,
   size integer not null,
