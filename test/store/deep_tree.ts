@@ -1,9 +1,9 @@
 import { NO_SUMS } from '../../src/store/sql/kit/running_sums.ts';
 import type { SegmentRow } from '../../src/store/sql/kit/tables/steps.ts';
 import { SEGMENTS } from '../../src/store/sql/kit/tables/steps.ts';
-import { SegmentBuilder, StepEncoder } from '../../src/store/sql/log/append/segment.ts';
+import { SegmentBuilder, StepEncoder } from '../../src/store/sql/log/append/segment_builder.ts';
+import { SegmentCursor, type StoredSegment } from '../../src/store/sql/log/read/segment.ts';
 import { PLAIN } from '../../src/store/sql/log/read/stored_body.ts';
-import { SegmentCursor, type StoredSegment } from '../../src/store/sql/log/read/stored_segment.ts';
 import type { Engine } from '../support/database.ts';
 import { packed } from '../support/packed_steps.ts';
 import type { OutsideSql } from './sql.ts';

@@ -7,9 +7,9 @@ import type { AppendBatch, AppendOutcome } from '../../../contract/append.ts';
 import type { LockedHead } from '../../kit/engine.ts';
 import type { Sums } from '../../kit/running_sums.ts';
 import type { AppendsEngine, SeenAppend } from '../engine.ts';
-import { type CompressedRows, compressedByTrajectory, withCompressedSteps } from './compressed_rows.ts';
+import { type CompressedRows, compressedByTrajectory, withCompressedSteps } from './compressed_segments.ts';
 import { headOf } from './heads.ts';
-import { SegmentBuilder, StepEncoder } from './segment.ts';
+import { SegmentBuilder, StepEncoder } from './segment_builder.ts';
 
 /** A trajectory's head after the last append or grant of this process. Other processes may have changed it since. */
 export interface KnownHead {

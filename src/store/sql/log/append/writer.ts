@@ -13,8 +13,8 @@ import { bindDigest } from '../../kit/values.ts';
 import { insertSegments } from '../segments.ts';
 import type { EncodedState } from '../states/bytes.ts';
 import type { ReferredStates } from '../states/referred_states.ts';
-import type { CompressedRows } from './compressed_rows.ts';
-import { SegmentBuilder, StepEncoder, type StepOwner } from './segment.ts';
+import type { CompressedRows } from './compressed_segments.ts';
+import { SegmentBuilder, StepEncoder, type StepOwner } from './segment_builder.ts';
 
 interface ScoredOwner extends StepOwner {
   readonly scoredMetrics: readonly string[];

@@ -11,8 +11,8 @@ import {
 import { rewardsOf } from '../../kit/running_sums.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { readReal } from '../../kit/values.ts';
+import { SegmentCursor } from '../read/segment.ts';
 import { readPage, searchedSegments } from '../read/steps.ts';
-import { SegmentCursor } from '../read/stored_segment.ts';
 import { MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
 
 /** RD9: rewards are read from columns, by few statements for all lineages; all other values from the steps. */

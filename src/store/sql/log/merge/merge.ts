@@ -8,7 +8,7 @@ import { isSet } from '../../kit/values.ts';
 import { inLockOrder } from '../append/heads.ts';
 import { deleteSegments, indexSegments, insertSegments } from '../segments.ts';
 import { type Attachment, deleteAttachments, readAttachments, sameAttachments } from '../states/attached.ts';
-import { foldedRows } from './folded_rows.ts';
+import { foldedRows } from './folded_segments.ts';
 import {
   hasAttached,
   IS_WORTH_COMPRESSING,
@@ -19,7 +19,7 @@ import {
   planMerge,
   type StepRange,
 } from './merge_plan.ts';
-import { mergedRow } from './merged_row.ts';
+import { mergedRow } from './merged_segment.ts';
 
 /**
  * Merges rows of steps, in one transaction. Everything is prepared before it: under its locks, it checks that the rows

@@ -3,7 +3,7 @@ import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { MergeRequest } from '../../../contract/merge.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { isSet } from '../../kit/values.ts';
-import { isHalfFull, SEGMENT_BYTES, SEGMENT_STEPS } from '../append/row_room.ts';
+import { isHalfFull, SEGMENT_BYTES, SEGMENT_STEPS } from '../append/segment_room.ts';
 import { BODY_BYTES, COMPRESSED, STATES_BYTES } from '../read/stored_body.ts';
 
 /**

@@ -4,7 +4,7 @@ import { RESPONSE } from '../../../../domain/step_codec/tags.ts';
 import { WireWriter } from '../../../../domain/step_codec/wire_writer.ts';
 import { writeRewardSum, writeStoredStep } from '../../../../domain/step_codec/write.ts';
 import type { EncodedSteps, NamedState, OwnedStep, StepView } from '../../../contract/step.ts';
-import { type SegmentCursor, storedStep } from './stored_segment.ts';
+import { type SegmentCursor, storedStep } from './segment.ts';
 
 /** The current step of a page. */
 export interface PageStep {

@@ -5,9 +5,9 @@ import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { OwnedStep } from '../../../contract/step.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
+import type { StoredSegment } from './segment.ts';
 import { columnOfSegment } from './segment_lookup.ts';
 import type { StoredStates } from './stored_body.ts';
-import type { StoredSegment } from './stored_segment.ts';
 
 export interface OwnedSegment {
   readonly owner: OwnedStep['owner'];

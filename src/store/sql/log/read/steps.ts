@@ -10,9 +10,9 @@ import { NamedStates } from '../states/named_states.ts';
 import { lineageTable } from '../trajectory/range_table.ts';
 import { PageEncoder, type PageStep } from './page_encoder.ts';
 import { type AttachedStates, attachedIn, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
+import { SegmentCursor, storedStep } from './segment.ts';
 import { columnOfSegment } from './segment_lookup.ts';
 import { BODY_BYTES, bytesOf } from './stored_body.ts';
-import { SegmentCursor, storedStep } from './stored_segment.ts';
 
 export async function readSteps(
   scope: ReadScope,

@@ -3,8 +3,8 @@ import { contentStates, isKept, type StateRef } from '../../../../domain/step.ts
 import { SmallStates } from '../../../../domain/step_codec/small_states.ts';
 import type { NamedState, StepView } from '../../../contract/step.ts';
 import type { OwnedSegment } from '../read/read_stored.ts';
+import { SegmentCursor, type StoredSegment } from '../read/segment.ts';
 import { readStates, type StoredStates } from '../read/stored_body.ts';
-import { SegmentCursor, type StoredSegment } from '../read/stored_segment.ts';
 import { verified } from './bytes.ts';
 
 /** Goes through steps of [from, to) with their states. Small ones have their bytes. Errors: STEP_CORRUPT. */

@@ -13,7 +13,7 @@ import { WireWriter } from '../../../../domain/step_codec/wire_writer.ts';
 import { writeStep } from '../../../../domain/step_codec/write.ts';
 import { stepFault } from '../../../../domain/step_fault.ts';
 import { expectedBy, MOMENT } from '../../kit/tables/forms.ts';
-import { encodedStep } from '../../log/read/stored_segment.ts';
+import { encodedStep } from '../../log/read/segment.ts';
 import { countOf, listOf, textOf } from './nouns.ts';
 import type { AttachedToStep } from './step_chunks.ts';
 

@@ -15,9 +15,9 @@ import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { readDigest } from '../../kit/values.ts';
 import { attachedTo } from '../../log/read/read_stored.ts';
+import { encodedStep, SegmentCursor } from '../../log/read/segment.ts';
 import { type PageSegment, readPage } from '../../log/read/steps.ts';
 import { readStates } from '../../log/read/stored_body.ts';
-import { encodedStep, SegmentCursor } from '../../log/read/stored_segment.ts';
 import { verified } from '../../log/states/bytes.ts';
 import { statesOf } from '../../log/states/named_states.ts';
 

@@ -11,8 +11,8 @@ import type { Tables } from '../../kit/tables.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { isSet, readDigest } from '../../kit/values.ts';
 import { segmentsOver } from '../../log/read/read_stored.ts';
+import { SegmentCursor } from '../../log/read/segment.ts';
 import { bytesOf, readStates } from '../../log/read/stored_body.ts';
-import { SegmentCursor } from '../../log/read/stored_segment.ts';
 
 /** A state of a step, or of one of its contents. */
 export interface StateFacts {

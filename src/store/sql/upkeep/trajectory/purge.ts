@@ -5,7 +5,7 @@ import { lockTrees } from '../../kit/named_locks.ts';
 import type { Tables } from '../../kit/tables.ts';
 import { type Transaction, write } from '../../kit/transaction.ts';
 import { bindReal, isSet } from '../../kit/values.ts';
-import { segmentUntil } from '../../log/append/segment.ts';
+import { segmentUntil } from '../../log/append/segment_builder.ts';
 import { placeKey, sumsAt } from '../../log/append/sums_at.ts';
 import { segmentsOver } from '../../log/read/read_stored.ts';
 import { deleteAllSegments, deleteSegments, updateSegment } from '../../log/segments.ts';

@@ -11,12 +11,12 @@ import { largerReward, STEP_BYTES, type Sums, smallerReward } from '../../kit/ru
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { bindOptionalReal, bindReal, readReal } from '../../kit/values.ts';
 import { type CommitRun, commitColumns, commitRuns, type StoredCommits } from '../merge/commits.ts';
+import { SegmentCursor, type StoredSegment } from '../read/segment.ts';
 import { labelName, NO_RUNS, runsUntil, StepRuns } from '../read/step_runs.ts';
 import { indexedBody, plainBody, readStates } from '../read/stored_body.ts';
-import { SegmentCursor, type StoredSegment } from '../read/stored_segment.ts';
-import type { CompressedRows } from './compressed_rows.ts';
+import type { CompressedRows } from './compressed_segments.ts';
 import { addMetrics, type MetricSum } from './metric_sums.ts';
-import { RowRoom } from './row_room.ts';
+import { RowRoom } from './segment_room.ts';
 
 /** The trajectory that steps are appended to. */
 export interface StepOwner extends TrajectoryRef {

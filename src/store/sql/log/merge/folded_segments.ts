@@ -7,11 +7,11 @@ import { SmallStates } from '../../../../domain/step_codec/small_states.ts';
 import type { Compressor } from '../../kit/compressor.ts';
 import { sumsBefore } from '../../kit/running_sums.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
-import { type RestoredSteps, SegmentBuilder } from '../append/segment.ts';
+import { type RestoredSteps, SegmentBuilder } from '../append/segment_builder.ts';
+import { encodedStep, SegmentCursor } from '../read/segment.ts';
 import { readStates } from '../read/stored_body.ts';
-import { encodedStep, SegmentCursor } from '../read/stored_segment.ts';
 import type { Attachment } from '../states/attached.ts';
-import { mergedRow } from './merged_row.ts';
+import { mergedRow } from './merged_segment.ts';
 
 /** Rows of steps to be written in place of those that were read. */
 export interface FoldedRows {

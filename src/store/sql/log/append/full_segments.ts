@@ -2,9 +2,9 @@ import { bodyOf } from '../../../../domain/step_codec/frames.ts';
 import type { PackedStep } from '../../../../domain/step_codec/packed_step.ts';
 import { writeSmallStates } from '../../../../domain/step_codec/small_states.ts';
 import type { AppendBatch } from '../../../contract/append.ts';
-import type { PlainRow } from './compressed_rows.ts';
-import { RowRoom, rowBytes, SEGMENT_BYTES, SEGMENT_STEPS } from './row_room.ts';
-import { namesStates } from './segment.ts';
+import type { PlainRow } from './compressed_segments.ts';
+import { namesStates } from './segment_builder.ts';
+import { RowRoom, rowBytes, SEGMENT_BYTES, SEGMENT_STEPS } from './segment_room.ts';
 
 /**
  * Returns the rows that a merge would only compress, if all steps of the batches are stored: those of a trajectory with
