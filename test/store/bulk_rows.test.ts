@@ -107,11 +107,11 @@ describe.each(ENGINES)('rows written in bulk, on %s', (name) => {
   async function read(table: Table, key: string): Promise<Row[]> {
     const columns = table.order.map(({ name, source }) =>
       source === 'state key'
-        ? sql`(select digest from ${engine.table('states')} where key = t.${sql.ref(name)}) as ${sql.ref(name)}`
+        ? sql`(select digest from ${engine.sql.table('states')} where key = t.${sql.ref(name)}) as ${sql.ref(name)}`
         : sql`t.${sql.ref(name)}`,
     );
     const { rows } =
-      await sql<Row>`select ${sql.join(columns)} from ${engine.table(table.name as keyof typeof TABLES)} as t
+      await sql<Row>`select ${sql.join(columns)} from ${engine.sql.table(table.name as keyof typeof TABLES)} as t
       order by ${sql.ref(key)}`.execute(engine.db);
     return rows.map((row) => boundAgain(table, row));
   }

@@ -74,9 +74,9 @@ export async function openPostgres(
     await pool.end();
   };
   const shared = {
-    ...postgresExpressions,
     description: `postgres ${addressOf(url)}`,
     lost: undefined,
+    sql: postgresExpressions,
     aggregates: postgresAggregates,
     locks: new PostgresLocks(open),
     keys: new PostgresKeys(),

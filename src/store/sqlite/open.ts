@@ -93,9 +93,9 @@ export async function openSqlite(
       lock?.release();
     };
     const shared = {
-      ...sqliteExpressions,
       description: `sqlite ${named}`,
       lost: watch.lost,
+      sql: sqliteExpressions,
       aggregates: sqliteAggregates,
       locks: new SqliteLocks(writer),
       keys,

@@ -20,7 +20,7 @@ export type Tx = Kysely<Tables>;
  * What all rooms use of an engine. Each member is a small interface that both engines implement. A function that needs
  * more asks for an engine that also has that member (`log/engine.ts`). All other code of the store is shared.
  */
-export interface Engine extends Expressions {
+export interface Engine {
   /**
    * Returns this engine for one call: its statements are cancelled when the call ends and then reject with the signal's
    * reason. Without a call, returns the engine for work that outlives calls.
@@ -36,6 +36,7 @@ export interface Engine extends Expressions {
   /** For reads: sees committed rows only. */
   readonly db: Db;
   readonly reads: Reads;
+  readonly sql: Expressions;
   readonly transactions: Transactions;
   readonly locks: Locks;
   readonly keys: Keys;

@@ -26,6 +26,6 @@ export async function listNamespaces(engine: Engine): Promise<string[]> {
 
 async function nextNamespace(engine: Engine, table: keyof Tables, after: string): Promise<string | null> {
   const { rows } = await sql<{ namespace: string | null }>`
-    select min(namespace) as namespace from ${engine.table(table)} where namespace > ${after}`.execute(engine.db);
+    select min(namespace) as namespace from ${engine.sql.table(table)} where namespace > ${after}`.execute(engine.db);
   return rows[0]?.namespace ?? null;
 }

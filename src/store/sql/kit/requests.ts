@@ -123,7 +123,7 @@ export async function keepRequest(
       tree: made.tree,
       resource: made.key,
       resource_id: id,
-      create_time: tx.engine.now,
+      create_time: tx.engine.sql.now,
     })
     .execute();
 }
@@ -136,7 +136,7 @@ export async function expireRequests(engine: Engine, days: number, limit: number
     const ids = await tx.db
       .selectFrom('deleted_trajectories')
       .select(['namespace', 'id'])
-      .where('delete_time', '<', engine.hoursAgo(DELETED_ID_DAYS * 24))
+      .where('delete_time', '<', engine.sql.hoursAgo(DELETED_ID_DAYS * 24))
       .limit(limit)
       .execute();
     for (const { namespace, id } of ids) {
@@ -145,7 +145,7 @@ export async function expireRequests(engine: Engine, days: number, limit: number
     const old = await tx.db
       .selectFrom('requests')
       .select(['namespace', 'rpc', 'request_id'])
-      .where('create_time', '<', engine.hoursAgo(days * 24))
+      .where('create_time', '<', engine.sql.hoursAgo(days * 24))
       .limit(limit)
       .execute();
     for (const { namespace, rpc, request_id } of old) {

@@ -66,7 +66,7 @@ export class Transaction<E extends Engine = Engine> {
    * a later time. Each call reads anew, because a transaction that takes further locks needs a later time.
    */
   async readNow(): Promise<string> {
-    this.#stamp.now = await readNow(this.db, this.engine.now);
+    this.#stamp.now = await readNow(this.db, this.engine.sql.now);
     return this.#stamp.now;
   }
 

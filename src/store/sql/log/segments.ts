@@ -62,7 +62,7 @@ export async function deleteAllSegments(tx: Transaction, tree: bigint, keys: rea
     await tx.db
       .deleteFrom<'segments' | 'segment_state_names'>(table)
       .where('tree', '=', tree)
-      .where(tx.engine.among(sql.ref('trajectory'), keys))
+      .where(tx.engine.sql.among(sql.ref('trajectory'), keys))
       .execute();
   }
 }

@@ -8,11 +8,11 @@ const LARGEST_RUNS = 10;
 const OWN_STEPS = sql<bigint>`cast(coalesce(sum(t.next_step_number - coalesce(t.branch_point + 1, 0)), 0) as bigint)`;
 
 export async function countRows(engine: Engine): Promise<DatabaseCounts> {
-  const count = (table: keyof Tables) => sql<bigint>`(select count(*) from ${engine.table(table)})`;
+  const count = (table: keyof Tables) => sql<bigint>`(select count(*) from ${engine.sql.table(table)})`;
   const { rows } = await sql<DatabaseCounts>`
     select count(*) as trajectories, ${OWN_STEPS} as steps, ${count('states')} as states, ${count('runs')} as runs,
       ${count('rollouts')} as rollouts, ${count('metric_points')} as ${sql.ref('metricPoints')}
-    from ${engine.table('trajectories')} as t`.execute(engine.db);
+    from ${engine.sql.table('trajectories')} as t`.execute(engine.db);
   return rows[0]!;
 }
 
@@ -20,8 +20,8 @@ export async function findLargestRuns(engine: Engine, namespace: string): Promis
   const { rows } = await sql<RunSize>`
     select cast(r.id as text) as ${sql.ref('runId')}, r.name, s.trajectories, s.steps
     from (select t.run, count(*) as trajectories, ${OWN_STEPS} as steps
-      from ${engine.table('trajectories')} as t where t.namespace = ${namespace} and t.run is not null group by t.run) as s
-    inner join ${engine.table('runs')} as r on r.key = s.run
+      from ${engine.sql.table('trajectories')} as t where t.namespace = ${namespace} and t.run is not null group by t.run) as s
+    inner join ${engine.sql.table('runs')} as r on r.key = s.run
     where not r.hidden
     order by s.steps desc, r.key desc limit ${sql.lit(LARGEST_RUNS)}`.execute(engine.db);
   return rows;

@@ -20,7 +20,7 @@ interface SumRow extends SegmentSums {
  * that do not exist have none.
  */
 export async function sumsAt<T>(
-  { engine, db }: { readonly engine: Pick<Engine, 'table'>; readonly db: Kysely<T> },
+  { engine, db }: { readonly engine: Pick<Engine, 'sql'>; readonly db: Kysely<T> },
   places: readonly StepPlace[],
 ): Promise<Map<string, Sums>> {
   if (places.length === 0) return new Map();
@@ -33,7 +33,7 @@ export async function sumsAt<T>(
     with w(tree, trajectory, step_number) as (values ${sql.join(rows)})
     select s.trajectory, w.step_number, s.first_step_number, s.next_step_number, s.rewards, s.reward_sum, s.byte_sum,
       ${BODY_BYTES} as body_bytes
-    from w cross join ${engine.table('segments')} as s
+    from w cross join ${engine.sql.table('segments')} as s
     where s.tree = w.tree and s.trajectory = w.trajectory and s.next_step_number > w.step_number
       and s.first_step_number = ${columnOfSegment(engine, 'first_step_number', step)}`.execute(db);
   return new Map(

@@ -118,7 +118,7 @@ async function listWindow(
   >(sql`
     with ${lineageTable(engine, where.of.tree, where.of.lineage)}, ${searchedSegments(engine)}
     select s.tree, s.trajectory, o.id, s.step_number, s.first_step_number, ${bodyBytes(engine)}
-    from p cross join ${engine.table('trajectories')} as o cross join ${engine.table('steps')} as s
+    from p cross join ${engine.sql.table('trajectories')} as o cross join ${engine.sql.table('steps')} as s
     where ${sql.join(conditions, sql` and `)}
     order by s.step_number ${descending ? sql`desc` : sql`asc`}
     limit ${limit}`);
@@ -199,10 +199,10 @@ async function readSegments(
     from: 0n,
     beginning: sql`with ${rangeTable(engine, ranges)}, h as materialized (
       select g.tree, g.key, t.id, ${columnOfSegment(engine, 'first_step_number', step)} as first
-      from g cross join ${engine.table('trajectories')} as t where t.tree = g.tree and t.key = g.key)`,
-    segments: sql`from h as o cross join ${engine.table('segments')} as s
+      from g cross join ${engine.sql.table('trajectories')} as t where t.tree = g.tree and t.key = g.key)`,
+    segments: sql`from h as o cross join ${engine.sql.table('segments')} as s
       where s.tree = o.tree and s.trajectory = o.key and s.first_step_number = o.first`,
-    attached: sql`from g cross join ${engine.table('attached_states')} as a
+    attached: sql`from g cross join ${engine.sql.table('attached_states')} as a
       where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi`,
     withStates: inlineBytes > 0,
   });

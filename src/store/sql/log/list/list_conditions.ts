@@ -16,7 +16,7 @@ export function belongs({ engine, namespace }: ReadScope, of: Belonging): RawBui
   if ('taskId' in of) return sql`${visible} and o.task_id = ${of.taskId}`;
   const [column, table, id] =
     'runId' in of ? (['run', 'runs', of.runId] as const) : (['experiment', 'experiments', of.experimentId] as const);
-  return sql`${visible} and ${sql.ref(`o.${column}`)} = (select b.key from ${engine.table(table)} as b
+  return sql`${visible} and ${sql.ref(`o.${column}`)} = (select b.key from ${engine.sql.table(table)} as b
     where b.namespace = ${namespace} and b.id = ${id} and not b.hidden)`;
 }
 
@@ -37,7 +37,7 @@ export function stepConditions(engine: Engine, where: Omit<StepFilter, 'of'>): R
 /** Whether a step `s` has a state of the name, or any (`true`), or a label. */
 function isInRun(engine: Engine, column: 'state_names' | 'labels', name: string | true): RawBuilder<unknown> {
   const index = sql`s.step_number - s.first_step_number`;
-  const runs = sql<string>`(select ${sql.ref(`e.${column}`)} from ${engine.table('segments')} as e
+  const runs = sql<string>`(select ${sql.ref(`e.${column}`)} from ${engine.sql.table('segments')} as e
     where e.tree = s.tree and e.trajectory = s.trajectory and e.first_step_number = s.first_step_number)`;
   return sql`exists (select 1 from ${runsIn(engine, runs, 'r')}
     where ${runBegin('r')} <= ${index} and ${runEnd('r')} > ${index}

@@ -90,10 +90,10 @@ async function* partsOfBelonging(scope: ReadScope, search: Search, of: Belonging
   const searched: bigint[] = [];
   const direction = search.order.descending ? sql`desc` : sql`asc`;
   for (let limit = FIRST_TRAJECTORIES; ; limit *= 4) {
-    const excluded = searched.length === 0 ? [] : [sql`not ${engine.among(sql`o.key`, searched)}`];
+    const excluded = searched.length === 0 ? [] : [sql`not ${engine.sql.among(sql`o.key`, searched)}`];
     const rows = await engine.reads.rows<RangeRow>(sql`
       select o.tree, o.key, coalesce(o.branch_point + 1, 0), o.next_step_number, ${boundOf(engine, search)} as bound
-      from ${engine.table('trajectories')} as o
+      from ${engine.sql.table('trajectories')} as o
       where ${sql.join([belongs(scope, of), ...conditionsOf(engine, search), ...excluded], sql` and `)}
       order by bound ${direction}, o.key ${direction}
       limit ${sql.lit(limit)}`);
@@ -123,7 +123,7 @@ async function rangesOfLineage(
     const rows = await engine.reads.rows<RangeRow>(sql`
       with ${lineageTable(engine, tree, piece)}
       select g.tree, g.key, g.lo, g.hi, ${boundOf(engine, search)}
-      from g cross join ${engine.table('trajectories')} as o
+      from g cross join ${engine.sql.table('trajectories')} as o
       where ${sql.join([own, ...conditionsOf(engine, search)], sql` and `)}`);
     ranges.push(...rows.flatMap(rankedRange));
   }
@@ -135,7 +135,7 @@ async function rangesOfLineage(
  */
 function boundOf(engine: Engine, { order: { by, metric, descending } }: Search): RawBuilder<unknown> {
   if (by === 'METRIC')
-    return sql`(select v.value from ${engine.table('step_scores')} as v
+    return sql`(select v.value from ${engine.sql.table('step_scores')} as v
       where v.tree = o.tree and v.trajectory = o.key and v.metric = ${metric}
       order by v.value ${descending ? sql`desc` : sql`asc`} limit 1)`;
   if (by !== 'REWARD') return sql`0`;
@@ -145,7 +145,7 @@ function boundOf(engine: Engine, { order: { by, metric, descending } }: Search):
 /** Conditions that the trajectory `o` must meet for one of its own steps to be in the page. */
 function conditionsOf(engine: Engine, { where, order, after }: Search): RawBuilder<unknown>[] {
   const { by, descending } = order;
-  if (by === 'METRIC') return [sql`${engine.hasItem(sql<string>`o.scored_metrics`, order.metric ?? '')}`];
+  if (by === 'METRIC') return [sql`${engine.sql.hasItem(sql<string>`o.scored_metrics`, order.metric ?? '')}`];
   if (by === 'UNRANKED' && after !== undefined)
     return [sql`o.key ${descending ? sql`<=` : sql`>=`} cast(${after.key} as bigint)`];
   if (by !== 'REWARD') return [];

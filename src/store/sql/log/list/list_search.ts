@@ -122,11 +122,11 @@ async function searchCandidates(
     with ${candidateTable(scope, search, part, wanted)},
     d as materialized (
       select c.tree, c.trajectory, ${first} as first_step_number, c.lo, c.hi, c.bound, cast(o.id as text) as id
-      from c cross join ${engine.table('trajectories')} as o
+      from c cross join ${engine.sql.table('trajectories')} as o
       where ${sql.join(owners, sql` and `)}),
     f as (
       select s.tree, s.trajectory, d.id, ${number} as step_number, s.first_step_number, ${bodyBytes(engine)} as body_bytes, ${value} as value
-      from d cross join ${engine.table(isKnown ? 'segments' : 'steps')} as s
+      from d cross join ${engine.sql.table(isKnown ? 'segments' : 'steps')} as s
       where ${sql.join(conditions, sql` and `)}
       order by value ${direction}, s.trajectory ${direction}, ${number} ${direction}
       limit ${limit}),
@@ -154,7 +154,7 @@ async function searchCandidates(
 
 /** Size of the encoded steps of the stored segment of `s`, which neither engine reads for it. */
 export function bodyBytes(engine: Engine): RawBuilder<unknown> {
-  return sql`(select coalesce(b.body_bytes, octet_length(b.body)) from ${engine.table('segments')} as b
+  return sql`(select coalesce(b.body_bytes, octet_length(b.body)) from ${engine.sql.table('segments')} as b
     where b.tree = s.tree and b.trajectory = s.trajectory and b.first_step_number = s.first_step_number)`;
 }
 
@@ -181,7 +181,7 @@ function candidateTable(
   ];
   return sql`${beginning} c as materialized (
     select b.tree, b.trajectory, ${number} as place, ${range}, ${bound} as bound
-    from ${sql.join([...from, sql`${engine.table(table)} as b`], sql` cross join `)}
+    from ${sql.join([...from, sql`${engine.sql.table(table)} as b`], sql` cross join `)}
     where ${sql.join(conditions, sql` and `)}
     order by bound ${direction}, b.trajectory ${direction}, ${number} ${direction}
     limit ${sql.lit(count)})`;
@@ -207,7 +207,7 @@ function sourceOf(scope: ReadScope, part: SearchedPart, { table, number }: Order
   if (!isRanges(part)) {
     const of = [belongs(scope, part), sql`b.tree = o.tree and b.trajectory = o.key`];
     const range = sql`0 as lo, o.next_step_number as hi`;
-    return { beginning: sql``, from: [sql`${engine.table('trajectories')} as o`], of, range };
+    return { beginning: sql``, from: [sql`${engine.sql.table('trajectories')} as o`], of, range };
   }
   const own = sql`b.step_number as lo, b.step_number + 1 as hi`;
   const [only, ...others] = part;

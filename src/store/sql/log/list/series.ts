@@ -65,7 +65,7 @@ async function sampleRewards(
     const base = piece.map(({ from }) => from).reduce(least);
     const rows = await engine.reads.rows<RewardRow>(sql`with ${rangeTable(engine, piece)}, ${searchedSegments(engine)}
       select s.trajectory, s.first_step_number - ${base}, s.next_step_number - ${base}, s.reward_sum, s.rewards
-      from p cross join ${engine.table('trajectories')} as o cross join ${engine.table('segments')} as s
+      from p cross join ${engine.sql.table('trajectories')} as o cross join ${engine.sql.table('segments')} as s
       where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
         and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi`);
     await engine.slots.take();

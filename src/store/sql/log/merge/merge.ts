@@ -200,9 +200,9 @@ export async function findUnmerged(
   limit: number,
   idleSeconds: number,
 ) {
-  const segments = engine.table('segments');
+  const segments = engine.sql.table('segments');
   // A single row is only compressed. `merged_to` is its first step, if it has room for more.
-  const unmerged = sql<boolean | bigint>`(not t.purging and t.update_time < ${engine.hoursAgo(idleSeconds / 3600)}
+  const unmerged = sql<boolean | bigint>`(not t.purging and t.update_time < ${engine.sql.hoursAgo(idleSeconds / 3600)}
     and t.merged_to < t.next_step_number
     and (exists (select 1 from ${segments} as s
         where s.tree = t.tree and s.trajectory = t.key and s.first_step_number >= t.merged_to

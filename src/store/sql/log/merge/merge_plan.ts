@@ -99,7 +99,7 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
 
 /** Whether states were attached to steps that are not merged, of a trajectory `t`. */
 export function hasAttached(engine: Engine) {
-  return sql<boolean | bigint>`exists (select 1 from ${engine.table('attached_states')} as a
+  return sql<boolean | bigint>`exists (select 1 from ${engine.sql.table('attached_states')} as a
     where a.tree = t.tree and a.trajectory = t.key and a.step_number >= t.merged_to)`;
 }
 

@@ -80,8 +80,8 @@ async function readSegments(
     from: 0n,
     beginning: sql`with ${rangeTable(engine, ranges)}, ${searchedSegments(engine)}`,
     segments: sql`from p
-      cross join ${engine.table('trajectories')} as o
-      cross join ${engine.table('segments')} as s
+      cross join ${engine.sql.table('trajectories')} as o
+      cross join ${engine.sql.table('segments')} as s
       where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
         and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi`,
     attached: attachedIn(engine, namespace),

@@ -44,7 +44,7 @@ interface StoredQuery {
 /** The end of a select of the states that were attached to steps of the ranges `g`. */
 export function attachedIn(engine: Engine, namespace: string): RawBuilder<unknown> {
   return sql`from g
-    cross join ${engine.table('attached_states')} as a
+    cross join ${engine.sql.table('attached_states')} as a
     where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
       and a.namespace = ${namespace}`;
 }
@@ -100,7 +100,7 @@ export async function readStored(
       s.commit_time, s.commits, s.reward_sum, s.checksum, s.encoding, s.body_bytes, s.body, null, null, ${withStates ? sql`s.states, s.states_bytes` : sql`null, null`}
     ${segments}
     union all
-    select a.step_number - ${from}, null, a.trajectory, a.name, a.size, a.pruned_time, cast(a.attach_time as text), null, null, null, null, null, a.media_type, ${engine.hex(sql`a.digest`)}, ${withStates ? sql`a.data` : sql`null`}, null
+    select a.step_number - ${from}, null, a.trajectory, a.name, a.size, a.pruned_time, cast(a.attach_time as text), null, null, null, null, null, a.media_type, ${engine.sql.hex(sql`a.digest`)}, ${withStates ? sql`a.data` : sql`null`}, null
     ${attached}
     order by 1`);
   const found: OwnedSegment[] = [];
@@ -166,7 +166,7 @@ function bytesOrMark(data: Uint8Array | null, pruned: string | null): Pick<State
 
 /** Selects the stored segments of a trajectory that have own steps of [from, to), in order. */
 export function segmentsOver(
-  { engine, db }: { readonly engine: Pick<Engine, 'table'>; readonly db: Db },
+  { engine, db }: { readonly engine: Pick<Engine, 'sql'>; readonly db: Db },
   { tree, key: trajectory }: TrajectoryRef,
   from: bigint,
   to: bigint,

@@ -13,11 +13,11 @@ export interface StepTerms {
  * before the step, so for a step after the end it is the last of all. Null if no segment begins before.
  */
 export function columnOfSegment<Column extends 'first_step_number' | 'byte_sum'>(
-  engine: Pick<Engine, 'table'>,
+  engine: Pick<Engine, 'sql'>,
   column: Column,
   { tree, trajectory, stepNumber }: StepTerms,
 ): RawBuilder<bigint | null> {
-  return sql`(select b.${sql.ref(column)} from ${engine.table('segments')} as b
+  return sql`(select b.${sql.ref(column)} from ${engine.sql.table('segments')} as b
     where b.tree = ${tree} and b.trajectory = ${trajectory} and b.first_step_number <= ${stepNumber}
     order by b.first_step_number desc limit 1)`;
 }

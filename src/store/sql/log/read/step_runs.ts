@@ -41,7 +41,7 @@ export function labelName(key: string, value: string): string {
 
 /** The runs of a column as a table, for a `from` clause. */
 export function runsIn(engine: Engine, column: RawBuilder<string>, alias: string): RawBuilder<unknown> {
-  return sql`${engine.jsonElements(column)} as ${sql.raw(alias)}`;
+  return sql`${engine.sql.jsonElements(column)} as ${sql.raw(alias)}`;
 }
 
 export function runName(alias: string): RawBuilder<string> {

@@ -155,8 +155,8 @@ export async function readPage(
     from,
     beginning: sql`with ${lineageTable(engine, tree, window)}, ${searchedSegments(engine)}`,
     segments: sql`from p
-      cross join ${engine.table('trajectories')} as o
-      cross join ${engine.table('segments')} as s
+      cross join ${engine.sql.table('trajectories')} as o
+      cross join ${engine.sql.table('segments')} as s
       where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
         and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
         and (s.first_step_number <= ${from}

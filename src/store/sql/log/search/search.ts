@@ -29,7 +29,7 @@ export async function searchSteps(
   const rows = await engine.reads.rows<BodyRow>(sql`with ${rangeTable(engine, ranges)}, ${searchedSegments(engine)}
     select s.trajectory, s.first_step_number - ${base}, s.next_step_number - ${base}, s.checksum, s.encoding,
       s.body_bytes, s.body
-    from p cross join ${engine.table('trajectories')} as o cross join ${engine.table('segments')} as s
+    from p cross join ${engine.sql.table('trajectories')} as o cross join ${engine.sql.table('segments')} as s
     where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
       and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
     order by 2`);

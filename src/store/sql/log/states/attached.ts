@@ -60,7 +60,7 @@ export async function deleteAttachments(
       .deleteFrom('attached_states')
       .where('tree', '=', tree)
       .where('trajectory', '=', key)
-      .where(tx.engine.among(sql.ref('step_number'), numbers))
+      .where(tx.engine.sql.among(sql.ref('step_number'), numbers))
       .where('name', '=', name)
       .execute();
   }

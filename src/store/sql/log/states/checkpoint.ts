@@ -59,7 +59,7 @@ async function latestWith(
   const found = await sql<LatestRow>`
     with ${lineageTable(engine, tree, lineage)}, ${searchedSegments(engine)}, ${wantedNames(names)}
     f as materialized (select p.tree, p.key, p.lo, p.hi, ${latest} as first from p)
-    select f.lo, f.hi, s.first_step_number, s.state_names from f cross join ${engine.table('segments')} as s
+    select f.lo, f.hi, s.first_step_number, s.state_names from f cross join ${engine.sql.table('segments')} as s
     where s.tree = f.tree and s.trajectory = f.key and s.first_step_number = f.first
     order by s.first_step_number desc limit 1`.execute(engine.db);
   const [row] = found.rows;
@@ -71,7 +71,7 @@ async function latestWith(
 
 /** The last segment of `p` from a number on, found by the partial index of those with states. */
 function latestOf(engine: Engine, names: readonly string[], from: RawBuilder<unknown>): RawBuilder<unknown> {
-  return sql`(select s.first_step_number from ${engine.table('segments')} as s
+  return sql`(select s.first_step_number from ${engine.sql.table('segments')} as s
     where s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= ${from}
       and s.first_step_number >= p.first and s.first_step_number < p.hi and ${HAS_STATES} and ${hasStepWith(engine, names)}
     order by s.first_step_number desc limit 1)`;
@@ -88,7 +88,7 @@ function wantedNames(names: readonly string[]): RawBuilder<unknown> {
  * segments of the name whose last segment is the oldest, because that name is likely to be the rarest.
  */
 function latestNamed(engine: Engine, names: readonly string[]): RawBuilder<unknown> {
-  const [index, stored] = [engine.table('segment_state_names'), engine.table('segments')];
+  const [index, stored] = [engine.sql.table('segment_state_names'), engine.sql.table('segments')];
   const rarest = sql`(select w.name from w order by (
       select m.first_step_number from ${index} as m
       where m.tree = p.tree and m.trajectory = p.key and m.name = w.name and m.first_step_number < p.hi

@@ -81,7 +81,7 @@ export async function readPiece(
   upload: string,
   ordinal: bigint,
 ): Promise<Piece | undefined> {
-  const chunks = engine.table('state_chunks');
+  const chunks = engine.sql.table('state_chunks');
   const rows = await engine.byIndex().reads.rows<PieceRow>(sql`
     with recursive c(upload, base, place) as (
       select p.upload, p.piece_upload, 0 from ${chunks} as r cross join ${chunks} as p
@@ -92,7 +92,8 @@ export async function readPiece(
       where p.upload = c.base and p.ordinal = ${ordinal} and c.place < ${sql.lit(MOST_DELTAS)}
     )
     select p.upload, p.piece_upload, p.size, p.encoding, p.data,
-      (select ${engine.hex(sql`r.digest`)} from ${chunks} as r where r.upload = ${upload} and r.ordinal = ${ordinal})
+      (select ${engine.sql.hex(sql`r.digest`)}
+        from ${chunks} as r where r.upload = ${upload} and r.ordinal = ${ordinal})
     from c cross join ${chunks} as p where p.upload = c.upload and p.ordinal = ${ordinal}
     order by c.place desc`);
   const own = rows.at(-1);
@@ -201,7 +202,7 @@ async function dropSome(
 ): Promise<'done' | 'more' | Dependent> {
   // Until the last transaction the upload has all its chunks, so it can still be finished.
   let query = tx.db.selectFrom('state_uploads').select('upload').where('upload', '=', upload);
-  if (idleHours !== undefined) query = query.where('renew_time', '<', tx.engine.hoursAgo(idleHours));
+  if (idleHours !== undefined) query = query.where('renew_time', '<', tx.engine.sql.hoursAgo(idleHours));
   if ((await tx.engine.locks.rows(query, 'delete').executeTakeFirst()) === undefined) return 'done';
   if (whole !== undefined) await storeAlone(tx, upload, whole);
   const references = await dependentsOf(tx, upload, 'is').limit(HANDED_OVER).execute();
@@ -253,7 +254,7 @@ async function storeAlone(tx: Transaction, base: string, { upload, ordinal, stor
  * in one pass. A piece that gets more dependents meanwhile is left to the next transaction.
  */
 async function handOver(tx: Transaction, upload: string, ordinals: readonly bigint[]): Promise<void> {
-  const those = tx.engine.among(sql.ref('ordinal'), ordinals);
+  const those = tx.engine.sql.among(sql.ref('ordinal'), ordinals);
   const pieces = tx.db
     .selectFrom('state_chunks')
     .select(['upload', 'ordinal', 'piece_upload', sql<boolean | bigint>`data is null`.as('is_reference')])

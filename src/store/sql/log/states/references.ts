@@ -4,7 +4,7 @@ import type { Transaction } from '../../kit/transaction.ts';
 
 /** Whether a step refers to the row `s` of `states`. A lookup by index for each row, in any plan. */
 export function isReferenced(engine: Engine): RawBuilder<SqlBool> {
-  return sql`(select r.tree from ${engine.table('state_refs')} as r where r.state = s.key limit 1) is not null`;
+  return sql`(select r.tree from ${engine.sql.table('state_refs')} as r where r.state = s.key limit 1) is not null`;
 }
 
 /**
@@ -38,11 +38,11 @@ export class Unreferencing {
     const states = db
       .selectFrom('states')
       .select('key')
-      .where(engine.among(sql.ref('key'), keys))
+      .where(engine.sql.among(sql.ref('key'), keys))
       .orderBy('digest');
     // Locked before references are looked for: of two transactions that delete the last ones, the later one finds none.
     await engine.locks.rows(states, 'write').execute();
-    await sql`update ${engine.table('states')} as s set referenced = false, version = version + 1
-      where ${engine.among(sql.ref('s.key'), keys)} and not ${isReferenced(engine)}`.execute(db);
+    await sql`update ${engine.sql.table('states')} as s set referenced = false, version = version + 1
+      where ${engine.sql.among(sql.ref('s.key'), keys)} and not ${isReferenced(engine)}`.execute(db);
   }
 }

@@ -115,7 +115,7 @@ function readChain(
   digest: Digest,
   { known, isCollected }: ChainOptions,
 ): Promise<ChainRow[]> {
-  const states = engine.table('states');
+  const states = engine.sql.table('states');
   const unknown = known === undefined ? sql`` : sql`and c.base <> ${bindDigest(known)}`;
   const readable = isCollected ? sql`` : sql`and s.collected = ${0}`;
   return engine.byIndex().reads.rows<ChainRow>(sql`
@@ -126,7 +126,7 @@ function readChain(
       select s.digest, s.base, c.place + 1 from c cross join ${states} as s
       where s.namespace = ${namespace} and s.digest = c.base and c.place < ${sql.lit(MOST_DELTAS)} ${unknown}
     )
-    select ${engine.hex(sql`s.digest`)}, ${engine.hex(sql`s.base`)}, s.size, s.encoding, s.data, s.upload
+    select ${engine.sql.hex(sql`s.digest`)}, ${engine.sql.hex(sql`s.base`)}, s.size, s.encoding, s.data, s.upload
     from c cross join ${states} as s
     where s.namespace = ${namespace} and s.digest = c.digest
     order by c.place desc`);

@@ -101,7 +101,7 @@ export class Upload implements StateUpload {
           upload: single === undefined ? this.#upload : null,
           referenced: 0,
           version: 0n,
-          renew_time: this.#engine.now,
+          renew_time: this.#engine.sql.now,
         })
         // If another upload stored the state first, this one is deleted below. A collected base can be read again.
         .onConflict((conflict) => conflict.columns(['namespace', 'digest']).doUpdateSet(renewal(this.#engine)))
@@ -136,7 +136,7 @@ export class Upload implements StateUpload {
   async #keepUpload(tx: Transaction): Promise<void> {
     const { numUpdatedRows } = await tx.db
       .updateTable('state_uploads')
-      .set({ renew_time: this.#engine.now })
+      .set({ renew_time: this.#engine.sql.now })
       .where('upload', '=', this.#upload)
       .executeTakeFirst();
     if (numUpdatedRows > 0n) return;
@@ -196,7 +196,7 @@ export class Upload implements StateUpload {
       if (pieces[0]?.ordinal === 0n) {
         await tx.db
           .insertInto('state_uploads')
-          .values({ upload: this.#upload, namespace: this.#namespace, renew_time: this.#engine.now })
+          .values({ upload: this.#upload, namespace: this.#namespace, renew_time: this.#engine.sql.now })
           .execute();
       } else await this.#keepUpload(tx);
       await tx.db
@@ -231,7 +231,7 @@ async function renew(tx: NamespaceTransaction, digests: readonly Digest[]): Prom
 }
 
 function renewal(engine: Engine) {
-  return { renew_time: engine.now, version: sql<bigint>`states.version + 1`, collected: 0 } as const;
+  return { renew_time: engine.sql.now, version: sql<bigint>`states.version + 1`, collected: 0 } as const;
 }
 
 export async function findStates(

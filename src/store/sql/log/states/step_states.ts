@@ -19,7 +19,7 @@ import { smallStatesIn } from './named_states.ts';
 
 /** Number from which on the index of names may lack rows of the trajectory `p`. */
 export function namedTo(engine: Engine): RawBuilder<unknown> {
-  return sql`(select t.named_to from ${engine.table('trajectories')} as t where t.tree = p.tree and t.key = p.key)`;
+  return sql`(select t.named_to from ${engine.sql.table('trajectories')} as t where t.tree = p.tree and t.key = p.key)`;
 }
 
 /** Condition of the partial index that has only the segments with states. */
@@ -133,12 +133,12 @@ async function readNamed(
   name: string,
   most: number,
 ): Promise<readonly NamedRow[]> {
-  const [stored, trajectories] = [engine.table('segments'), engine.table('trajectories')];
+  const [stored, trajectories] = [engine.sql.table('segments'), engine.sql.table('trajectories')];
   const { rows } = await sql<NamedRow>`
     with ${lineageTable(engine, tree, window)}, ${searchedSegments(engine)},
     k as materialized (
       select p.tree, p.key, p.lo, p.hi, n.first_step_number as first
-      from p cross join ${engine.table('segment_state_names')} as n
+      from p cross join ${engine.sql.table('segment_state_names')} as n
       where n.tree = p.tree and n.trajectory = p.key and n.name = ${name}
         and n.first_step_number >= p.first and n.first_step_number < p.hi
       union all
@@ -206,7 +206,7 @@ async function attachedIn(
   const found = await sql<AttachedRow>`
     with ${lineageTable(engine, tree, ranges)}
     select a.trajectory, a.step_number, a.digest, a.media_type, a.size, a.data, a.attach_time
-    from g cross join ${engine.table('attached_states')} as a
+    from g cross join ${engine.sql.table('attached_states')} as a
     where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
       and a.name = ${name} and a.namespace = ${namespace} and a.pruned_time is null`.execute(engine.db);
   return found.rows.map(

@@ -51,7 +51,7 @@ export async function readWholeStates(
   digests: readonly Digest[],
 ): Promise<ReadonlyMap<Digest, Uint8Array>> {
   if (digests.length === 0) return new Map();
-  const states = engine.table('states');
+  const states = engine.sql.table('states');
   const rows = await engine.byIndex().reads.rows<StoredRow>(sql`
     with recursive c(digest, base) as (
       select s.digest, s.base from ${states} as s
@@ -60,7 +60,7 @@ export async function readWholeStates(
       union
       select s.digest, s.base from c cross join ${states} as s where s.namespace = ${namespace} and s.digest = c.base
     )
-    select ${engine.hex(sql`s.digest`)}, ${engine.hex(sql`s.base`)}, s.size, s.encoding, s.data
+    select ${engine.sql.hex(sql`s.digest`)}, ${engine.sql.hex(sql`s.base`)}, s.size, s.encoding, s.data
     from c cross join ${states} as s
     where s.namespace = ${namespace} and s.digest = c.digest`);
   // SQLite shows null as an empty text.

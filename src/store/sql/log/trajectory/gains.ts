@@ -33,7 +33,7 @@ export async function readGains(
   branches: readonly bigint[],
 ): Promise<ReadonlyMap<bigint, Gain>> {
   if (branches.length === 0) return new Map();
-  const trajectories = engine.table('trajectories');
+  const trajectories = engine.sql.table('trajectories');
   const step = { tree, trajectory: sql`w.longer`, stepNumber: sql`w.last` };
   const { rows } = await sql<GainRow>`
     with w as materialized (
@@ -42,14 +42,14 @@ export async function readGains(
         case when t.next_step_number <= p.next_step_number then p.key else t.key end as longer,
         case when t.next_step_number <= p.next_step_number then t.next_step_number else p.next_step_number end - 1 as last
       from ${trajectories} as t cross join ${trajectories} as p
-      where t.tree = ${tree} and ${engine.among(sql.ref('t.key'), branches)} and t.namespace = ${namespace}
+      where t.tree = ${tree} and ${engine.sql.among(sql.ref('t.key'), branches)} and t.namespace = ${namespace}
         and not t.hidden and p.tree = ${tree} and p.key = t.parent),
     f as materialized (
       select w.*, ${columnOfSegment(engine, 'first_step_number', step)} as first from w where w.last > w.branch_point)
     select f.*, null as rewards, null as sum_before from f
     union all
     select null, null, null, null, null, null, d.longer, null, d.first, s.rewards, s.reward_sum
-    from (select distinct longer, first from f) as d cross join ${engine.table('segments')} as s
+    from (select distinct longer, first from f) as d cross join ${engine.sql.table('segments')} as s
     where s.tree = ${tree} and s.trajectory = d.longer and s.first_step_number = d.first`.execute(engine.byIndex().db);
   const sums = new Map(rows.flatMap((row) => (row.rewards === null ? [] : [[segmentOf(row), sumsIn(row)] as const])));
   const gains = new Map<bigint, Gain>();

@@ -89,7 +89,7 @@ export async function findAncestors(
   }
   const links = new Map<bigint, AncestorRow>();
   if (parents.size > 0) {
-    const table = engine.table('trajectories');
+    const table = engine.sql.table('trajectories');
     const { rows } = await sql<AncestorRow>`with recursive ${rangeTable(engine, [...parents.values()])},
       chain(tree, key, parent, branch_point, place) as (
         select t.tree, t.key, t.parent, t.branch_point, 1 from g cross join ${table} as t
@@ -124,7 +124,7 @@ export async function getOwners(
     .where('t.tree', '=', tree)
     .where('t.namespace', '=', namespace)
     .where('t.purging', '=', 0)
-    .where(engine.among(sql.ref('t.key'), keys))
+    .where(engine.sql.among(sql.ref('t.key'), keys))
     .execute();
   return new Map(rows.map(({ key, id, name, hidden }) => [key, { id, name, hidden: isSet(hidden) }]));
 }

@@ -53,7 +53,7 @@ export async function findTrajectories(
   if ('ids' in which) {
     if (which.ids.length === 0) return [];
     query = query.where('t.id', 'in', padded(which.ids));
-  } else query = query.where(engine.among(sql.ref('t.key'), which.keys));
+  } else query = query.where(engine.sql.among(sql.ref('t.key'), which.keys));
   const rows = await query.execute();
   return rows.map((row) => ({
     trajectory: readTrajectory(row),
@@ -98,7 +98,7 @@ export async function matching<Row>(
   if (filter.maxRewardSum !== undefined) query = query.where('t.reward_sum', '<=', filter.maxRewardSum);
   if (filter.minRewardSum !== undefined || filter.maxRewardSum !== undefined) query = query.where(IS_NAN, '=', 0);
   for (const [key, value] of filter.labels ?? []) {
-    query = query.where((eb) => scope.engine.hasPair(eb.ref('t.labels'), key, value));
+    query = query.where((eb) => scope.engine.sql.hasPair(eb.ref('t.labels'), key, value));
   }
   const places = await Promise.all([findKeys(scope, filter.parentId), findKeys(scope, filter.treeId)]);
   const [parent, root] = places;

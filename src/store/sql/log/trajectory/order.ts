@@ -118,9 +118,9 @@ async function labelledAmong(
       and ${runBegin('q')} <= ${runBegin('r')} and ${runEnd('q')} > ${runBegin('r')})`,
   );
   // The limit keeps Postgres from reading the segments of all trajectories at once.
-  const rows = await engine.reads.rows<[key: number]>(sql`select t.key from ${engine.table('trajectories')} as t
-    where t.namespace = ${namespace} and ${engine.among(sql.ref('t.key'), keys)} and (
-      select 1 from ${engine.table('segments')} as b cross join ${runs('r')}
+  const rows = await engine.reads.rows<[key: number]>(sql`select t.key from ${engine.sql.table('trajectories')} as t
+    where t.namespace = ${namespace} and ${engine.sql.among(sql.ref('t.key'), keys)} and (
+      select 1 from ${engine.sql.table('segments')} as b cross join ${runs('r')}
       where b.tree = t.tree and b.trajectory = t.key and b.labels <> '[]' and (${beginsAmong})
         ${names.length > 1 ? sql.join(others, sql` `) : sql``}
       limit 1) = 1`);

@@ -28,7 +28,8 @@ export function lineageTable(engine: Engine, tree: bigint, ranges: readonly Owne
 
 /** Like `lineageTable`, for trajectories of several trees. */
 export function rangeTable(engine: Engine, ranges: readonly TreeRange[]): RawBuilder<unknown> {
-  if (ranges.length > MOST_VALUES) return sql`g(tree, key, lo, hi) as materialized (${engine.selectRanges(ranges)})`;
+  if (ranges.length > MOST_VALUES)
+    return sql`g(tree, key, lo, hi) as materialized (${engine.sql.selectRanges(ranges)})`;
   const rows = ranges.map(
     ({ tree, key, from, to }) =>
       sql`(cast(${tree} as bigint), cast(${key} as bigint), cast(${from} as bigint), cast(${to} as bigint))`,

@@ -29,7 +29,7 @@ export async function setTag(
     const there = await tagOf(tx.db, row, name);
     const at = there?.step_number ?? -1n;
     if (expected !== undefined && expected !== at) throw tagMoved(trajectoryId, name, at, expected);
-    const tag = { step_number: stepNumber, update_time: engine.now };
+    const tag = { step_number: stepNumber, update_time: engine.sql.now };
     if (there === undefined)
       await tx.db
         .insertInto('tags')
@@ -106,7 +106,7 @@ export async function readTreeTags(
 ): Promise<ReadonlyMap<bigint, readonly Tag[]>> {
   const found = new Map<bigint, Tag[]>();
   if (keys.length === 0) return found;
-  const [trajectories, tags] = [engine.table('trajectories'), engine.table('tags')];
+  const [trajectories, tags] = [engine.sql.table('trajectories'), engine.sql.table('tags')];
   const { rows } = await sql<TagRow & { readonly key: bigint; readonly id: string }>`
     with w as materialized (
       select t.key, t.id, coalesce(
@@ -114,7 +114,7 @@ export async function readTreeTags(
           order by g.name limit 1 offset ${sql.lit(SHOWN_TAGS - 1)}),
         (select max(g.name) from ${tags} as g where g.tree = ${tree} and g.trajectory = t.key)) as last
       from ${trajectories} as t
-      where t.tree = ${tree} and ${engine.among(sql.ref('t.key'), keys)} and t.namespace = ${namespace} and not t.hidden)
+      where t.tree = ${tree} and ${engine.sql.among(sql.ref('t.key'), keys)} and t.namespace = ${namespace} and not t.hidden)
     select w.key, w.id, g.name, g.step_number, g.update_time
     from w cross join ${tags} as g
     where g.tree = ${tree} and g.trajectory = w.key and g.name <= w.last

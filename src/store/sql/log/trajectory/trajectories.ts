@@ -38,7 +38,7 @@ export async function listTree(
     .where('t.tree', '=', tree)
     .where('t.namespace', '=', namespace)
     .where('t.purging', '=', 0);
-  if (keys !== undefined) query = query.where(engine.among(sql.ref('t.key'), keys));
+  if (keys !== undefined) query = query.where(engine.sql.among(sql.ref('t.key'), keys));
   if (page.after !== undefined) query = query.where('t.key', '>', page.after);
   const rows = await query.orderBy('t.key').limit(page.limit).execute();
   return rows.map(readTrajectory);
@@ -58,7 +58,7 @@ export async function updateTrajectory(
     await tx.db
       .updateTable('trajectories')
       .set({
-        update_time: engine.now,
+        update_time: engine.sql.now,
         ...(changes.name === undefined ? {} : { name: changes.name }),
         ...(changes.labels === undefined ? {} : { labels: bindLabels(changes.labels) }),
         ...(changes.metadataJson === undefined ? {} : { metadata_json: changes.metadataJson }),

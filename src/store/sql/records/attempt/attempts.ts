@@ -66,7 +66,7 @@ export async function readAttemptEnds(tx: Transaction, rollouts: readonly bigint
     .innerJoin('attempts as a', (join) => join.onRef('a.rollout', '=', 'r.key').onRef('a.number', '=', 'r.attempt'))
     .select(['r.key', 't.branch_point', 't.next_step_number', 't.timed_turns', 't.turn_seconds'])
     .select(['a.claim_time', 't.branch_reward_sum as reward', lastAppend(tx.engine).as('last_append')])
-    .where(tx.engine.among(sql.ref('r.key'), rollouts))
+    .where(tx.engine.sql.among(sql.ref('r.key'), rollouts))
     .execute();
   return new Map(
     rows.map((row) => {
@@ -261,7 +261,7 @@ export async function readAttemptValues(
     .selectFrom('attempts as a')
     .innerJoin('rollouts as r', (join) => join.onRef('r.key', '=', 'a.rollout').onRef('r.attempt', '=', 'a.number'))
     .selectAll('a')
-    .where(tx.engine.among(sql.ref('a.rollout'), tried))
+    .where(tx.engine.sql.among(sql.ref('a.rollout'), tried))
     .execute();
   const found = new Map(rows.map((row) => [row.rollout, attemptValuesOf(row)]));
   return (rollout) => found.get(rollout) ?? NO_ATTEMPT_VALUES;

@@ -229,8 +229,8 @@ class Claiming {
     const { queues, rollouts } = scope;
     if (rollouts === undefined) return tx.engine.claims.lockQueued(tx.db, queues, wanted, limit);
     const stages = queues.map(({ stage }) => stage);
-    const isClaimableNow = isWanted(tx.engine, wanted, isClaimable(tx.engine));
-    return lockByKey(tx, rollouts, limit, sql`${isInScope(tx.engine, scope, stages)} and ${isClaimableNow}`);
+    const isClaimableNow = isWanted(tx.engine.sql, wanted, isClaimable(tx.engine.sql));
+    return lockByKey(tx, rollouts, limit, sql`${isInScope(tx.engine.sql, scope, stages)} and ${isClaimableNow}`);
   }
 
   /**

@@ -1,5 +1,6 @@
 import { type RawBuilder, type Selectable, sql } from 'kysely';
 import type { Engine, Tx } from '../../kit/engine.ts';
+import type { Expressions } from '../../kit/expressions.ts';
 import type { RolloutsTable } from '../../kit/tables.ts';
 import type { Transaction } from '../../kit/transaction.ts';
 
@@ -67,7 +68,7 @@ export const IS_PENDING = sql`r.status = 'PENDING'`;
  * Condition for PENDING rollouts that are not delayed (Q3). The time is read once per statement, so that the last
  * column of the queue's indexes can filter delayed rollouts.
  */
-export function isClaimable({ now }: Pick<Engine, 'now'>): RawBuilder<unknown> {
+export function isClaimable({ now }: Expressions): RawBuilder<unknown> {
   return sql`${IS_PENDING} and r.claimable_time <= (select ${now})`;
 }
 
@@ -75,14 +76,15 @@ const ANYTHING: Wanted = { labels: new Map(), minPriority: 0, except: [] };
 
 /** Conditions of a filter on rollouts (`r`) with a status. */
 export function isWanted(
-  engine: Pick<Engine, 'hasPair' | 'among'>,
+  expressions: Expressions,
   { labels, minPriority, except }: Wanted,
   status: RawBuilder<unknown>,
 ): RawBuilder<unknown> {
   const conditions = [status];
   if (minPriority > 0) conditions.push(sql`r.priority >= ${minPriority}`);
-  for (const [key, value] of labels) conditions.push(sql`${engine.hasPair(sql.ref<string>('r.labels'), key, value)}`);
-  if (except.length > 0) conditions.push(sql`not ${engine.among(sql.ref('r.key'), except)}`);
+  for (const [key, value] of labels)
+    conditions.push(sql`${expressions.hasPair(sql.ref<string>('r.labels'), key, value)}`);
+  if (except.length > 0) conditions.push(sql`not ${expressions.among(sql.ref('r.key'), except)}`);
   return sql.join(conditions, sql` and `);
 }
 
@@ -91,8 +93,8 @@ export const IS_OPEN = sql<boolean>`(s.status in ('PENDING', 'INITIALIZING', 'RU
   and u.status in ('PENDING', 'INITIALIZING', 'RUNNING') and not u.hidden)`;
 
 /** Subquery for the row key of a stage; null if it is not claimable. */
-export function openStage(engine: Pick<Engine, 'table'>, { namespace, id }: StageName): RawBuilder<unknown> {
-  return sql`(select s.key from ${engine.table('stages')} as s join ${engine.table('runs')} as u on u.key = s.run
+export function openStage(expressions: Expressions, { namespace, id }: StageName): RawBuilder<unknown> {
+  return sql`(select s.key from ${expressions.table('stages')} as s join ${expressions.table('runs')} as u on u.key = s.run
     where s.namespace = ${namespace} and s.id = ${id} and ${IS_OPEN})`;
 }
 
@@ -102,16 +104,16 @@ export const QUEUE_ORDER = sql`r.priority desc, r.key`;
 /**
  * Columns of `QueuedRow`, except the trajectory key. Subqueries per row prevent planners from scanning groups or tasks.
  */
-export function queuedColumns(engine: Pick<Engine, 'table'>): RawBuilder<unknown> {
-  return sql`r.*, ${groupIdOf(engine)} as group_id, ${taskIdOf(engine)} as task_id`;
+export function queuedColumns(expressions: Expressions): RawBuilder<unknown> {
+  return sql`r.*, ${groupIdOf(expressions)} as group_id, ${taskIdOf(expressions)} as task_id`;
 }
 
-function groupIdOf(engine: Pick<Engine, 'table'>): RawBuilder<string> {
-  return sql<string>`(select g.id from ${engine.table('groups')} as g where g.key = r.group_key)`;
+function groupIdOf(expressions: Expressions): RawBuilder<string> {
+  return sql<string>`(select g.id from ${expressions.table('groups')} as g where g.key = r.group_key)`;
 }
 
-function taskIdOf(engine: Pick<Engine, 'table'>): RawBuilder<string | null> {
-  return sql<string | null>`(select t.id from ${engine.table('tasks')} as t where t.key = r.task)`;
+function taskIdOf(expressions: Expressions): RawBuilder<string | null> {
+  return sql<string | null>`(select t.id from ${expressions.table('tasks')} as t where t.key = r.task)`;
 }
 
 /** A queue in SQL. */
@@ -125,12 +127,12 @@ interface QueueTerms {
 
 /** Selects the next rollouts of one queue, in order. */
 export function queueOf(
-  engine: Pick<Engine, 'hasPair' | 'among' | 'table' | 'now'>,
+  expressions: Expressions,
   { columns, stage, ofTask = sql``, limit }: QueueTerms,
   wanted: Wanted = ANYTHING,
 ): RawBuilder<unknown> {
-  return sql`select ${columns} from ${engine.table('rollouts')} as r
-    where r.stage = ${stage} ${ofTask} and ${isWanted(engine, wanted, isClaimable(engine))} order by ${QUEUE_ORDER} limit ${limit}`;
+  return sql`select ${columns} from ${expressions.table('rollouts')} as r
+    where r.stage = ${stage} ${ofTask} and ${isWanted(expressions, wanted, isClaimable(expressions))} order by ${QUEUE_ORDER} limit ${limit}`;
 }
 
 /** Condition for the queue of one task; empty for a queue of all tasks. */
@@ -159,8 +161,8 @@ export async function lockByKey(
   const query = db
     .selectFrom('rollouts as r')
     .selectAll('r')
-    .select([groupIdOf(engine).as('group_id'), taskIdOf(engine).as('task_id')])
-    .where(engine.among(sql.ref('r.key'), keys))
+    .select([groupIdOf(engine.sql).as('group_id'), taskIdOf(engine.sql).as('task_id')])
+    .where(engine.sql.among(sql.ref('r.key'), keys))
     .where(sql<boolean>`(${condition}) is true`)
     .orderBy('r.priority', 'desc')
     .orderBy('r.key')

@@ -28,7 +28,7 @@ export async function readClaims(tx: NamespaceTransaction, granted: readonly Cla
     .select(['r.task', 's.kind', 'u.plan', 't.tree as trajectory_tree', 't.key as trajectory_key'])
     .where('r.namespace', '=', tx.namespace)
     .where(
-      tx.engine.among(
+      tx.engine.sql.among(
         sql.ref('r.key'),
         granted.map(({ key }) => key),
       ),
@@ -59,7 +59,7 @@ async function readTrajectories(tx: NamespaceTransaction, keys: readonly bigint[
   if (keys.length === 0) return new Map<bigint, Trajectory>();
   const rows = await selectTrajectories(tx.db)
     .where('t.namespace', '=', tx.namespace)
-    .where(tx.engine.among(sql.ref('t.key'), keys))
+    .where(tx.engine.sql.among(sql.ref('t.key'), keys))
     .where('t.hidden', '=', 0)
     .execute();
   return new Map(rows.map((row) => [row.key, readTrajectory(row)]));

@@ -5,7 +5,8 @@ import { NANOS_PER_MS } from '../../../../domain/lease.ts';
 import { TERMINAL_STATUSES } from '../../../../domain/lifecycle.ts';
 import type { ClaimRequest } from '../../../contract/rollout.ts';
 import { byId, keysById } from '../../kit/by_id.ts';
-import type { Db, Engine } from '../../kit/engine.ts';
+import type { Db } from '../../kit/engine.ts';
+import type { Expressions } from '../../kit/expressions.ts';
 import { findRunKeys } from '../../kit/run_keys.ts';
 import { padded } from '../../kit/statement_shapes.ts';
 import { inOneRoundTrip } from '../../kit/together.ts';
@@ -90,13 +91,13 @@ export async function readScope(
 
 /** Condition for rollouts (`r`) of these stages, and of the requested tasks and ids. */
 export function isInScope(
-  engine: Pick<Engine, 'among'>,
+  expressions: Expressions,
   { tasks, rollouts }: ClaimScope,
   stages: readonly bigint[],
 ): RawBuilder<unknown> {
-  const conditions = [engine.among(sql.ref('r.stage'), stages)];
-  if (tasks !== undefined) conditions.push(engine.among(sql.ref('r.task'), tasks));
-  if (rollouts !== undefined) conditions.push(engine.among(sql.ref('r.key'), rollouts));
+  const conditions = [expressions.among(sql.ref('r.stage'), stages)];
+  if (tasks !== undefined) conditions.push(expressions.among(sql.ref('r.task'), tasks));
+  if (rollouts !== undefined) conditions.push(expressions.among(sql.ref('r.key'), rollouts));
   return sql.join(conditions, sql` and `);
 }
 
@@ -135,7 +136,7 @@ async function readStages(
   if (named !== undefined) {
     const stages = [...new Set(named.map(({ stage }) => stage))];
     return selectOpen(tx.db, tx.namespace, runId, stageId)
-      .where(engine.among(sql.ref('s.key'), stages))
+      .where(engine.sql.among(sql.ref('s.key'), stages))
       .execute();
   }
   const name = `open stages${runId === undefined ? '' : ' of run'}${stageId === undefined ? '' : ' by id'}`;
@@ -176,10 +177,10 @@ async function isOver(
     return true;
   }
   if (run === undefined) return false;
-  const ofRun = sql`from ${tx.engine.table('stages')} as s where s.run = ${run.key}`;
+  const ofRun = sql`from ${tx.engine.sql.table('stages')} as s where s.run = ${run.key}`;
   const { rows } = await sql<{ readonly over: boolean | bigint }>`select (u.status in (${sql.join(TERMINAL_STATUSES)})
     or exists (select 1 ${ofRun}) and not exists (select 1 ${ofRun} and s.status not in (${sql.join(TERMINAL_STATUSES)}))) as over
-    from ${tx.engine.table('runs')} as u where u.key = ${run.key}`.execute(tx.db);
+    from ${tx.engine.sql.table('runs')} as u where u.key = ${run.key}`.execute(tx.db);
   return isSet(rows[0]?.over ?? false);
 }
 
@@ -193,15 +194,15 @@ export async function isDrained(tx: Transaction, scope: ClaimScope, request: Cla
   if (scope.stages.length === 0 || scope.tasks?.length === 0) return true;
   const { caller, runId, stageId } = request;
   const elsewhere = selectOpen(engine.db, caller.namespace, runId, stageId).where(
-    sql<boolean>`(s.queue_close_time is null or not ${engine.among(sql.ref('s.key'), scope.stages)})`,
+    sql<boolean>`(s.queue_close_time is null or not ${engine.sql.among(sql.ref('s.key'), scope.stages)})`,
   );
   const orElsewhere = scope.rollouts === undefined ? sql`or exists ${elsewhere}` : sql``;
-  const from = sql`select 1 from ${engine.table('rollouts')} as r where ${isInScope(engine, scope, scope.stages)}`;
+  const from = sql`select 1 from ${engine.sql.table('rollouts')} as r where ${isInScope(engine.sql, scope, scope.stages)}`;
   const wanted = { labels: request.labels, minPriority: request.minPriority, except: [] };
-  const live = sql`${engine.among(sql.ref('r.run'), scope.runs)} and r.status in ('INITIALIZING', 'RUNNING')`;
+  const live = sql`${engine.sql.among(sql.ref('r.run'), scope.runs)} and r.status in ('INITIALIZING', 'RUNNING')`;
   const { rows } = await sql<{ readonly more: boolean | bigint }>`select (
-    exists (${from} and ${isWanted(engine, wanted, IS_PENDING)})
-    or exists (${from} and ${isWanted(engine, wanted, live)}) ${orElsewhere}) as more`.execute(tx.db);
+    exists (${from} and ${isWanted(engine.sql, wanted, IS_PENDING)})
+    or exists (${from} and ${isWanted(engine.sql, wanted, live)}) ${orElsewhere}) as more`.execute(tx.db);
   return !isSet(rows[0]?.more ?? false);
 }
 
@@ -218,10 +219,10 @@ export async function nextInMs(
   const { queues } = scope;
   if (queues.length === 0) return undefined;
   const stages = [...new Set(queues.map(({ stage }) => stage))];
-  const delayed = sql`${IS_PENDING} and r.claimable_time > (select ${engine.now})`;
+  const delayed = sql`${IS_PENDING} and r.claimable_time > (select ${engine.sql.now})`;
   const { rows } = await sql<{ readonly next: string | null; readonly now: string }>`
-    select min(r.claimable_time) as next, (select ${engine.now}) as now from ${engine.table('rollouts')} as r
-    where ${isInScope(engine, scope, stages)} and ${isWanted(engine, { labels, minPriority, except: [] }, delayed)}`.execute(
+    select min(r.claimable_time) as next, (select ${engine.sql.now}) as now from ${engine.sql.table('rollouts')} as r
+    where ${isInScope(engine.sql, scope, stages)} and ${isWanted(engine.sql, { labels, minPriority, except: [] }, delayed)}`.execute(
     tx.db,
   );
   const [found] = rows;

@@ -93,8 +93,8 @@ async function holdSteps(tx: Transaction, places: readonly StepPlace[]) {
   const owners = tx.db
     .selectFrom('trajectories as t')
     .select(['t.key', 't.id', 't.depth', 't.purging'])
-    .where(engine.among(sql.ref('t.tree'), trees))
-    .where(engine.among(sql.ref('t.key'), keys))
+    .where(engine.sql.among(sql.ref('t.tree'), trees))
+    .where(engine.sql.among(sql.ref('t.key'), keys))
     .orderBy('t.tree')
     .orderBy('t.key');
   const [locked, sums] = await inOneRoundTrip([engine.locks.freeRows(owners, 'keep').execute(), sumsAt(tx, places)]);

@@ -100,7 +100,7 @@ export async function listExperiments(
   let query = selectExperiments(db, namespace, view);
   if (filter.environmentName !== undefined) query = query.where('x.environment_name', '=', filter.environmentName);
   if (filter.agentType !== undefined) query = query.where('x.agent_type', '=', filter.agentType);
-  for (const tag of filter.tags ?? []) query = query.where(engine.hasItem(sql.ref('x.tags'), tag));
+  for (const tag of filter.tags ?? []) query = query.where(engine.sql.hasItem(sql.ref('x.tags'), tag));
   if (page.after !== undefined) query = query.where('x.key', '<', page.after);
   const rows = await query.orderBy('x.key', 'desc').limit(page.limit).execute();
   return rows.map(readExperiment);
@@ -117,7 +117,7 @@ export async function updateExperiment(
       const row = await lockExperiment(tx, { id });
       await tx.db
         .updateTable('experiments')
-        .set({ update_time: engine.now, ...columnsOf(changes) })
+        .set({ update_time: engine.sql.now, ...columnsOf(changes) })
         .where('key', '=', row.key)
         .execute();
       const updated = await findByKey(tx, row.key);

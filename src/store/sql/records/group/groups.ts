@@ -201,7 +201,7 @@ export async function countInGroups(tx: Transaction, counts: ReadonlyMap<bigint,
     const rows = chunk.map((key) => countedRow(key, counts.get(key) ?? {}));
     // Postgres needs the casts, because a CTE of values has no types.
     await sql`with c (key, rollouts, terminal_rollouts, tried_rollouts, terminal_turns, timed_turns, turn_seconds) as (values ${sql.join(rows)})
-      update ${engine.table('groups')} as g set rollouts = g.rollouts + c.rollouts, terminal_rollouts = g.terminal_rollouts + c.terminal_rollouts,
+      update ${engine.sql.table('groups')} as g set rollouts = g.rollouts + c.rollouts, terminal_rollouts = g.terminal_rollouts + c.terminal_rollouts,
         tried_rollouts = g.tried_rollouts + c.tried_rollouts,
         terminal_turns = g.terminal_turns + c.terminal_turns, timed_turns = g.timed_turns + c.timed_turns,
         turn_seconds = g.turn_seconds + c.turn_seconds, revision = g.revision + 1, mark = ${mark}, update_time = ${tx.now}
@@ -215,7 +215,7 @@ export async function lockGroups({ engine, db }: Transaction, keys: readonly big
   const rows = db
     .selectFrom('groups')
     .select('key')
-    .where(engine.among(sql.ref('key'), keys))
+    .where(engine.sql.among(sql.ref('key'), keys))
     .orderBy('key');
   await engine.locks.rows(rows, 'write').execute();
 }

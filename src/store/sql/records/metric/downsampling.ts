@@ -85,7 +85,7 @@ async function numberAtEnd(
   order: 'asc' | 'desc',
 ): Promise<SeriesPoint | undefined> {
   const { rows } = await sql<{ metric_step: bigint; value: number | string }>`
-    select p.metric_step, p.value from ${engine.table('metric_points')} as p
+    select p.metric_step, p.value from ${engine.sql.table('metric_points')} as p
     where p.series = ${series} and p.metric_step >= ${firstStep} and p.metric_step <= ${lastStep} and ${IS_NUMBER}
     order by p.metric_step ${sql.raw(order)} limit 1`.execute(engine.byIndex().db);
   return rows[0] && { metricStep: rows[0].metric_step, value: readReal(rows[0].value) };
@@ -142,7 +142,7 @@ async function nextStarts(
   size: bigint,
   count: bigint,
 ): Promise<bigint[]> {
-  const points = engine.table('metric_points', size <= POINTS_PER_STATEMENT);
+  const points = engine.sql.table('metric_points', size <= POINTS_PER_STATEMENT);
   const { rows } = await sql<{ step: bigint }>`
     with recursive starts(place, step) as (
       select 0, cast(${from} as bigint)

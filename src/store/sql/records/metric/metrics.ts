@@ -120,7 +120,8 @@ export async function listSeries(
   const { rows } = await sql<{ key: bigint; place: bigint; stage_id: string | null; name: string }>`
     with g(place, run) as (values ${sql.join(places)})
     select m.key, g.place, s.id as stage_id, m.name
-    from g cross join ${engine.table('metric_series')} as m left join ${engine.table('stages')} as s on s.key = m.stage
+    from g cross join ${engine.sql.table('metric_series')} as m
+    left join ${engine.sql.table('stages')} as s on s.key = m.stage
     where ${sql.join(conditions, sql` and `)}
     order by g.place, m.stage, m.name limit ${limit}`.execute(scope.db);
   return rows.map(({ key, place, stage_id, name }) => ({
@@ -133,7 +134,7 @@ export async function listSeries(
 
 /** Condition for rows after the cursor, in the order of the list. */
 function behind(engine: Engine, place: number, after: Series): RawBuilder<unknown> {
-  const stage = sql`(select a.stage from ${engine.table('metric_series')} as a where a.key = ${after.key})`;
+  const stage = sql`(select a.stage from ${engine.sql.table('metric_series')} as a where a.key = ${after.key})`;
   return sql`(g.place, m.stage, m.name) > (cast(${place} as bigint), ${stage}, ${after.name})`;
 }
 
@@ -169,7 +170,7 @@ async function measure(
   series: readonly bigint[],
   range: MetricRange,
 ): Promise<Window[]> {
-  const points = engine.table('metric_points', true);
+  const points = engine.sql.table('metric_points', true);
   const { rows } = await sql<{
     key: bigint;
     counted: string | null;
@@ -181,7 +182,7 @@ async function measure(
         from (select p.metric_step, p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step limit ${WINDOW}) as w) as counted,
       (select max(p.metric_step) from ${points} as p where p.series = m.key and ${inRange(range)}) as last_step,
       (select p.value from ${points} as p where p.series = m.key and ${inRange(range)} order by p.metric_step desc limit 1) as last_value
-    from ${engine.table('metric_series')} as m where m.namespace = ${namespace} and m.key in (${sql.join(padded(series))})`.execute(
+    from ${engine.sql.table('metric_series')} as m where m.namespace = ${namespace} and m.key in (${sql.join(padded(series))})`.execute(
     db,
   );
   return rows.flatMap(({ key, counted, last_step, last_value }) => {

@@ -140,12 +140,12 @@ async function findOpenRollouts(tx: Transaction, { run, stage }: Cancelled): Pro
   const { engine } = tx;
   const ofStage = (column: string) => (stage === WHOLE_RUN ? sql`` : sql`and ${sql.ref(column)} = ${stage}`);
   const { rows } = await sql<{ readonly key: bigint }>`
-    select l.key from (select r.key from ${engine.table('rollouts')} as r
+    select l.key from (select r.key from ${engine.sql.table('rollouts')} as r
       where r.run = ${run} ${ofStage('r.stage')}
         and r.status in ('INITIALIZING', 'RUNNING') limit ${BATCH}) as l
     union all
-    select p.key from (select r.key from ${engine.table('stages')} as s
-      cross join ${engine.table('rollouts')} as r
+    select p.key from (select r.key from ${engine.sql.table('stages')} as s
+      cross join ${engine.sql.table('rollouts')} as r
       where s.run = ${run} ${ofStage('s.key')} and r.stage = s.key and r.status = 'PENDING' limit ${BATCH}) as p`.execute(
     tx.db,
   );
@@ -162,7 +162,7 @@ async function lockOpenRollouts(
   const query = tx.db
     .selectFrom('rollouts')
     .selectAll()
-    .where(tx.engine.among(sql.ref('key'), keys))
+    .where(tx.engine.sql.among(sql.ref('key'), keys))
     .where(sql<boolean>`status in ('PENDING', 'INITIALIZING', 'RUNNING')`)
     .orderBy(PENDING_LAST)
     .orderBy('key');

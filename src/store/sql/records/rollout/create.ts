@@ -114,7 +114,7 @@ class RolloutCreation {
       .selectFrom('rollouts as r')
       .innerJoin('groups as g', 'g.key', 'r.group_key')
       .select(['r.key', 'r.id', 'r.number', 'g.id as group_id'])
-      .where(this.#tx.engine.among(sql.ref('r.key'), keys))
+      .where(this.#tx.engine.sql.among(sql.ref('r.key'), keys))
       .execute();
     const byKey = new Map(rows.map((row) => [row.key, row]));
     const rollouts = earlier.map(({ key, existed }): CreatedRollout => {
@@ -149,8 +149,8 @@ class RolloutCreation {
     if (old.length === 0) return new Map();
     const { engine, db } = this.#tx;
     const { rows } = await sql<{ readonly number: bigint; readonly last: bigint | null }>`select g.number,
-      (select max(r.number) from ${engine.table('rollouts')} as r where r.group_key = g.key) as last
-      from ${engine.table('groups')} as g where ${engine.among(sql.ref('g.key'), old)}`.execute(db);
+      (select max(r.number) from ${engine.sql.table('rollouts')} as r where r.group_key = g.key) as last
+      from ${engine.sql.table('groups')} as g where ${engine.sql.among(sql.ref('g.key'), old)}`.execute(db);
     return new Map(rows.map(({ number, last }) => [number, last ?? -1n]));
   }
 
@@ -174,8 +174,8 @@ class RolloutCreation {
       .leftJoin('tasks as k', 'k.key', 'r.task')
       .select(['r.key', 'r.group_number', 'r.number', 'r.id', 'k.id as task_id', 'r.first_given'])
       .select(GIVEN_COLUMNS.map((column) => `r.${column}` as const))
-      .where(this.#tx.engine.among(sql.ref('r.group_key'), old))
-      .where(this.#tx.engine.among(sql.ref('r.number'), numbers))
+      .where(this.#tx.engine.sql.among(sql.ref('r.group_key'), old))
+      .where(this.#tx.engine.sql.among(sql.ref('r.number'), numbers))
       .execute();
     return new Map(rows.map((row) => [tupleKey(row.group_number, row.number), row]));
   }

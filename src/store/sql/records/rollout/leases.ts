@@ -78,7 +78,7 @@ async function visibleRuns(tx: Transaction, runs: readonly bigint[]): Promise<Ma
   const rows = await tx.db
     .selectFrom('runs as u')
     .select(['u.key', 'u.status', 'u.pauses'])
-    .where(tx.engine.among(sql.ref('u.key'), [...new Set(runs)]))
+    .where(tx.engine.sql.among(sql.ref('u.key'), [...new Set(runs)]))
     .where('u.hidden', '=', 0)
     .execute();
   return new Map(
@@ -191,7 +191,7 @@ async function lockDue(tx: Transaction, limit: number): Promise<LockedRollout[]>
       .selectAll('r')
       .where(IS_LIVE)
       .where(
-        sql<boolean>`(select not u.hidden and u.status <> 'PAUSED' from ${tx.engine.table('runs')} as u where u.key = r.run)`,
+        sql<boolean>`(select not u.hidden and u.status <> 'PAUSED' from ${tx.engine.sql.table('runs')} as u where u.key = r.run)`,
       )
       .limit(limit);
   const ended = live().where('r.lease_end_time', '<', tx.now).orderBy('r.lease_end_time');

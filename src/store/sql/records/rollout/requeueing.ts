@@ -79,7 +79,7 @@ async function readPolicies(tx: Transaction, groups: readonly bigint[]): Promise
   const cancelling = await tx.db
     .selectFrom('groups')
     .select('key')
-    .where(engine.among(sql.ref('key'), [...new Set(groups)]))
+    .where(engine.sql.among(sql.ref('key'), [...new Set(groups)]))
     .where('on_success', '=', 'CANCEL_PENDING')
     .orderBy('key')
     .execute();
@@ -90,7 +90,7 @@ async function readPolicies(tx: Transaction, groups: readonly bigint[]): Promise
     .selectFrom('rollouts')
     .select('group_key')
     .distinct()
-    .where(engine.among(sql.ref('group_key'), keys))
+    .where(engine.sql.among(sql.ref('group_key'), keys))
     .where('status', '=', 'COMPLETED')
     .where('success', '=', 1)
     .execute();

@@ -136,7 +136,7 @@ function pageOf(
     page = page.where(sql<boolean>`(r.task in ${keyOfTask(scope, filter.taskId)}) is true`);
   }
   if (filter.workerId !== undefined) {
-    page = page.where(sql<boolean>`(select a.worker_id from ${engine.table('attempts')} as a
+    page = page.where(sql<boolean>`(select a.worker_id from ${engine.sql.table('attempts')} as a
       where a.rollout = r.key and a.number = r.attempt) = ${filter.workerId}`);
   }
   if (after !== undefined && 'stage' in after) page = page.where(isBehind(place, after));
@@ -159,7 +159,7 @@ function pageAcrossRuns(scope: ReadScope, filter: RolloutFilter, { limit, after 
       : ofWorker(db, scope.namespace, workerId, after);
   // The page is limited before runs are joined, so rollouts of deleted runs must be excluded here.
   let page = matching(engine, rollouts, filter).where(
-    sql<boolean>`not (select u.hidden from ${engine.table('runs')} as u where u.key = r.run)`,
+    sql<boolean>`not (select u.hidden from ${engine.sql.table('runs')} as u where u.key = r.run)`,
   );
   if (taskId !== undefined) page = page.where('r.task', '=', keyOfTask(scope, taskId));
   if (after !== undefined && 'key' in after) page = page.where('r.key', '<', after.key);
@@ -196,7 +196,7 @@ function matching(engine: Engine, rollouts: Rollouts, filter: RolloutFilter): Ro
     page = page.where('r.success', '=', filter.success ? 1 : 0).where('r.status', 'in', ['COMPLETED', 'FAILED']);
   }
   for (const [key, value] of filter.labels ?? []) {
-    page = page.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
+    page = page.where((eb) => engine.sql.hasPair(eb.ref('r.labels'), key, value));
   }
   for (const condition of rewardConditions(engine, filter)) page = page.where(condition);
   return page;
@@ -252,7 +252,8 @@ async function resolveFilter(scope: ReadScope, of: NonNullable<RolloutFilter['of
  */
 function rewardConditions(engine: Engine, { minReward, maxReward }: RolloutFilter): RawBuilder<boolean>[] {
   if (minReward === undefined && maxReward === undefined) return [];
-  const reward = sql`(select ${SHOWN_REWARD} from (select 1 as one) as x left join ${engine.table('trajectories')} as t
+  const reward = sql`(select ${SHOWN_REWARD} from (select 1 as one) as x
+    left join ${engine.sql.table('trajectories')} as t
     on t.tree = r.tree and t.key = r.trajectory and not t.hidden)`;
   const conditions = [sql<boolean>`${reward} <> 'NaN'`];
   if (minReward !== undefined) conditions.push(sql<boolean>`${reward} >= ${minReward}`);

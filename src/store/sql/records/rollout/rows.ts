@@ -108,7 +108,9 @@ export const SHOWN_REWARD = sql<
  * an append (Q3).
  */
 export function lastAppend(engine: Engine) {
-  return sql<string | null>`(select coalesce(w.last_commit_time, w.commit_time) from ${engine.table('segments')} as w
+  return sql<
+    string | null
+  >`(select coalesce(w.last_commit_time, w.commit_time) from ${engine.sql.table('segments')} as w
     where w.tree = t.tree and w.trajectory = t.key order by w.first_step_number desc limit 1)`;
 }
 

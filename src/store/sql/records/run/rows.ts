@@ -58,7 +58,7 @@ export function isStale(engine: Engine, eb: ExpressionBuilder<Tables & { r: Runs
   return eb.and([
     eb('r.status', 'in', ['INITIALIZING', 'RUNNING']),
     eb('r.stale_time', 'is not', null),
-    eb('r.stale_time', '<', engine.hoursAgo(0)),
+    eb('r.stale_time', '<', engine.sql.hoursAgo(0)),
   ]);
 }
 

@@ -73,7 +73,7 @@ export async function readChangedRollouts(
 
 async function groupsOf(engine: Engine, keys: readonly bigint[]): Promise<Group[]> {
   if (keys.length === 0) return [];
-  const query = selectGroups(engine.db, 'BASIC').where(engine.among(sql.ref('g.key'), keys));
+  const query = selectGroups(engine.db, 'BASIC').where(engine.sql.among(sql.ref('g.key'), keys));
   return readGroups(engine, engine.db, query.orderBy('g.key'));
 }
 
@@ -82,7 +82,7 @@ async function rolloutsOf(engine: Engine, keys: readonly bigint[]): Promise<Roll
   const wanted = engine.db
     .selectFrom('rollouts as r')
     .selectAll('r')
-    .where(engine.among(sql.ref('r.key'), keys));
+    .where(engine.sql.among(sql.ref('r.key'), keys));
   const page = wanted.orderBy('r.key').limit(keys.length);
   return (await selectPage(engine, engine.db, 'BASIC', page).execute()).map(readRollout);
 }
@@ -120,7 +120,7 @@ async function findPage(
   const end = (rows: string) =>
     sql`order by ${sql.join(order.map((name) => sql.ref(`${rows}.${name}`)))} limit ${sql.lit(limit)}`;
   const parts = conditions.map(
-    (condition) => sql`select * from (select ${list(columns)} from ${engine.table(table)} as c
+    (condition) => sql`select * from (select ${list(columns)} from ${engine.sql.table(table)} as c
       where c.run = ${run} and c.namespace = ${namespace} and ${condition} and (${list(order)}) > (${cursor}) ${end('c')}) as p`,
   );
   const { rows } = await sql<
@@ -139,7 +139,8 @@ const EVERY_ROW = sql<SqlBool>`1 = 1`;
 /** A subquery for each row, so that planners do not begin with the stages and sort their rows. */
 function ofOpenStage(engine: Engine): RawBuilder<SqlBool> {
   const terminal = sql.join(TERMINAL_STATUSES.map((status) => sql.lit(status)));
-  return sql<SqlBool>`(select s.status from ${engine.table('stages')} as s where s.key = c.stage) not in (${terminal})`;
+  return sql<SqlBool>`(select s.status from ${engine.sql.table('stages')} as s where s.key = c.stage)
+    not in (${terminal})`;
 }
 
 /** Returns the live rollouts of a run, by key. Appends change their values without changing the mark of their rows. */

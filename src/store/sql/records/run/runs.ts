@@ -46,7 +46,7 @@ export async function listRuns(scope: ReadScope, filter: RunFilter, page: Page<b
     query = query.where('r.create_time', '>=', bindTimeBound(filter.createTimeFrom));
   if (filter.createTimeTo !== undefined) query = query.where('r.create_time', '<', bindTimeBound(filter.createTimeTo));
   for (const [key, value] of filter.labels ?? []) {
-    query = query.where((eb) => engine.hasPair(eb.ref('r.labels'), key, value));
+    query = query.where((eb) => engine.sql.hasPair(eb.ref('r.labels'), key, value));
   }
   const { terms, follows } = listOrder(engine, COLUMNS, page);
   if (follows !== undefined) query = query.where(follows);

@@ -140,7 +140,7 @@ function followsStage(
   const beyond = sql.raw(descending ? '<' : '>');
   const keyFollows = sql<SqlBool>`s.key ${beyond} ${after}`;
   if (!byNumber) return keyFollows;
-  const number = sql`(select c.number from ${engine.table('stages')} as c where c.key = ${after})`;
+  const number = sql`(select c.number from ${engine.sql.table('stages')} as c where c.key = ${after})`;
   return sql<SqlBool>`(s.number ${beyond} ${number} or (s.number = ${number} and ${keyFollows}))`;
 }
 

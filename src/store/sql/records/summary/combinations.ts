@@ -23,12 +23,12 @@ export async function conditionsOf(
   const { engine, namespace } = scope;
   const column = (name: string) => sql.ref<string>(`${counted}.${name}`);
   const conditions = [sql`u.namespace = ${namespace}`, sql`not u.hidden`, sql`${column('namespace')} = ${namespace}`];
-  if (runs.length > 0) conditions.push(engine.among(sql.ref(run), await runKeys(scope, runs)));
+  if (runs.length > 0) conditions.push(engine.sql.among(sql.ref(run), await runKeys(scope, runs)));
   if (experimentId !== undefined)
     conditions.push(sql`u.experiment = ${await experimentKey(scope, { id: experimentId })}`);
   for (const [key, value] of runLabels)
-    conditions.push(sql`${engine.hasPair(sql.ref<string>('u.labels'), key, value)}`);
-  for (const [key, value] of labels) conditions.push(sql`${engine.hasPair(column('labels'), key, value)}`);
+    conditions.push(sql`${engine.sql.hasPair(sql.ref<string>('u.labels'), key, value)}`);
+  for (const [key, value] of labels) conditions.push(sql`${engine.sql.hasPair(column('labels'), key, value)}`);
   if (createTimeFrom !== undefined) conditions.push(sql`${column('create_time')} >= ${bindTimeBound(createTimeFrom)}`);
   if (createTimeTo !== undefined) conditions.push(sql`${column('create_time')} < ${bindTimeBound(createTimeTo)}`);
   return conditions;
@@ -39,7 +39,7 @@ type OwnKey = Exclude<Extract<SummaryKey, string>, 'RUN' | 'EXPERIMENT'>;
 
 /** Returns the value of each dimension, in the order of `by`. */
 export function dimensionsOf(
-  { aggregates, table }: Engine,
+  { aggregates, sql: { table } }: Engine,
   by: readonly SummaryKey[],
   counted: Counted,
   own: Readonly<Record<OwnKey, RawBuilder<unknown>>>,

@@ -49,11 +49,11 @@ async function rolloutConditions(scope: ReadScope, filter: SummaryFilter): Promi
   const { stageKinds, taskIds } = filter;
   const conditions = await conditionsOf(scope, filter, 'o', 'o.run');
   if (stageKinds.length > 0) {
-    conditions.push(sql`exists (select 1 from ${engine.table('stages')} as p
+    conditions.push(sql`exists (select 1 from ${engine.sql.table('stages')} as p
       where p.key = o.stage and p.kind in (${sql.join(stageKinds)}))`);
   }
   if (taskIds.length > 0) {
-    conditions.push(sql`o.task in (select n.key from ${engine.table('tasks')} as n
+    conditions.push(sql`o.task in (select n.key from ${engine.sql.table('tasks')} as n
       where n.namespace = ${namespace} and n.id in (${sql.join(taskIds)}))`);
   }
   return conditions;
@@ -68,9 +68,9 @@ function rolloutsOf(
   by: readonly SummaryKey[],
   conditions: readonly RawBuilder<unknown>[],
 ): RawBuilder<unknown> {
-  const stages = by.includes('STAGE_KIND') ? sql`join ${engine.table('stages')} as s on s.key = o.stage` : sql``;
-  const tasks = by.includes('TASK') ? sql`left join ${engine.table('tasks')} as k on k.key = o.task` : sql``;
-  return sql`from ${engine.table('rollouts')} as o join ${engine.table('runs')} as u on u.key = o.run ${stages} ${tasks}
+  const stages = by.includes('STAGE_KIND') ? sql`join ${engine.sql.table('stages')} as s on s.key = o.stage` : sql``;
+  const tasks = by.includes('TASK') ? sql`left join ${engine.sql.table('tasks')} as k on k.key = o.task` : sql``;
+  return sql`from ${engine.sql.table('rollouts')} as o join ${engine.sql.table('runs')} as u on u.key = o.run ${stages} ${tasks}
     where ${sql.join(conditions, sql` and `)}`;
 }
 
@@ -114,7 +114,7 @@ async function countCombinations(
   const having = (condition: RawBuilder<unknown>) => sql`count(case when ${condition} then 1 end)`;
   const tokens = sql`case when o.metrics like '%"tokens"%' then ${numberAt(sql.ref('o.metrics'), 'tokens')} end`;
   const x = sql.ref('x');
-  const ofAttempt = (value: RawBuilder<unknown>) => sql`(select ${value} from ${engine.table('attempts')} as a
+  const ofAttempt = (value: RawBuilder<unknown>) => sql`(select ${value} from ${engine.sql.table('attempts')} as a
     where a.rollout = o.key and a.number = o.attempt)`;
   const took = ofAttempt(elapsed(sql.ref('a.claim_time'), sql.ref('a.end_time')));
   const queued = ofAttempt(elapsed(sql.ref('a.claimable_time'), sql.ref('a.claim_time')));
@@ -195,19 +195,19 @@ async function countGroups(
     with q as (select ${columnsOf(values)} o.task, o.group_key, o.status, o.success ${from} and o.task is not null),
     n as (
       select g.key, g.on_success, ${plannedGroupSize(sql.ref('u.plan'), sql.ref('s.kind'))} as size
-      from ${engine.table('groups')} as g join ${engine.table('runs')} as u on u.key = g.run
-        join ${engine.table('stages')} as s on s.key = g.stage
+      from ${engine.sql.table('groups')} as g join ${engine.sql.table('runs')} as u on u.key = g.run
+        join ${engine.sql.table('stages')} as s on s.key = g.stage
       where g.key in (select group_key from q)
     ),
     whole as (
       select n.key, case when count(*) >= n.size and count(*) = count(case when ${known} then 1 end) then 1 else 0 end as counts
-      from n join ${engine.table('rollouts')} as r on r.group_key = n.key
+      from n join ${engine.sql.table('rollouts')} as r on r.group_key = n.key
       where n.on_success = 'CONTINUE' group by n.key, n.size
     ),
     queued as (
       select n.key, row_number() over (partition by n.key order by r.priority desc, r.key) as place,
         case when ${known} then 1 else 0 end as known, case when r.status = 'COMPLETED' and r.success then 1 else 0 end as succeeded
-      from n join ${engine.table('rollouts')} as r on r.group_key = n.key where n.on_success = 'CANCEL_PENDING'
+      from n join ${engine.sql.table('rollouts')} as r on r.group_key = n.key where n.on_success = 'CANCEL_PENDING'
     ),
     came as (
       select key, counts, null as siblings, null as first_success, null as first_unknown from whole

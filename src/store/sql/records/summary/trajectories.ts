@@ -57,7 +57,7 @@ async function trajectoryConditions(scope: ReadScope, filter: SummaryFilter): Pr
     ...(await conditionsOf(scope, filter, 't', 'u.key')),
     sql`not t.hidden`,
     sql`t.parent is null`,
-    sql`not exists (select 1 from ${scope.engine.table('rollouts')} as o where o.run = u.key)`,
+    sql`not exists (select 1 from ${scope.engine.sql.table('rollouts')} as o where o.run = u.key)`,
     ...(taskIds.length > 0 ? [sql`t.task_id in (${sql.join(taskIds)})`] : []),
   ];
 }
@@ -69,7 +69,7 @@ function selectedBy(
   values: readonly RawBuilder<unknown>[],
 ): RawBuilder<unknown> {
   return sql`select ${columnsOf(values)} t.tree, t.key, t.next_step_number as steps, t.reward_sum as reward
-    from ${engine.table('runs')} as u join ${engine.table('trajectories')} as t on t.run = u.key
+    from ${engine.sql.table('runs')} as u join ${engine.sql.table('trajectories')} as t on t.run = u.key
     where ${sql.join(conditions, sql` and `)}`;
 }
 
@@ -120,7 +120,7 @@ async function sumMetrics(
   const { rows } = await sql<SumRow>`with q as (${selected})
     select ${sql.join([...places(values), sql`${name} as name`])},
       sum(${total}) as total, min(${least}) as least, max(${most}) as most
-    from q join ${engine.table('segments')} as s on s.tree = q.tree and s.trajectory = q.key cross join ${table}
+    from q join ${engine.sql.table('segments')} as s on s.tree = q.tree and s.trajectory = q.key cross join ${table}
     group by ${sql.join([...places(values), name])}`.execute(engine.db);
   return rows;
 }

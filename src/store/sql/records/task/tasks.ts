@@ -158,7 +158,7 @@ export async function listTasks(
   if (category !== undefined) query = query.where('k.category', '=', category);
   if (difficulty !== undefined) query = query.where('k.difficulty', '=', difficulty);
   if (sourceType !== undefined) query = query.where('k.source_type', '=', sourceType);
-  for (const tag of tags ?? []) query = query.where(engine.hasItem(sql.ref('k.tags'), tag));
+  for (const tag of tags ?? []) query = query.where(engine.sql.hasItem(sql.ref('k.tags'), tag));
   if (page.after !== undefined) query = query.where('k.key', '<', page.after);
   const rows = await query.orderBy('k.key', 'desc').limit(page.limit).execute();
   const keys = view === 'FULL' ? rows.map(({ key }) => key) : [];

@@ -50,7 +50,7 @@ export async function discardGivenUp(engine: Engine, limit: number): Promise<num
   const found = await engine.db
     .selectFrom('trajectory_imports')
     .select(['tree', 'trajectory as key'])
-    .where('renew_time', '<', engine.hoursAgo(GIVEN_UP_HOURS))
+    .where('renew_time', '<', engine.sql.hoursAgo(GIVEN_UP_HOURS))
     .orderBy('trajectory', 'desc')
     .limit(limit)
     .execute();

@@ -166,9 +166,9 @@ class Export {
       const { engine, db, namespace } = this.#scope;
       const of = run === undefined ? sql`namespace = ${namespace}` : sql`run = ${run} and not hidden`;
       const { rows } = await sql<TrajectoryRow>`
-        select ${sql.join(ROW_COLUMNS.map((name) => sql.ref(name)))} from ${engine.table('trajectories')} as t
+        select ${sql.join(ROW_COLUMNS.map((name) => sql.ref(name)))} from ${engine.sql.table('trajectories')} as t
         where ${of} and key > ${after} and key <= ${horizon} and not purging
-          and not exists (select 1 from ${engine.table('trajectory_imports')} as i
+          and not exists (select 1 from ${engine.sql.table('trajectory_imports')} as i
             where i.tree = t.tree and i.trajectory = t.key)
         order by key limit ${sql.lit(PAGE)}`.execute(db);
       for (const row of rows) {
@@ -213,7 +213,7 @@ class Export {
     if (child?.branch_point != null) return child.branch_point + 1n;
     const { engine, db } = this.#scope;
     const { rows } = await sql<{ last: bigint | null }>`
-      select max(branch_point) as last from ${engine.table('trajectories')}
+      select max(branch_point) as last from ${engine.sql.table('trajectories')}
       where tree = ${row.tree} and parent = ${row.key} and not purging`.execute(db);
     return (rows[0]?.last ?? row.next_step_number - 1n) + 1n;
   }
@@ -233,7 +233,7 @@ const ROW_COLUMNS = [
 
 async function lastKey({ engine, db, namespace }: ReadScope): Promise<bigint> {
   const { rows } = await sql<{ last: bigint | null }>`
-    select max(key) as last from ${engine.table('trajectories')} where namespace = ${namespace}`.execute(db);
+    select max(key) as last from ${engine.sql.table('trajectories')} where namespace = ${namespace}`.execute(db);
   return rows[0]?.last ?? 0n;
 }
 

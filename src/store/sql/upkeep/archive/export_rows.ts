@@ -27,7 +27,7 @@ export async function* catalogueLines(scope: ReadScope): AsyncGenerator<string, 
 
 /** The tasks of the rollouts of a run. */
 export async function* tasksOfRun(scope: ReadScope, run: bigint): AsyncGenerator<string, void, undefined> {
-  const tasks = sql`(select task from ${scope.engine.table('rollouts')} where run = ${run} and task is not null)`;
+  const tasks = sql`(select task from ${scope.engine.sql.table('rollouts')} where run = ${run} and task is not null)`;
   for await (const rows of pages(scope, 'tasks', sql`key in ${tasks}`)) yield* await linesOfRows(scope, 'task', rows);
   for await (const rows of pages(scope, 'validators', sql`task in ${tasks}`))
     yield* await linesOfRows(scope, 'validator', rows);
@@ -42,7 +42,7 @@ export async function* experimentLines(scope: ReadScope, key: bigint): AsyncGene
 export async function* deletedLines({ engine, db, namespace }: ReadScope): AsyncGenerator<string, void, undefined> {
   for (let after = '00000000-0000-0000-0000-000000000000'; ; ) {
     const { rows } = await sql<Row>`
-      select id, delete_time from ${engine.table('deleted_trajectories')}
+      select id, delete_time from ${engine.sql.table('deleted_trajectories')}
       where namespace = ${namespace} and id > ${after} order by id limit ${sql.lit(POINTS)}`.execute(db);
     const columns = DELETED_TRAJECTORIES.order.filter(({ name }) => name !== 'namespace');
     for (const row of rows) {
@@ -61,7 +61,7 @@ export async function* pages(
   within: RawBuilder<unknown>,
 ): AsyncGenerator<readonly Row[], void, undefined> {
   for (let after = 0n; ; ) {
-    const { rows } = await sql<Row>`select * from ${engine.table(table)}
+    const { rows } = await sql<Row>`select * from ${engine.sql.table(table)}
       where ${within} and key > ${after} order by key limit ${sql.lit(PAGE)}`.execute(db);
     if (rows.length > 0) yield rows;
     if (rows.length < PAGE) return;
@@ -78,15 +78,15 @@ async function linesOfRows(scope: ReadScope, name: NounName, rows: readonly Row[
 export async function* metricLines({ engine, db }: ReadScope, run: bigint): AsyncGenerator<string, void, undefined> {
   const { rows: series } = await sql<{ key: bigint; name: string; run: string; stage: string | null }>`
     select m.key, m.name, cast(r.id as text) as run, cast(s.id as text) as stage
-    from ${engine.table('metric_series')} as m
-    join ${engine.table('runs')} as r on r.key = m.run
-    left join ${engine.table('stages')} as s on s.key = m.stage
+    from ${engine.sql.table('metric_series')} as m
+    join ${engine.sql.table('runs')} as r on r.key = m.run
+    left join ${engine.sql.table('stages')} as s on s.key = m.stage
     where m.run = ${run} order by m.key`.execute(db);
   for (const { key, ...named } of series) {
     for (let after: bigint | undefined, isFirst = true; ; isFirst = false) {
       const from = after === undefined ? sql`` : sql`and metric_step > ${after}`;
       const { rows } = await sql<{ metric_step: bigint; value: number | string }>`
-        select metric_step, value from ${engine.table('metric_points')}
+        select metric_step, value from ${engine.sql.table('metric_points')}
         where series = ${key} ${from} order by metric_step limit ${sql.lit(POINTS)}`.execute(db);
       if (rows.length === 0 && !isFirst) break;
       const points = rows.map(({ metric_step, value }) => [`${metric_step}`, numberJson(readReal(value))]);
@@ -101,7 +101,7 @@ export async function* metricLines({ engine, db }: ReadScope, run: bigint): Asyn
 /** Groups or rollouts that one snapshot reads, with everything in them. */
 const RUN_PAGE = 100;
 
-type TableName = Parameters<Engine['table']>[0];
+type TableName = Parameters<Engine['sql']['table']>[0];
 
 /**
  * Reads a run and everything in it, as of one moment, and puts it into the spool. Pages are read one after the other,
@@ -185,7 +185,7 @@ class RunReading {
     const mark = sql.ref('c.mark');
     const conditions = since === undefined ? [sql<SqlBool>`1 = 1`] : engine.changes.since(mark, since);
     const parts = conditions.map(
-      (condition) => sql`select * from (select c.mark, c.key from ${engine.table(table)} as c
+      (condition) => sql`select * from (select c.mark, c.key from ${engine.sql.table(table)} as c
         where c.run = ${this.#run} and c.namespace = ${namespace} and ${condition}
           and (c.mark, c.key) > (cast(${after.mark} as bigint), cast(${after.key} as bigint))
         order by c.mark, c.key limit ${sql.lit(RUN_PAGE)}) as p`,
@@ -276,7 +276,7 @@ function historyOf(changes: readonly Row[], ids: RowIds) {
 }
 
 function from(scope: ReadScope, table: TableName, condition: RawBuilder<unknown>): CompiledQuery<Row> {
-  const query = sql`select * from ${scope.engine.table(table)} where ${condition}`;
+  const query = sql`select * from ${scope.engine.sql.table(table)} where ${condition}`;
   return query.compile(scope.db) as CompiledQuery<Row>;
 }
 
@@ -285,7 +285,11 @@ function ofRun(scope: ReadScope, run: bigint): CompiledQuery<Row>[] {
   const history = (kind: string) =>
     from(scope, 'status_changes', sql`tree = ${run} and entity_kind = ${kind} order by entity, ordinal`);
   return [
-    from(scope, 'experiments', sql`key = (select experiment from ${scope.engine.table('runs')} where key = ${run})`),
+    from(
+      scope,
+      'experiments',
+      sql`key = (select experiment from ${scope.engine.sql.table('runs')} where key = ${run})`,
+    ),
     from(scope, 'runs', sql`key = ${run} and not hidden`),
     history('RUN'),
     from(scope, 'stages', sql`run = ${run} order by key`),

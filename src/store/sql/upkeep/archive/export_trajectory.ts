@@ -213,10 +213,10 @@ export async function trajectoryRecord(
 ): Promise<TrajectoryLine | undefined> {
   const compiled = (query: ReturnType<typeof sql>) => query.compile(db) as CompiledQuery<Row>;
   const [rows, tags, history] = await engine.reads.snapshot([
-    compiled(sql`select * from ${engine.table('trajectories')}
+    compiled(sql`select * from ${engine.sql.table('trajectories')}
       where tree = ${tree} and key = ${key} and namespace = ${namespace} and not purging`),
-    compiled(sql`select * from ${engine.table('tags')} where tree = ${tree} and trajectory = ${key} order by name`),
-    compiled(sql`select * from ${engine.table('status_changes')}
+    compiled(sql`select * from ${engine.sql.table('tags')} where tree = ${tree} and trajectory = ${key} order by name`),
+    compiled(sql`select * from ${engine.sql.table('status_changes')}
       where tree = ${tree} and entity_kind = 'TRAJECTORY' and entity = ${key} order by ordinal`),
   ]);
   const row = rows[0];

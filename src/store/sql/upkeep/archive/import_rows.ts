@@ -251,8 +251,8 @@ async function columnOf(
   const keys = [...new Set(rows.flatMap((row) => (row[column] === null ? [] : [row[column] as bigint])))];
   if (keys.length === 0) return new Map();
   const found = await sql<{ readonly key: bigint; readonly value: bigint }>`
-    select key, ${sql.ref(name)} as value from ${tx.engine.table(table)}
-    where ${tx.engine.among(sql.ref('key'), keys)}`.execute(tx.db);
+    select key, ${sql.ref(name)} as value from ${tx.engine.sql.table(table)}
+    where ${tx.engine.sql.among(sql.ref('key'), keys)}`.execute(tx.db);
   return new Map(found.rows.map(({ key, value }) => [key, value]));
 }
 

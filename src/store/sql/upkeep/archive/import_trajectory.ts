@@ -251,7 +251,7 @@ export class TrajectoryImport {
         await this.#move(tx, sums, { next_step_number: held.steps.at(-1)!.packed.stepNumber + 1n });
         await tx.db
           .updateTable('trajectory_imports')
-          .set({ renew_time: engine.now })
+          .set({ renew_time: engine.sql.now })
           .where('tree', '=', this.#ref!.tree)
           .where('trajectory', '=', this.#ref!.key)
           .execute();
@@ -388,11 +388,12 @@ export class TrajectoryImport {
     if (this.#hidden) return;
     // Its hidden ancestors are needed from now on.
     await sql`with recursive chain(key, parent) as (
-        select t.key, t.parent from ${tx.engine.table('trajectories')} as t where t.tree = ${tree} and t.key = ${key}
+        select t.key, t.parent from ${tx.engine.sql.table('trajectories')} as t
+          where t.tree = ${tree} and t.key = ${key}
         union all
-        select t.key, t.parent from chain as c cross join ${tx.engine.table('trajectories')} as t
+        select t.key, t.parent from chain as c cross join ${tx.engine.sql.table('trajectories')} as t
         where t.tree = ${tree} and t.key = c.parent)
-      delete from ${tx.engine.table('trajectory_imports')}
+      delete from ${tx.engine.sql.table('trajectory_imports')}
       where tree = ${tree} and trajectory in (select key from chain)`.execute(tx.db);
   }
 

@@ -141,8 +141,8 @@ export async function findRowIds({ engine, db }: Pick<ReadScope, 'engine' | 'db'
   const found = new Map<Target, ReadonlyMap<bigint, string>>();
   for (const [target, keys] of wanted) {
     const { rows } = await sql<{ key: bigint; id: string }>`
-      select x.key, cast(x.id as text) as id from ${engine.table(target)} as x
-      where ${engine.among(sql.ref('x.key'), [...keys])}`.execute(db);
+      select x.key, cast(x.id as text) as id from ${engine.sql.table(target)} as x
+      where ${engine.sql.among(sql.ref('x.key'), [...keys])}`.execute(db);
     found.set(target, new Map(rows.map(({ key, id }) => [key, id])));
   }
   const ids = await trajectoryIds({ engine, db }, [...trajectories.values()]);
@@ -161,7 +161,7 @@ export async function trajectoryIds(
   const ranges = refs.map((ref) => ({ ...ref, from: 0n, to: 0n }));
   const { rows } = await sql<{ key: bigint; id: string }>`
     with ${rangeTable(engine, ranges)}
-    select t.key, cast(t.id as text) as id from g cross join ${engine.table('trajectories')} as t
+    select t.key, cast(t.id as text) as id from g cross join ${engine.sql.table('trajectories')} as t
     where t.tree = g.tree and t.key = g.key`.execute(db);
   return new Map(rows.map(({ key, id }) => [key, id]));
 }

@@ -228,7 +228,7 @@ async function rowStatesOf(
 ): Promise<RowState[]> {
   const { rows } = await sql<{ step_number: bigint; key: bigint; digest: Uint8Array; size: bigint }>`
     select r.step_number, s.key, s.digest, s.size
-    from ${engine.table('state_refs')} as r cross join ${engine.table('states')} as s
+    from ${engine.sql.table('state_refs')} as r cross join ${engine.sql.table('states')} as s
     where r.tree = ${tree} and r.trajectory = ${key} and r.step_number >= ${from} and r.step_number < ${to}
       and s.key = r.state
     order by r.step_number, r.name, s.key`.execute(db);

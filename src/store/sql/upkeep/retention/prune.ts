@@ -129,7 +129,7 @@ function deleteReferences(tx: Transaction, ref: TrajectoryRef, numbers: readonly
     .deleteFrom('state_refs')
     .where('tree', '=', ref.tree)
     .where('trajectory', '=', ref.key)
-    .where(tx.engine.among(sql.ref('step_number'), numbers))
+    .where(tx.engine.sql.among(sql.ref('step_number'), numbers))
     .where('name', 'in', padded(names))
     .returning(['namespace', 'state'])
     .execute();
@@ -147,7 +147,7 @@ async function pruneAttached(
     .set({ data: null, pruned_time: formatInstant(time, 6) })
     .where('tree', '=', ref.tree)
     .where('trajectory', '=', ref.key)
-    .where(tx.engine.among(sql.ref('step_number'), numbers))
+    .where(tx.engine.sql.among(sql.ref('step_number'), numbers))
     .where('name', 'in', padded(names))
     .where('pruned_time', 'is', null)
     .execute();
@@ -176,7 +176,7 @@ async function deleteContentReferences(
           .deleteFrom('state_refs')
           .where('tree', '=', ref.tree)
           .where('trajectory', '=', ref.key)
-          .where(tx.engine.among(sql.ref('step_number'), numbers))
+          .where(tx.engine.sql.among(sql.ref('step_number'), numbers))
           .where('name', '=', '')
           .where('state', '=', key)
           .returning(['namespace', 'state'])
@@ -217,11 +217,11 @@ async function pinnedNow(
 
 /** Goes from the tags of the tree up to the owners of the steps. */
 async function taggedOf({ engine, db }: Transaction, { tree, key }: TrajectoryRef, numbers: readonly bigint[]) {
-  const trajectories = engine.table('trajectories');
+  const trajectories = engine.sql.table('trajectories');
   const { rows } = await sql<{ step_number: bigint }>`with recursive up(key, parent, branch_point, step_number) as (
       select t.key, t.parent, t.branch_point, g.step_number
-      from ${engine.table('tags')} as g cross join ${trajectories} as t
-      where g.tree = ${tree} and ${engine.among(sql.ref('g.step_number'), numbers)}
+      from ${engine.sql.table('tags')} as g cross join ${trajectories} as t
+      where g.tree = ${tree} and ${engine.sql.among(sql.ref('g.step_number'), numbers)}
         and t.tree = ${tree} and t.key = g.trajectory
       union
       select t.key, t.parent, t.branch_point, u.step_number from up as u cross join ${trajectories} as t
@@ -239,7 +239,7 @@ async function branchPointsOf({ engine, db }: Transaction, { tree, key }: Trajec
     .where('tree', '=', tree)
     .where('parent', '=', key)
     .where('purging', '=', 0)
-    .where(engine.among(sql.ref('branch_point'), numbers))
+    .where(engine.sql.among(sql.ref('branch_point'), numbers))
     .execute();
   return rows.flatMap(({ branch_point: step }) => step ?? []);
 }
@@ -253,10 +253,10 @@ export async function hasTags(
   { tree, key }: TrajectoryRef,
   { from, below }: { readonly from: bigint; readonly below: boolean },
 ): Promise<boolean> {
-  const branches = sql`union all select t.key from going as b cross join ${engine.table('trajectories')} as t
+  const branches = sql`union all select t.key from going as b cross join ${engine.sql.table('trajectories')} as t
     where t.tree = ${tree} and t.parent = b.key and not t.purging`;
   const { rows } = await sql`with recursive going(key) as (select cast(${key} as bigint) ${below ? branches : sql``})
-    select 1 from going as b cross join ${engine.table('tags')} as g
+    select 1 from going as b cross join ${engine.sql.table('tags')} as g
     where g.tree = ${tree} and g.trajectory = b.key and g.step_number >= ${from} limit 1`.execute(db);
   return rows.length > 0;
 }

@@ -92,10 +92,10 @@ export class RemovedStates {
 
   async #readSome(digests: readonly Uint8Array[]): Promise<Map<string, StoredState>> {
     const { engine, db, namespace } = this.#scope;
-    const refs = sql<bigint>`(select count(*) from (select 1 from ${engine.table('state_refs')} as r
+    const refs = sql<bigint>`(select count(*) from (select 1 from ${engine.sql.table('state_refs')} as r
       where r.state = s.key limit ${sql.lit(MOST_REFERENCES)}) as c)`;
     const chunks = sql<bigint>`coalesce((select cast(sum(octet_length(k.data)) as bigint)
-      from ${engine.table('state_chunks')} as k where k.upload = s.upload), 0)`;
+      from ${engine.sql.table('state_chunks')} as k where k.upload = s.upload), 0)`;
     const bytes = sql<bigint>`coalesce(octet_length(s.data), 0)`;
     const rows = await db
       .selectFrom('states as s')
@@ -150,7 +150,7 @@ export class RemovedStates {
   /** Follows the bases of a state to the one that is stored whole. */
   async #ratioOfChain(digest: Uint8Array): Promise<number> {
     const { engine, db, namespace } = this.#scope;
-    const states = engine.table('states');
+    const states = engine.sql.table('states');
     const { rows } = await sql<{ size: bigint; bytes: bigint }>`
       with recursive chain(base, size, bytes, deltas) as (
         select s.base, s.size, octet_length(s.data), 0 from ${states} as s

@@ -142,7 +142,7 @@ async function liveTrajectories({ engine, db, namespace }: ReadScope, runs: read
   const rows = await db
     .selectFrom('rollouts as r')
     .select('r.trajectory')
-    .where(engine.among(sql.ref('r.run'), distinct))
+    .where(engine.sql.among(sql.ref('r.run'), distinct))
     .where('r.namespace', '=', namespace)
     // Matches the condition of the index of live rollouts literally.
     .where(sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`)

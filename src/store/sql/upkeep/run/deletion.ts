@@ -219,7 +219,7 @@ class CascadingDeletion {
   }
 
   async #hide(): Promise<void> {
-    const hidden = { hidden: 1, update_time: this.#tx.engine.now } as const;
+    const hidden = { hidden: 1, update_time: this.#tx.engine.sql.now } as const;
     const purging = { ...hidden, purging: 1, trimming: 0 } as const;
     for (const keys of paddedChunks([...this.#runs])) {
       await this.#tx.db.updateTable('trajectories').set(purging).where('run', 'in', keys).execute();

@@ -25,7 +25,7 @@ async function collectUnreferenced(engine: StatesEngine, ttlHours: number, limit
     .select(CANDIDATE)
     .where('referenced', '=', 0)
     .where('collected', '=', 0)
-    .where('renew_time', '<', engine.hoursAgo(ttlHours))
+    .where('renew_time', '<', engine.sql.hoursAgo(ttlHours))
     .orderBy('renew_time')
     .limit(limit)
     .execute();
@@ -52,7 +52,7 @@ async function findReferenced(engine: Engine, keys: readonly bigint[]): Promise<
   const rows = await engine.db
     .selectFrom('states as s')
     .select('s.key')
-    .where(engine.among(sql.ref('s.key'), keys))
+    .where(engine.sql.among(sql.ref('s.key'), keys))
     .where(isReferenced(engine))
     .execute();
   return new Set(rows.map(({ key }) => key));
@@ -127,7 +127,7 @@ async function dropBrokenUploads(engine: Engine, ttlHours: number, limit: number
   const broken = await engine.db
     .selectFrom('state_uploads')
     .select('upload')
-    .where('renew_time', '<', engine.hoursAgo(ttlHours))
+    .where('renew_time', '<', engine.sql.hoursAgo(ttlHours))
     .limit(limit)
     .execute();
   for (const { upload } of broken) await dropUpload(engine, upload, ttlHours);
@@ -154,7 +154,7 @@ const BASES = 100;
 
 /** Returns collected bases that have no dependent, or a referenced one, in order of namespace and digest. */
 async function findReleasable(engine: Engine, after: CollectedBase): Promise<CollectedBase[]> {
-  const states = engine.table('states');
+  const states = engine.sql.table('states');
   const { rows } = await sql<CollectedBase>`
     select s.namespace, s.digest from ${states} as s
     where s.collected and (s.namespace, s.digest) > (${after.namespace}, ${after.digest})

@@ -108,7 +108,7 @@ async function livingBranches(tx: Transaction, tree: bigint, key: bigint): Promi
 async function markTrimming(tx: Transaction, tree: bigint, key: bigint): Promise<void> {
   await tx.db
     .updateTable('trajectories')
-    .set({ hidden: 1, trimming: 1, update_time: tx.engine.now })
+    .set({ hidden: 1, trimming: 1, update_time: tx.engine.sql.now })
     .where('tree', '=', tree)
     .where('key', '=', key)
     .execute();

@@ -169,7 +169,7 @@ class TreePurge {
       .selectFrom('trajectories')
       .select(['key', 'parent', 'branch_point', 'next_step_number'])
       .where('tree', '=', this.#tree)
-      .where(this.#tx.engine.among(sql.ref('key'), keys))
+      .where(this.#tx.engine.sql.among(sql.ref('key'), keys))
       .where('purging', '=', 1)
       .orderBy('key');
     const rows = await this.#tx.engine.locks.rows(query, 'delete').execute();
@@ -192,8 +192,8 @@ class TreePurge {
       .selectFrom('trajectories')
       .select(['tree', 'key'])
       .where('tree', '=', this.#tree)
-      .where(this.#tx.engine.among(sql.ref('parent'), keys))
-      .where(({ not }) => not(this.#tx.engine.among(sql.ref('key'), keys)))
+      .where(this.#tx.engine.sql.among(sql.ref('parent'), keys))
+      .where(({ not }) => not(this.#tx.engine.sql.among(sql.ref('key'), keys)))
       .limit(1)
       .execute();
   }
@@ -204,7 +204,7 @@ class TreePurge {
         .selectFrom(table)
         .select('step_number')
         .where('tree', '=', this.#tree)
-        .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
+        .where(this.#tx.engine.sql.among(sql.ref('trajectory'), keys))
         .limit(1)
         .offset(limit)
         .executeTakeFirst();
@@ -253,13 +253,13 @@ class TreePurge {
     return this.#tx.db
       .deleteFrom<'state_refs' | 'attached_states' | 'step_scores'>(table)
       .where('tree', '=', this.#tree)
-      .where(this.#tx.engine.among(sql.ref('trajectory'), keys))
+      .where(this.#tx.engine.sql.among(sql.ref('trajectory'), keys))
       .where('step_number', '>=', from);
   }
 
   async #deleteTags(keys: readonly bigint[], limit: number): Promise<number> {
-    const ofKeys = sql`tree = ${this.#tree} and ${this.#tx.engine.among(sql.ref('trajectory'), keys)}`;
-    const tags = this.#tx.engine.table('tags');
+    const ofKeys = sql`tree = ${this.#tree} and ${this.#tx.engine.sql.among(sql.ref('trajectory'), keys)}`;
+    const tags = this.#tx.engine.sql.table('tags');
     const { numAffectedRows = 0n } = await sql`delete from ${tags} where ${ofKeys}
       and (trajectory, name) in (select trajectory, name from ${tags} where ${ofKeys} limit ${limit})`.execute(
       this.#tx.db,
@@ -272,22 +272,22 @@ class TreePurge {
       .deleteFrom('status_changes')
       .where('tree', '=', this.#tree)
       .where('entity_kind', '=', 'TRAJECTORY')
-      .where(this.#tx.engine.among(sql.ref('entity'), keys))
+      .where(this.#tx.engine.sql.among(sql.ref('entity'), keys))
       .execute();
     await this.#keepIds(keys);
     await this.#tx.db
       .deleteFrom('trajectories')
       .where('tree', '=', this.#tree)
-      .where(this.#tx.engine.among(sql.ref('key'), keys))
+      .where(this.#tx.engine.sql.among(sql.ref('key'), keys))
       .execute();
   }
 
   /** W1: a trajectory that was created when it was opened is not created again in that way. */
   async #keepIds(keys: readonly bigint[]): Promise<void> {
     const { engine, db } = this.#tx;
-    await sql`insert into ${engine.table('deleted_trajectories')} (namespace, id, delete_time)
-      select namespace, id, ${engine.now} from ${engine.table('trajectories')}
-      where tree = ${this.#tree} and ${engine.among(sql.ref('key'), keys)} and created_by_open
+    await sql`insert into ${engine.sql.table('deleted_trajectories')} (namespace, id, delete_time)
+      select namespace, id, ${engine.sql.now} from ${engine.sql.table('trajectories')}
+      where tree = ${this.#tree} and ${engine.sql.among(sql.ref('key'), keys)} and created_by_open
       on conflict do nothing`.execute(db);
   }
 
@@ -298,7 +298,7 @@ class TreePurge {
       .selectFrom('trajectories')
       .select('key')
       .where('tree', '=', this.#tree)
-      .where(this.#tx.engine.among(sql.ref('key'), [...parents]))
+      .where(this.#tx.engine.sql.among(sql.ref('key'), [...parents]))
       .where('hidden', '=', 1)
       .where('purging', '=', 0)
       .orderBy('key');
@@ -309,7 +309,7 @@ class TreePurge {
       .selectFrom('trajectories as t')
       .select('t.key')
       .where('t.tree', '=', this.#tree)
-      .where(this.#tx.engine.among(sql.ref('t.key'), hidden))
+      .where(this.#tx.engine.sql.among(sql.ref('t.key'), hidden))
       .where(({ exists, selectFrom }) =>
         exists(
           selectFrom('trajectories as c')

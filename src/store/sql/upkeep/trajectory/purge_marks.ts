@@ -15,9 +15,9 @@ export async function markPurging(tx: Transaction, tree: bigint, keys: readonly 
   if (keys.length === 0) return;
   await tx.db
     .updateTable('trajectories')
-    .set({ hidden: 1, purging: 1, trimming: 0, update_time: tx.engine.now })
+    .set({ hidden: 1, purging: 1, trimming: 0, update_time: tx.engine.sql.now })
     .where('tree', '=', tree)
-    .where(tx.engine.among(sql.ref('key'), keys))
+    .where(tx.engine.sql.among(sql.ref('key'), keys))
     .execute();
 }
 
@@ -59,7 +59,7 @@ async function lockUnmarkedBranches(
     .selectFrom('trajectories')
     .select('key')
     .where('tree', '=', tree)
-    .where(tx.engine.among(sql.ref('parent'), parents))
+    .where(tx.engine.sql.among(sql.ref('parent'), parents))
     .where('purging', '=', 0)
     .limit(limit);
   const query = tx.db
@@ -140,14 +140,14 @@ interface Purging extends TrajectoryRef {
 export async function findPurging(engine: Engine, db: Db, tree?: bigint): Promise<Purging[]> {
   const { rows } = await sql<Purging>`
     select t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
-    from ${engine.table('trajectories')} as t where t.purging ${inTree(tree)}
+    from ${engine.sql.table('trajectories')} as t where t.purging ${inTree(tree)}
     order by t.tree desc, t.key desc limit ${TRAJECTORIES}`.execute(db);
   return rows;
 }
 
 export async function findTrimming(engine: Engine, db: Db, tree?: bigint): Promise<TrajectoryRef | undefined> {
   const { rows } = await sql<TrajectoryRef>`
-    select t.tree, t.key from ${engine.table('trajectories')} as t where t.trimming ${inTree(tree)}
+    select t.tree, t.key from ${engine.sql.table('trajectories')} as t where t.trimming ${inTree(tree)}
     limit 1`.execute(db);
   return rows[0];
 }

@@ -142,10 +142,10 @@ class Measurement {
     const { rows } = await sql<{ steps: bigint; body: bigint; states: bigint; small: bigint }>`with ${of} select
       ${sum(sql`coalesce(s.body_bytes, octet_length(s.body))`)} as steps, ${sum(sql`octet_length(s.body)`)} as body,
       ${sum(sql`coalesce(s.states_bytes, octet_length(s.states))`)} as states, ${sum(sql`octet_length(s.states)`)} as small
-      from g cross join ${engine.table('segments')} as s where s.tree = g.tree and s.trajectory = g.key
+      from g cross join ${engine.sql.table('segments')} as s where s.tree = g.tree and s.trajectory = g.key
         and s.first_step_number >= g.lo and s.first_step_number < g.hi`.execute(db);
     const attached = await sql<{ data: bigint }>`with ${of} select ${sum(sql`octet_length(a.data)`)} as data
-      from g cross join ${engine.table('attached_states')} as a where a.tree = g.tree and a.trajectory = g.key
+      from g cross join ${engine.sql.table('attached_states')} as a where a.tree = g.tree and a.trajectory = g.key
         and a.step_number >= g.lo and a.step_number < g.hi`.execute(db);
     const { steps, body, states, small } = rows[0]!;
     const { data } = attached.rows[0]!;
@@ -156,11 +156,11 @@ class Measurement {
   async #addStates({ ranges, isShared }: Window): Promise<void> {
     const { engine, db } = this.#scope;
     const { rows } = await sql<StateRow & { readonly refs: bigint }>`with ${rangeTable(engine, ranges)},
-      c as materialized (select r.state, count(*) as refs from g cross join ${engine.table('state_refs')} as r
+      c as materialized (select r.state, count(*) as refs from g cross join ${engine.sql.table('state_refs')} as r
         where r.tree = g.tree and r.trajectory = g.key and r.step_number >= g.lo and r.step_number < g.hi
         group by r.state)
       select ${STATE_COLUMNS}, c.refs
-      from c cross join ${engine.table('states')} as s where s.key = c.state`.execute(db);
+      from c cross join ${engine.sql.table('states')} as s where s.key = c.state`.execute(db);
     for (const { size, refs } of rows) this.usage.states.logical += size * refs;
     if (!this.#isWhole) await this.#addRows(rows, isShared);
   }
@@ -229,10 +229,11 @@ class Measurement {
     const { engine, db } = this.#scope;
     const which =
       after === undefined
-        ? engine.among(sql.ref('r.state'), states)
+        ? engine.sql.among(sql.ref('r.state'), states)
         : sql`r.state = ${after.state} and (r.tree, r.trajectory) > (${after.tree}, ${after.trajectory})`;
     const { rows } = await sql<ReferenceRow>`
-      select r.state, r.tree, r.trajectory, min(r.step_number) as step_number from ${engine.table('state_refs')} as r
+      select r.state, r.tree, r.trajectory, min(r.step_number) as step_number
+      from ${engine.sql.table('state_refs')} as r
       where ${which} group by r.state, r.tree, r.trajectory order by r.state, r.tree, r.trajectory
       limit ${sql.lit(REFERENCES)}`.execute(db);
     return rows;

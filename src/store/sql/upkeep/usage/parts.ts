@@ -194,7 +194,7 @@ class Family implements Parts {
       engine,
       refs.map((ref) => ({ ...ref, from: 0n, to: 0n })),
     );
-    const branches = sql`g cross join ${engine.table('trajectories')} as t
+    const branches = sql`g cross join ${engine.sql.table('trajectories')} as t
       where t.tree = g.tree and t.parent = g.key and not t.purging`;
     const isOther =
       'run' in this.#of ? sql`(t.run is null or t.run <> ${this.#of.run})` : sql`t.key <> ${this.#of.trajectory.key}`;
@@ -232,7 +232,7 @@ class Family implements Parts {
   /** Returns the links of trajectories and of their next ancestors. Of few trajectories, more ancestors are read. */
   async #linksFrom(refs: readonly TrajectoryRef[]): Promise<readonly BranchRow[]> {
     const { engine, db } = this.#scope;
-    const trajectories = engine.table('trajectories');
+    const trajectories = engine.sql.table('trajectories');
     const links: BranchRow[] = [];
     for (let at = 0; at < refs.length; at += PAGE) {
       const some = refs.slice(at, at + PAGE).map((ref) => ({ ...ref, from: 0n, to: 0n }));

@@ -67,12 +67,12 @@ function beginAfter(branchPoint: bigint | null): bigint {
 }
 
 async function readHeads(engine: Engine, { tree, key }: TrajectoryRef): Promise<readonly HeadRow[]> {
-  const trajectories = engine.table('trajectories');
+  const trajectories = engine.sql.table('trajectories');
   const { rows } = await sql<HeadRow>`
     select t.tree, t.key, t.namespace, cast(t.id as text) as id, t.parent, t.branch_point, t.depth, t.next_step_number,
       t.purging, t.status, p.namespace as parent_namespace, coalesce(p.branch_point + 1, 0) as parent_begin,
       p.next_step_number as parent_end, p.depth as parent_depth,
-      (select c.new_status from ${engine.table('status_changes')} as c
+      (select c.new_status from ${engine.sql.table('status_changes')} as c
         where c.tree = t.tree and c.entity_kind = 'TRAJECTORY' and c.entity = t.key
         order by c.ordinal desc limit 1) as last_status
     from ${trajectories} as t left join ${trajectories} as p on p.tree = t.tree and p.key = t.parent
@@ -107,8 +107,8 @@ function headFaults(row: HeadRow): StorageFault[] {
 async function strayTags(engine: Engine, within: RawBuilder<unknown>): Promise<StorageFault[]> {
   const { rows } = await sql<{ id: string; namespace: string; name: string; step_number: bigint }>`
     select cast(t.id as text) as id, t.namespace, g.name, g.step_number
-    from ${engine.table('trajectories')} as t
-    cross join ${engine.table('tags')} as g
+    from ${engine.sql.table('trajectories')} as t
+    cross join ${engine.sql.table('tags')} as g
     where ${within} and g.tree = t.tree and g.trajectory = t.key
       and (g.step_number < 0 or g.step_number >= t.next_step_number or g.namespace <> t.namespace)
     limit ${sql.lit(MOST_FAULTS)}`.execute(engine.db);
@@ -140,8 +140,8 @@ async function strayRows(
   within: RawBuilder<unknown>,
 ): Promise<StorageFault[]> {
   const { rows } = await sql<TrajectoryRef & { namespace: string }>`
-    select distinct x.tree, x.trajectory as key, x.namespace from ${engine.table(table)} as x
-    where ${within} and not exists (select 1 from ${engine.table('trajectories')} as t
+    select distinct x.tree, x.trajectory as key, x.namespace from ${engine.sql.table(table)} as x
+    where ${within} and not exists (select 1 from ${engine.sql.table('trajectories')} as t
       where t.tree = x.tree and t.key = x.trajectory)
     limit ${sql.lit(MOST_FAULTS)}`.execute(engine.db);
   return rows.map(({ tree, key, namespace }) => ({

@@ -67,7 +67,7 @@ export interface Part {
 
 /** Reads from the row with this step on. Undefined: from the first row, and what lies before it. */
 export async function readPart(engine: Engine, { tree, key }: TrajectoryRef, at: bigint | undefined): Promise<Part> {
-  const [stored, states] = [engine.table('segments'), engine.table('states')];
+  const [stored, states] = [engine.sql.table('segments'), engine.sql.table('states')];
   const owned = (alias: string) =>
     sql`${sql.ref(`${alias}.tree`)} = ${tree} and ${sql.ref(`${alias}.trajectory`)} = ${key}`;
   const from: RawBuilder<unknown> =
@@ -88,20 +88,20 @@ export async function readPart(engine: Engine, { tree, key }: TrajectoryRef, at:
   const compiled = <Row>(query: RawBuilder<unknown>) => query.compile(engine.db) as CompiledQuery<Row>;
   const [heads, segments, refs, attached, scores, names] = await engine.reads.snapshot([
     compiled<HeadPart>(sql`select ${sql.join(HEAD_COLUMNS.map((name) => sql.ref(name)))}, purging, trimming, named_to
-      from ${engine.table('trajectories')} where tree = ${tree} and key = ${key}`),
+      from ${engine.sql.table('trajectories')} where tree = ${tree} and key = ${key}`),
     compiled<SegmentPart>(sql`select (select b.next_step_number from ${stored} as b
         where ${owned('b')} and b.first_step_number < s.first_step_number
         order by b.first_step_number desc limit 1) as previous_end, s.*
       from ${stored} as s where ${within('s')} order by s.first_step_number`),
     compiled<RefPart>(sql`select r.step_number, r.name, r.namespace, s.namespace as state_namespace, s.digest, s.size,
         s.collected
-      from ${engine.table('state_refs')} as r left join ${states} as s on s.key = r.state where ${within('r')}`),
+      from ${engine.sql.table('state_refs')} as r left join ${states} as s on s.key = r.state where ${within('r')}`),
     compiled<AttachedPart>(sql`select a.namespace, a.step_number, a.name, a.digest, a.size, a.data, a.pruned_time
-      from ${engine.table('attached_states')} as a where ${within('a')}`),
+      from ${engine.sql.table('attached_states')} as a where ${within('a')}`),
     compiled<ScorePart>(sql`select p.namespace, p.step_number, p.metric, p.value
-      from ${engine.table('step_scores')} as p where ${within('p')}`),
+      from ${engine.sql.table('step_scores')} as p where ${within('p')}`),
     compiled<NamePart>(sql`select n.first_step_number, n.name
-      from ${engine.table('segment_state_names')} as n where ${within('n')}`),
+      from ${engine.sql.table('segment_state_names')} as n where ${within('n')}`),
   ]);
   return { head: heads[0], segments, refs, attached, scores, names, isLast: segments.length < ROWS };
 }

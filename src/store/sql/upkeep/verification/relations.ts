@@ -71,7 +71,7 @@ async function* windowed(
 ): AsyncGenerator<() => Promise<readonly StorageFault[]>, void, undefined> {
   try {
     const { rows } = await sql<{ last: bigint | null }>`
-      select max(${sql.ref(order)}) as last from ${engine.table(table)}`.execute(engine.db);
+      select max(${sql.ref(order)}) as last from ${engine.sql.table(table)}`.execute(engine.db);
     for (let after = 0n; after < (rows[0]?.last ?? 0n); after += WINDOW) yield () => check(after);
   } catch (error) {
     yield () => Promise.reject(error);
@@ -81,9 +81,10 @@ async function* windowed(
 async function dangling(engine: Engine, { table, column, target, order }: Relation, after: bigint) {
   const [key, value] = [sql.ref(`c.${order}`), sql.ref(`c.${column}`)];
   const { rows } = await sql<{ namespace: string; key: bigint; value: bigint }>`
-    select c.namespace, ${key} as key, ${value} as value from ${engine.table(table)} as c
+    select c.namespace, ${key} as key, ${value} as value from ${engine.sql.table(table)} as c
     where ${key} > ${after} and ${key} <= ${after + WINDOW} and ${value} <> 0
-      and not exists (select 1 from ${engine.table(target)} as p where p.key = ${value} and p.namespace = c.namespace)
+      and not exists (select 1 from ${engine.sql.table(target)} as p
+        where p.key = ${value} and p.namespace = c.namespace)
     limit ${sql.lit(MOST_FAULTS)}`.execute(engine.db);
   return rows.map((row): StorageFault => {
     const message = `table ${table}, row with ${order} ${row.key}: ${column} is ${row.value}, which the table ${target} does not have`;
@@ -101,7 +102,7 @@ const NOUNS = [
 
 /** The history of a deleted run is removed before its row. */
 async function wrongHistory(engine: Engine, { table, noun, run }: (typeof NOUNS)[number], after: bigint) {
-  const changes = engine.table('status_changes');
+  const changes = engine.sql.table('status_changes');
   const entry = sql`from ${changes} as c
     where c.tree = r.key and c.entity_kind = ${noun} and c.entity = e.key order by c.ordinal desc limit 1`;
   const { rows } = await sql<{
@@ -114,7 +115,7 @@ async function wrongHistory(engine: Engine, { table, noun, run }: (typeof NOUNS)
   }>`
     select * from (select e.namespace, cast(e.id as text) as id, e.status, e.status_changes as n,
         (select c.new_status ${entry}) as last_status, (select c.ordinal + 1 ${entry}) as entries
-      from ${engine.table(table)} as e inner join ${engine.table('runs')} as r on r.key = ${sql.ref(`e.${run}`)}
+      from ${engine.sql.table(table)} as e inner join ${engine.sql.table('runs')} as r on r.key = ${sql.ref(`e.${run}`)}
       where e.key > ${after} and e.key <= ${after + WINDOW} and not r.hidden) as h
     where h.last_status is null or h.last_status <> h.status or h.entries <> h.n
     limit ${sql.lit(MOST_FAULTS)}`.execute(engine.db);
@@ -127,9 +128,9 @@ async function wrongHistory(engine: Engine, { table, noun, run }: (typeof NOUNS)
 /** Chunks of uploads that neither a state nor an unfinished upload has. */
 async function strayChunks(engine: Engine): Promise<readonly StorageFault[]> {
   const { rows } = await sql<{ namespace: string; upload: string }>`
-    select c.namespace, cast(c.upload as text) as upload from ${engine.table('state_chunks')} as c
-    where c.upload not in (select s.upload from ${engine.table('states')} as s where s.upload is not null)
-      and c.upload not in (select u.upload from ${engine.table('state_uploads')} as u) and c.ordinal = 0
+    select c.namespace, cast(c.upload as text) as upload from ${engine.sql.table('state_chunks')} as c
+    where c.upload not in (select s.upload from ${engine.sql.table('states')} as s where s.upload is not null)
+      and c.upload not in (select u.upload from ${engine.sql.table('state_uploads')} as u) and c.ordinal = 0
     limit ${sql.lit(MOST_FAULTS)}`.execute(engine.db);
   return rows.map(({ namespace, upload }) => {
     return {

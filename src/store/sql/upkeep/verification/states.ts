@@ -60,7 +60,7 @@ export async function* checkStates(engine: Engine): AsyncGenerator<StatesProgres
 }
 
 async function readStates(engine: Engine, where: ReturnType<typeof sql>): Promise<readonly StateRow[]> {
-  const states = engine.table('states');
+  const states = engine.sql.table('states');
   const { rows } = await sql<StateRow>`
     select s.key, s.namespace, s.digest, s.size, s.encoding, s.base, s.depth, s.base_bytes, s.upload,
       b.key as of_base, b.size as base_size, b.depth as base_depth, b.base_bytes as base_base_bytes,

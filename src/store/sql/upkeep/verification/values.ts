@@ -63,7 +63,7 @@ async function readPage(
   const columns = sql.join(key.map((column) => sql.ref(column)));
   const beyond =
     after === undefined ? sql`` : sql`where (${columns}) > (${sql.join(key.map((column) => after[column]))})`;
-  const { rows } = await sql<Row>`select * from ${engine.table(name as keyof Tables)} ${beyond}
+  const { rows } = await sql<Row>`select * from ${engine.sql.table(name as keyof Tables)} ${beyond}
     order by ${columns} limit ${sql.lit(PAGE)}`.execute(engine.db);
   return rows;
 }

@@ -68,8 +68,8 @@ export async function* verify(engine: IntegrityEngine): AsyncGenerator<Verificat
 async function countRows(engine: Engine): Promise<{ readonly steps: bigint; readonly states: bigint }> {
   const { rows } = await sql<{ steps: bigint; states: bigint }>`
     select cast((select coalesce(sum(next_step_number - coalesce(branch_point + 1, 0)), 0)
-        from ${engine.table('trajectories')}) as bigint) as steps,
-      cast((select count(*) from ${engine.table('states')}) as bigint) as states`.execute(engine.db);
+        from ${engine.sql.table('trajectories')}) as bigint) as steps,
+      cast((select count(*) from ${engine.sql.table('states')}) as bigint) as states`.execute(engine.db);
   return rows[0]!;
 }
 
