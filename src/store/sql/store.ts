@@ -4,10 +4,32 @@ import type { StoreEngine } from './engine.ts';
 import { listNamespaces } from './kit/namespaces.ts';
 import { expireRequests } from './kit/requests.ts';
 import { listStatusChanges } from './kit/status/status_changes.ts';
-import { scopeOf } from './kit/transaction.ts';
+import { type ReadScope, scopeOf } from './kit/transaction.ts';
+import { append } from './log/append/append.ts';
+import { appendToNew } from './log/append/append_new.ts';
 import { KnownHeads } from './log/append/known_heads.ts';
+import { openForAppend } from './log/append/open.ts';
+import { listSteps } from './log/list/list.ts';
+import { readStepSeries } from './log/list/series.ts';
+import { findUnmerged, mergeSteps } from './log/merge/merge.ts';
+import { readEncodedRanges } from './log/read/many_ranges.ts';
+import { readEncodedSteps, readOutlines, readSteps } from './log/read/steps.ts';
+import { searchSteps } from './log/search/search.ts';
 import { StepSearcher } from './log/search/step_searcher.ts';
+import { attachState } from './log/states/attach.ts';
+import { findCheckpoint } from './log/states/checkpoint.ts';
 import { StateEncoder } from './log/states/encoder.ts';
+import { readState } from './log/states/restore.ts';
+import { findStates, Upload } from './log/states/states.ts';
+import { listStepStates, readSmallStates } from './log/states/step_states.ts';
+import { locateStates, readWholeStates } from './log/states/whole_states.ts';
+import { readGains } from './log/trajectory/gains.ts';
+import { getLineage, getOwners } from './log/trajectory/lineage.ts';
+import { findTrajectories, listTrajectories } from './log/trajectory/list.ts';
+import { orderTrajectories } from './log/trajectory/order.ts';
+import { findById, findRefs } from './log/trajectory/rows.ts';
+import { deleteTag, getTag, listTags, readTreeTags, setTag } from './log/trajectory/tags.ts';
+import { createTrajectory, listTree, updateTrajectory } from './log/trajectory/trajectories.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from './records/attempt/validations.ts';
 import { claimRollouts } from './records/claim/claims.ts';
 import { listEnvironments, upsertEnvironment } from './records/environment/environments.ts';
@@ -37,7 +59,6 @@ import { closeQueue, getOrCreateStage, listStages, moveStage, updateStage } from
 import { summarize } from './records/summary/summaries.ts';
 import { summarizeTrajectories } from './records/summary/trajectories.ts';
 import { findTask, listTasks, upsertTasks } from './records/task/tasks.ts';
-import { type Parts, TRAJECTORY_METHODS } from './trajectory_methods.ts';
 import { exportArchive } from './upkeep/archive/export.ts';
 import { importArchive } from './upkeep/archive/import.ts';
 import { readOnThread } from './upkeep/archive/reading/archive_reader.ts';
@@ -50,9 +71,13 @@ import {
   renewPolicyLease,
   setPolicy,
 } from './upkeep/retention/policies.ts';
+import { pruneStates } from './upkeep/retention/prune.ts';
 import { beginRetention } from './upkeep/retention/retain.ts';
 import { deleteExperiment, deleteRun } from './upkeep/run/deletion.ts';
 import { purgeDeleted } from './upkeep/run/purge.ts';
+import { collectStates } from './upkeep/state/collection.ts';
+import { deleteTrajectory } from './upkeep/trajectory/deletion.ts';
+import { measureUsage } from './upkeep/usage/measure.ts';
 import { verify } from './upkeep/verification/verify.ts';
 
 /** Returns the store over either engine. */
@@ -61,13 +86,35 @@ export function sqlStore(engine: StoreEngine, stateCacheBytes?: number): Store {
   return storeOver({ engine, known: new KnownHeads(), encoder, searcher: new StepSearcher() });
 }
 
+/** What a store is made of. */
+interface Parts {
+  readonly engine: StoreEngine;
+  readonly known: KnownHeads;
+  readonly encoder: StateEncoder;
+  readonly searcher: StepSearcher;
+}
+
 /** The methods are on a shared prototype, because `within` creates a store for every call. */
 function storeOver(parts: Parts): Store {
   return Object.assign(Object.create(METHODS) as Store, parts);
 }
 
+/** Returns the method for a function that takes the engine first. */
+function onEngine<Args extends unknown[], Result>(run: (engine: StoreEngine, ...args: Args) => Result) {
+  return function (this: Parts, ...args: Args): Result {
+    return run(this.engine, ...args);
+  };
+}
+
+/** Returns the method for a function that reads one namespace. */
+function inNamespace<Args extends unknown[], Result>(run: (scope: ReadScope<StoreEngine>, ...args: Args) => Result) {
+  return function (this: Parts, namespace: string, ...args: Args): Result {
+    return run(scopeOf(this.engine, namespace), ...args);
+  };
+}
+
+/** Binds the functions of the rooms to the contract. */
 const METHODS: Store & ThisType<Store & Parts> = {
-  ...TRAJECTORY_METHODS,
   get description() {
     return this.engine.description;
   },
@@ -92,243 +139,167 @@ const METHODS: Store & ThisType<Store & Parts> = {
     await this.engine.close();
   },
 
-  verify() {
-    return verify(this.engine);
+  createTrajectory: onEngine(createTrajectory),
+  branchTrajectory: onEngine(createTrajectory),
+  async getTrajectory(namespace, id) {
+    const found = await findById(scopeOf(this.engine, namespace), id);
+    return found?.hidden === true ? undefined : found;
   },
-  exportArchive(namespace, scope) {
-    return exportArchive(scopeOf(this.engine, namespace), scope);
+  findTrajectoryRefs: inNamespace(findRefs),
+  listTrajectories: inNamespace(listTrajectories),
+  orderTrajectories: inNamespace(orderTrajectories),
+  findTrajectories: inNamespace(findTrajectories),
+  listTree: inNamespace(listTree),
+  readGains: inNamespace(readGains),
+  getLineage: inNamespace(getLineage),
+  getOwners: inNamespace(getOwners),
+  updateTrajectory: onEngine(updateTrajectory),
+  deleteTrajectory: onEngine(deleteTrajectory),
+  openForAppend(caller, open, create) {
+    return openForAppend(this.engine, this.known, caller, open, create);
   },
-  readArchive(chunks) {
-    return readOnThread(chunks);
+  append(batches, wait) {
+    return append(this.engine, this, batches, wait);
   },
+  appendToNew(batches) {
+    return appendToNew(this.engine, this.known, batches);
+  },
+  attachState(caller, attaching) {
+    return attachState(this.engine, this.encoder, caller, attaching);
+  },
+  mergeSteps: onEngine(mergeSteps),
+  findUnmerged: onEngine(findUnmerged),
+  onChange(listener) {
+    return this.engine.changes.onChange(listener);
+  },
+
+  readSteps: inNamespace(readSteps),
+  readEncodedSteps: inNamespace(readEncodedSteps),
+  readEncodedRanges: inNamespace(readEncodedRanges),
+  readOutlines: inNamespace(readOutlines),
+  readStepSeries: inNamespace(readStepSeries),
+  searchSteps(namespace, ranges, query) {
+    return searchSteps(scopeOf(this.engine, namespace), this.searcher, ranges, query);
+  },
+  listSteps: inNamespace(listSteps),
+  findCheckpoint: inNamespace(findCheckpoint),
+  listStepStates: inNamespace(listStepStates),
+  readSmallStates: inNamespace(readSmallStates),
+
+  putState(namespace, base) {
+    return new Upload(this.engine, namespace, base);
+  },
+  findStates: onEngine(findStates),
+  readState: inNamespace(readState),
+  locateStates: inNamespace(locateStates),
+  readWholeStates: inNamespace(readWholeStates),
+  async pruneStates(namespace, ref, steps) {
+    await pruneStates(this.engine, namespace, ref, { steps, rules: { keepTagged: false, keepBranchPoints: false } });
+  },
+  collectStates: onEngine(collectStates),
+
+  measureUsage: inNamespace(measureUsage),
+
+  setTag(namespace, id, name, stepNumber, expected) {
+    return setTag(this.engine, namespace, id, { name, stepNumber, expected });
+  },
+  getTag: inNamespace(getTag),
+  listTags: inNamespace(listTags),
+  readTreeTags: inNamespace(readTreeTags),
+  deleteTag: onEngine(deleteTag),
+
+  verify: onEngine(verify),
+  exportArchive: inNamespace(exportArchive),
+  readArchive: readOnThread,
   importArchive(namespace, parts) {
     return importArchive(this.engine, this.encoder, namespace, parts);
   },
-  listNamespaces() {
-    return listNamespaces(this.engine);
-  },
-  countRows() {
-    return countRows(this.engine);
-  },
-  findLargestRuns(namespace) {
-    return findLargestRuns(this.engine, namespace);
-  },
+  listNamespaces: onEngine(listNamespaces),
+  countRows: onEngine(countRows),
+  findLargestRuns: onEngine(findLargestRuns),
+  expireRequests: onEngine(expireRequests),
 
-  expireRequests(days, limit) {
-    return expireRequests(this.engine, days, limit);
-  },
+  retain: onEngine(beginRetention),
+  setRetentionPolicy: onEngine(setPolicy),
+  listRetentionPolicies: inNamespace(listPolicies),
+  deleteRetentionPolicy: onEngine(deletePolicy),
+  claimDuePolicy: onEngine(claimDuePolicy),
+  renewPolicyLease: onEngine(renewPolicyLease),
+  endPolicyExecution: onEngine(endPolicyExecution),
 
-  retain(namespace, policy, how) {
-    return beginRetention(this.engine, namespace, policy, how);
-  },
-  setRetentionPolicy(namespace, policy) {
-    return setPolicy(this.engine, namespace, policy);
-  },
-  listRetentionPolicies(namespace, page) {
-    return listPolicies(scopeOf(this.engine, namespace), page);
-  },
-  deleteRetentionPolicy(namespace, name) {
-    return deletePolicy(this.engine, namespace, name);
-  },
-  claimDuePolicy(lease, leaseMs) {
-    return claimDuePolicy(this.engine, lease, leaseMs);
-  },
-  renewPolicyLease(lease, leaseMs) {
-    return renewPolicyLease(this.engine, lease, leaseMs);
-  },
-  endPolicyExecution(policy, end) {
-    return endPolicyExecution(this.engine, policy, end);
-  },
+  createExperiment: onEngine(createExperiment),
+  getExperiment: inNamespace(findExperiment),
+  listExperiments: inNamespace(listExperiments),
+  updateExperiment: onEngine(updateExperiment),
 
-  createExperiment(caller, newExperiment, key) {
-    return createExperiment(this.engine, caller, newExperiment, key);
-  },
-  getExperiment(namespace, which) {
-    return findExperiment(scopeOf(this.engine, namespace), which);
-  },
-  listExperiments(namespace, filter, page, view) {
-    return listExperiments(scopeOf(this.engine, namespace), filter, page, view);
-  },
-  updateExperiment(namespace, id, changes) {
-    return updateExperiment(this.engine, namespace, id, changes);
-  },
+  createRun: onEngine(createRun),
+  branchRun: onEngine(branchRun),
+  getRun: inNamespace(findRun),
+  listRuns: inNamespace(listRuns),
+  listRunTrees: inNamespace(listRunTrees),
+  listRunTree: inNamespace(listRunTree),
+  updateRun: onEngine(updateRun),
+  cancelNextRollouts: onEngine(cancelNextRollouts),
+  cancelMarkedRollouts: onEngine(cancelMarkedRollouts),
+  moveRun: onEngine(moveRun),
+  heartbeatRun: onEngine(heartbeatRun),
+  failStaleRuns: onEngine(failStaleRuns),
+  readChangedGroups: inNamespace(readChangedGroups),
+  readChangedRollouts: inNamespace(readChangedRollouts),
+  readLiveRollouts: inNamespace(readLiveRollouts),
+  readRunChanges: inNamespace(readRunChanges),
 
-  createRun(caller, newRun, key) {
-    return createRun(this.engine, caller, newRun, key);
-  },
-  branchRun(caller, newBranch, key) {
-    return branchRun(this.engine, caller, newBranch, key);
-  },
-  getRun(namespace, which) {
-    return findRun(scopeOf(this.engine, namespace), which);
-  },
-  listRuns(namespace, filter, page, view) {
-    return listRuns(scopeOf(this.engine, namespace), filter, page, view);
-  },
-  listRunTrees(namespace, experimentId, page) {
-    return listRunTrees(scopeOf(this.engine, namespace), experimentId, page);
-  },
-  listRunTree(namespace, runId, page) {
-    return listRunTree(scopeOf(this.engine, namespace), runId, page);
-  },
-  updateRun(namespace, id, changes) {
-    return updateRun(this.engine, namespace, id, changes);
-  },
-  cancelNextRollouts(namespace, of) {
-    return cancelNextRollouts(this.engine, namespace, of);
-  },
-  cancelMarkedRollouts() {
-    return cancelMarkedRollouts(this.engine);
-  },
-  moveRun(caller, id, move) {
-    return moveRun(this.engine, caller, id, move);
-  },
-  heartbeatRun(namespace, id) {
-    return heartbeatRun(this.engine, namespace, id);
-  },
-  failStaleRuns(limit) {
-    return failStaleRuns(this.engine, limit);
-  },
-  readChangedGroups(namespace, run, where, page) {
-    return readChangedGroups(scopeOf(this.engine, namespace), run, where, page);
-  },
-  readChangedRollouts(namespace, run, where, page) {
-    return readChangedRollouts(scopeOf(this.engine, namespace), run, where, page);
-  },
-  readLiveRollouts(namespace, run, page) {
-    return readLiveRollouts(scopeOf(this.engine, namespace), run, page);
-  },
-  readRunChanges(namespace, runId, since, allStages) {
-    return readRunChanges(scopeOf(this.engine, namespace), runId, since, allStages);
-  },
+  deleteExperiment: onEngine(deleteExperiment),
+  deleteRun: onEngine(deleteRun),
+  purgeDeleted: onEngine(purgeDeleted),
 
-  deleteExperiment(namespace, id, onBranches, cancelLive) {
-    return deleteExperiment(this.engine, namespace, id, onBranches, cancelLive);
-  },
-  deleteRun(namespace, id, onBranches, cancelLive) {
-    return deleteRun(this.engine, namespace, id, onBranches, cancelLive);
-  },
-  purgeDeleted(limit) {
-    return purgeDeleted(this.engine, limit);
-  },
+  tallyRuns: inNamespace(tallyRuns),
 
-  tallyRuns(namespace, runs) {
-    return tallyRuns(scopeOf(this.engine, namespace), runs);
-  },
-
-  getOrCreateStage(caller, newStage) {
-    return getOrCreateStage(this.engine, caller, newStage);
-  },
-  getStage(namespace, which) {
-    return findStage(scopeOf(this.engine, namespace), which);
-  },
-  listStages(namespace, runId, filter, page, view) {
-    return listStages(scopeOf(this.engine, namespace), runId, filter, page, view);
-  },
-  updateStage(namespace, id, changes) {
-    return updateStage(this.engine, namespace, id, changes);
-  },
+  getOrCreateStage: onEngine(getOrCreateStage),
+  getStage: inNamespace(findStage),
+  listStages: inNamespace(listStages),
+  updateStage: onEngine(updateStage),
   moveStage(caller, id, verb, details, cancelRollouts = false) {
-    return moveStage(this.engine, caller, id, { verb, details: details, cancelRollouts });
+    return moveStage(this.engine, caller, id, { verb, details, cancelRollouts });
   },
-  closeQueue(namespace, id) {
-    return closeQueue(this.engine, namespace, id);
-  },
+  closeQueue: onEngine(closeQueue),
 
-  logMetrics(namespace, runId, points) {
-    return logMetrics(this.engine, namespace, runId, points);
-  },
-  listSeries(namespace, filter, limit, after) {
-    return listSeries(scopeOf(this.engine, namespace), filter, limit, after);
-  },
-  measureSeries(namespace, series, range) {
-    return measureSeries(scopeOf(this.engine, namespace), series, range);
-  },
-  readPoints(namespace, series, range, limit, numbersOnly = false) {
-    return readPoints(scopeOf(this.engine, namespace), series, range, limit, numbersOnly);
-  },
-  downsample(namespace, series, maxPoints) {
-    return downsample(scopeOf(this.engine, namespace), series, maxPoints);
-  },
+  logMetrics: onEngine(logMetrics),
+  listSeries: inNamespace(listSeries),
+  measureSeries: inNamespace(measureSeries),
+  readPoints: inNamespace(readPoints),
+  downsample: inNamespace(downsample),
 
   createRollouts(caller, stageId, rollouts, key, claim) {
     return createRollouts(this.engine, caller, { stageId, rollouts, key, claim });
   },
-  getRollout(namespace, id) {
-    return getRollout(scopeOf(this.engine, namespace), id);
-  },
-  listRollouts(namespace, filter, page, view) {
-    return listRollouts(scopeOf(this.engine, namespace), filter, page, view);
-  },
-  claimRollouts(requests) {
-    return claimRollouts(this.engine, requests);
-  },
-  heartbeatRollouts(namespace, leases, leaseMs) {
-    return heartbeatRollouts(this.engine, namespace, leases, leaseMs);
-  },
-  startRollout(caller, token, details) {
-    return startRollout(this.engine, caller, token, details);
-  },
-  updateRollout(namespace, id, attempt, changes) {
-    return updateRollout(this.engine, namespace, id, attempt, changes);
-  },
-  endRollout(caller, end) {
-    return endRollout(this.engine, caller, end);
-  },
-  releaseRollout(caller, token, details, report) {
-    return releaseRollout(this.engine, caller, token, details, report);
-  },
-  retryRollout(caller, token, details) {
-    return retryRollout(this.engine, caller, token, details);
-  },
-  sweepLeases(limit) {
-    return sweepLeases(this.engine, limit);
-  },
+  getRollout: inNamespace(getRollout),
+  listRollouts: inNamespace(listRollouts),
+  claimRollouts: onEngine(claimRollouts),
+  heartbeatRollouts: onEngine(heartbeatRollouts),
+  startRollout: onEngine(startRollout),
+  updateRollout: onEngine(updateRollout),
+  endRollout: onEngine(endRollout),
+  releaseRollout: onEngine(releaseRollout),
+  retryRollout: onEngine(retryRollout),
+  sweepLeases: onEngine(sweepLeases),
 
-  listStatusChanges(namespace, owner, page, ascending) {
-    return listStatusChanges(scopeOf(this.engine, namespace), owner, page, ascending);
-  },
+  listStatusChanges: inNamespace(listStatusChanges),
 
-  upsertTasks(namespace, tasks) {
-    return upsertTasks(this.engine, namespace, tasks);
-  },
-  getTask(namespace, id) {
-    return findTask(scopeOf(this.engine, namespace), id);
-  },
-  listTasks(namespace, filter, page, view) {
-    return listTasks(scopeOf(this.engine, namespace), filter, page, view);
-  },
+  upsertTasks: onEngine(upsertTasks),
+  getTask: inNamespace(findTask),
+  listTasks: inNamespace(listTasks),
 
-  upsertGroup(namespace, group) {
-    return upsertGroup(this.engine, namespace, group);
-  },
-  getGroup(namespace, which) {
-    return findGroup(scopeOf(this.engine, namespace), which);
-  },
-  listGroups(namespace, stageId, page, view) {
-    return listGroups(scopeOf(this.engine, namespace), stageId, page, view);
-  },
+  upsertGroup: onEngine(upsertGroup),
+  getGroup: inNamespace(findGroup),
+  listGroups: inNamespace(listGroups),
 
-  recordValidation(namespace, id, attempt, validation) {
-    return recordValidation(this.engine, namespace, id, attempt, validation);
-  },
-  overrideValidation(caller, id, attempt, override) {
-    return overrideValidation(this.engine, caller, id, attempt, override);
-  },
-  listValidationOverrides(namespace, id, page) {
-    return listValidationOverrides(scopeOf(this.engine, namespace), id, page);
-  },
+  recordValidation: onEngine(recordValidation),
+  overrideValidation: onEngine(overrideValidation),
+  listValidationOverrides: inNamespace(listValidationOverrides),
 
-  summarize(namespace, filter, by) {
-    return summarize(scopeOf(this.engine, namespace), filter, by);
-  },
-  summarizeTrajectories(namespace, filter, by) {
-    return summarizeTrajectories(scopeOf(this.engine, namespace), filter, by);
-  },
-  upsertEnvironment(caller, environment) {
-    return upsertEnvironment(this.engine, caller, environment);
-  },
-  listEnvironments(namespace, filter, page) {
-    return listEnvironments(scopeOf(this.engine, namespace), filter, page);
-  },
+  summarize: inNamespace(summarize),
+  summarizeTrajectories: inNamespace(summarizeTrajectories),
+  upsertEnvironment: onEngine(upsertEnvironment),
+  listEnvironments: inNamespace(listEnvironments),
 };

@@ -221,7 +221,7 @@ export async function readPoints(
   series: bigint,
   { from, to }: MetricRange,
   limit: number,
-  numbersOnly: boolean,
+  numbersOnly = false,
 ): Promise<MetricPoints> {
   let query = db
     .selectFrom('metric_points')
