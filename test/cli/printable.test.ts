@@ -34,12 +34,20 @@ describe('C3: no command prints characters that control a terminal or are invisi
     const experimentName = EVIL;
     await client.runs.createExperiment({ name: EVIL, description: EVIL });
     const { run } = await client.runs.createRun({
-      ...{ name: EVIL, description: EVIL, labels, experimentName, plan, initialStatus: Status.RUNNING },
+      name: EVIL,
+      description: EVIL,
+      labels,
+      experimentName,
+      plan,
+      initialStatus: Status.RUNNING,
       configJson: JSON.stringify({ [EVIL]: EVIL }),
     });
     const runId = run!.id;
     const { stage } = await client.runs.getOrCreateStage({
-      ...{ runId, kind: StageKind.TRAIN_STEP, number: 1n, initialStatus: Status.RUNNING, labels },
+      runId,
+      kind: StageKind.TRAIN_STEP,
+      number: 1n,
+      initialStatus: Status.RUNNING,
     });
     const validators = { [EVIL]: { expectedResult: EVIL } };
     await client.rollouts.upsertTasks({ tasks: [{ id: EVIL, name: EVIL, description: EVIL, validators }] });
@@ -81,8 +89,12 @@ describe('C3: no command prints characters that control a terminal or are invisi
     const { step } = await client.trajectories.getStep({ trajectoryId, stepNumber: 0n });
     const { step: last } = await client.trajectories.getStep({ trajectoryId, stepNumber: 2n });
     ids = {
-      ...{ run: runId, trajectory: trajectoryId, branch: branches[0]!.trajectory!.id, rollout: held.rolloutId },
-      ...{ state: step!.states[0]!.digest, other: last!.states[0]!.digest },
+      run: runId,
+      trajectory: trajectoryId,
+      branch: branches[0]!.trajectory!.id,
+      rollout: held.rolloutId,
+      state: step!.states[0]!.digest,
+      other: last!.states[0]!.digest,
     };
     client.close();
   });

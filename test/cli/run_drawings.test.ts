@@ -229,7 +229,12 @@ describe('drawings of runs', () => {
       fc.property(parts, columns, ([head, far, some, logged], columns) => {
         const [run, progress, stages] = [runOf(head), progressOf(far), some.map(stageOf)];
         const metrics = logged.map(({ key, values, pointCount }) => ({
-          ...{ runId: '', stageId: '', key, values, pointCount, nanCount: 0n },
+          runId: '',
+          stageId: '',
+          key,
+          values,
+          pointCount,
+          nanCount: 0n,
           metricSteps: values.map((_, i) => BigInt(i)),
           $typeName: 'anabranch.v1.MetricSeries' as const,
         }));
@@ -246,8 +251,12 @@ describe('drawings of runs', () => {
         };
         fits(runPage(page, { columns, paint, stages: 10 }), columns);
         const picture = {
-          ...{ run, progress, stages: new Map(stages.map((stage) => [stage.id, stage])) },
-          ...{ groups: new Map(), rollouts: new Map(), series: new Map() },
+          run,
+          progress,
+          stages: new Map(stages.map((stage) => [stage.id, stage])),
+          groups: new Map(),
+          rollouts: new Map(),
+          series: new Map(),
           changed: { run: true, stages, groups: [], rollouts: [], series: [], progress: true },
         };
         const lines = screenLines(picture, { columns, paint });

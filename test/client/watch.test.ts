@@ -253,8 +253,12 @@ describe('watchRun', () => {
           saying(
             [
               {
-                ...{ ...run(1), stages: [stage('a', 1)], ...group('g', 1, 0), ...rollout('r', 2, RUNNING, 1) },
-                ...{ ...percent(1), ...caughtUp },
+                ...run(1),
+                stages: [stage('a', 1)],
+                ...group('g', 1, 0),
+                ...rollout('r', 2, RUNNING, 1),
+                ...percent(1),
+                ...caughtUp,
               },
             ],
             cut,

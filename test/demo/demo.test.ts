@@ -211,7 +211,9 @@ describe.runIf(ON_POSTGRES)('anabranch demo, on a server on Postgres', { timeout
         }
         expect(await stored(client, trajectoryId, 1n)).toEqual(played);
         expect({ turns, reward, success }).toEqual({
-          ...{ turns: BigInt(played.length), reward: played.length, success: !cart.terminated },
+          turns: BigInt(played.length),
+          reward: played.length,
+          success: !cart.terminated,
         });
       }
     });

@@ -18,8 +18,15 @@ const REPORT: EndReport = {
   ]),
   timings: new Map([['task', { startTime: 1n, endTime: undefined }]]),
   validations: ['a', 'b'].map((name) => ({
-    ...{ name, success: true, advisory: false, query: 'q', expectedResult: 'x', actualResult: 'y', executionMs: 3 },
-    ...{ errorMessage: '', detailsJson: '{}' },
+    name,
+    success: true,
+    advisory: false,
+    query: 'q',
+    expectedResult: 'x',
+    actualResult: 'y',
+    executionMs: 3,
+    errorMessage: '',
+    detailsJson: '{}',
   })),
 };
 

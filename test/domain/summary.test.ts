@@ -49,7 +49,11 @@ const NOTHING: SummaryCounts = {
 
 function task(trials: number, successes: number, fields: Partial<TaskGroups> = {}): TaskGroups {
   return {
-    ...{ groups: 1n, trials: BigInt(trials), successes: BigInt(successes), unfinished: 0n, stopping: [] },
+    groups: 1n,
+    trials: BigInt(trials),
+    successes: BigInt(successes),
+    unfinished: 0n,
+    stopping: [],
     ...fields,
   };
 }
@@ -98,7 +102,9 @@ describe('statistics compared with numpy and scipy', () => {
           ...NOTHING,
           tasks: crowd.tasks.map(({ trials, successes, groups, unfinished, stopping: some }) =>
             task(trials, successes, {
-              ...{ groups: BigInt(groups), unfinished: BigInt(unfinished), stopping: some.map(stopping) },
+              groups: BigInt(groups),
+              unfinished: BigInt(unfinished),
+              stopping: some.map(stopping),
             }),
           ),
         },
@@ -167,7 +173,10 @@ describe('statistics of any input', () => {
         // The last of k + 1 draws: C(n−c,k)/C(n,k) decreases by the factor (n−c−k)/(n−k).
         if (k < n) expect(1 - at(k + 1)).toBeCloseTo((1 - at(k)) * Math.max(0, (n - c - k) / (n - k)), 10);
         expect(passAt(n + 1, [task(n, c)])).toEqual({
-          ...{ k: n + 1, estimate: undefined, tasks: 0n, groupsExcluded: 1n },
+          k: n + 1,
+          estimate: undefined,
+          tasks: 0n,
+          groupsExcluded: 1n,
         });
       }),
     );

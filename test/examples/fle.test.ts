@@ -149,14 +149,12 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
           tasks.flatMap((taskId, t) =>
             trials.map((number) => ({
               groupNumber: BigInt(m * tasks.length + t),
-              ...{
-                number,
-                taskId,
-                labels: { model },
-                maxAttempts: 2,
-                retryDelay: {},
-                onSuccess: OnSuccess.CANCEL_PENDING,
-              },
+              number,
+              taskId,
+              labels: { model },
+              maxAttempts: 2,
+              retryDelay: {},
+              onSuccess: OnSuccess.CANCEL_PENDING,
             })),
           ),
         ),

@@ -42,8 +42,14 @@ describeApp('the work of a call', (on) => {
     for (const number of [5, 350, 650, 900]) {
       const { digest, data } = newState(`attached ${number}`);
       await scene.store.attachState(scene.caller, {
-        ...{ trajectoryId: long.id, uid: undefined, writerEpoch: undefined, stepNumber: BigInt(number) },
-        ...{ name: 'later', digest, mediaType: '', data },
+        trajectoryId: long.id,
+        uid: undefined,
+        writerEpoch: undefined,
+        stepNumber: BigInt(number),
+        name: 'later',
+        digest,
+        mediaType: '',
+        data,
       });
     }
     for (let i = 0; i < 20; i += 1) {

@@ -34,8 +34,14 @@ async function furnish(store: Store): Promise<{ scene: RunScene; root: string; l
   }
   for (const later of [newState('attached'), stateOf(7, 6000, [])]) {
     await scene.store.attachState(scene.caller, {
-      ...{ trajectoryId: root.id, uid: undefined, writerEpoch: undefined, stepNumber: 1n },
-      ...{ name: `later${later.data.length}`, digest: later.digest, mediaType: 'a/b', data: later.data },
+      trajectoryId: root.id,
+      uid: undefined,
+      writerEpoch: undefined,
+      stepNumber: 1n,
+      name: `later${later.data.length}`,
+      digest: later.digest,
+      mediaType: 'a/b',
+      data: later.data,
     });
   }
   const child = await scene.branch(root, 1n);

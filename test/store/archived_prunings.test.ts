@@ -24,8 +24,14 @@ const PICTURE = large(100);
 function attach(scene: RunScene, { id }: { readonly id: string }, stepNumber: number, name: string, state: NewState) {
   const { digest, data } = state;
   return scene.store.attachState(scene.caller, {
-    ...{ trajectoryId: id, uid: undefined, writerEpoch: undefined, stepNumber: BigInt(stepNumber) },
-    ...{ name, digest, mediaType: 'application/octet-stream', data },
+    trajectoryId: id,
+    uid: undefined,
+    writerEpoch: undefined,
+    stepNumber: BigInt(stepNumber),
+    name,
+    digest,
+    mediaType: 'application/octet-stream',
+    data,
   });
 }
 
@@ -39,7 +45,8 @@ async function furnish(store: Store): Promise<{ scene: RunScene; made: Trajector
   const seen = { actions: [textAction('', { content })], observations: [textObservation('', { content })] };
   const steps = states.map((state, i) =>
     makeStep(BigInt(i), {
-      ...{ states: [smallRef(small(i), 'agent'), stateRef(state)], reward: i },
+      states: [smallRef(small(i), 'agent'), stateRef(state)],
+      reward: i,
       ...(i === 1 || i === 2 ? seen : {}),
     }),
   );

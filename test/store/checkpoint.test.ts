@@ -83,8 +83,14 @@ describeStore('checkpoints and the states of a lineage', (on) => {
     for (let left = [{ ref: made.ref, rest: true }]; left.length > 0; ) left = await scene.store.mergeSteps(left);
     // Attaching moves the end of what is merged back.
     await scene.store.attachState(scene.caller, {
-      ...{ trajectoryId: made.id, uid: undefined, writerEpoch: undefined, stepNumber: 300n, name: 'later' },
-      ...{ digest: rare.digest, mediaType: '', data: rare.data },
+      trajectoryId: made.id,
+      uid: undefined,
+      writerEpoch: undefined,
+      stepNumber: 300n,
+      name: 'later',
+      digest: rare.digest,
+      mediaType: '',
+      data: rare.data,
     });
     await scene.append(made, [step(4000)]);
     const branch = await scene.branch(made, 3900n);

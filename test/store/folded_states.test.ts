@@ -19,8 +19,14 @@ const small = (seed: number) => newState(`small ${seed}`);
 describeStore('attached states that merges write into their steps', (on) => {
   const attach = (scene: Scene, { id }: Trajectory, stepNumber: number, name: string, { digest, data }: NewState) =>
     scene.store.attachState(scene.caller, {
-      ...{ trajectoryId: id, uid: undefined, writerEpoch: undefined, stepNumber: BigInt(stepNumber) },
-      ...{ name, digest, mediaType: 'application/octet-stream', data },
+      trajectoryId: id,
+      uid: undefined,
+      writerEpoch: undefined,
+      stepNumber: BigInt(stepNumber),
+      name,
+      digest,
+      mediaType: 'application/octet-stream',
+      data,
     });
   const prune = (scene: Scene, { ref }: Trajectory, stepNumber: number, names: readonly string[]) =>
     scene.store.pruneStates(scene.namespace, ref, [{ stepNumber: BigInt(stepNumber), names, mediaTypes: [] }]);

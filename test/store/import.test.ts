@@ -104,7 +104,9 @@ describeStore('imports', (on) => {
       for (const archive of [parts, newest]) {
         const before = await scene.steps(root);
         expect(await imported(scene.store, scene.namespace, archive)).toMatchObject({
-          ...{ trajectories: 0n, presentTrajectories: 2n, identicalTrajectories: 1n },
+          trajectories: 0n,
+          presentTrajectories: 2n,
+          identicalTrajectories: 1n,
         });
         expect(await scene.steps(root)).toEqual(before);
       }
@@ -389,7 +391,8 @@ describeStore('imports', (on) => {
       }
     }
     expect(await imported(scene.store, scene.namespace, collected())).toMatchObject({
-      ...{ leftOut: [root.id], trajectories: 1n },
+      leftOut: [root.id],
+      trajectories: 1n,
     });
     expect(await scene.steps(await scene.get(later.id))).toHaveLength(11);
   });
@@ -397,8 +400,14 @@ describeStore('imports', (on) => {
 
 function attach(scene: RunScene, { id }: Trajectory, name: string, { digest, data }: NewState) {
   return scene.store.attachState(scene.caller, {
-    ...{ trajectoryId: id, uid: undefined, writerEpoch: undefined, stepNumber: 10n },
-    ...{ name, digest, mediaType: 'application/octet-stream', data },
+    trajectoryId: id,
+    uid: undefined,
+    writerEpoch: undefined,
+    stepNumber: 10n,
+    name,
+    digest,
+    mediaType: 'application/octet-stream',
+    data,
   });
 }
 

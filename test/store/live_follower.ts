@@ -43,7 +43,11 @@ export class LiveFollower {
     const range = { trajectoryId, startStepNumber: 0n, endStepNumber: undefined } as const;
     try {
       for await (const { part } of readSteps(app, caller, {
-        ...{ ...range, view: 'FULL', inlineBytes: 0, follow: true, signal },
+        ...range,
+        view: 'FULL',
+        inlineBytes: 0,
+        follow: true,
+        signal,
       })) {
         this.words.push(...decodedSteps(part).map(wordOf));
         this.#wake();

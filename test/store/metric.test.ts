@@ -204,7 +204,10 @@ describeStore('metrics', (on) => {
     await log(here, run, [point('n', -5, 1)]);
     const key = await onlySeries(here, run);
     expect(await measure(here, key)).toEqual({
-      ...{ points: 6n, nans: 2n, firstStep: 0n, lastStep: 50n },
+      points: 6n,
+      nans: 2n,
+      firstStep: 0n,
+      lastStep: 50n,
       lastValue: Number.POSITIVE_INFINITY,
     });
     expect(await measure(here, key, { from: 10n, to: 50n })).toEqual({
@@ -268,7 +271,10 @@ describeStore('metrics', (on) => {
   it('M1: downsampling keeps first, last and the extrema of buckets of equal size, as computed from a full read', async () => {
     const here = scene();
     const series = fc.uniqueArray(fc.tuple(arbitraryStep, arbitraryValue), {
-      ...{ minLength: 1, maxLength: 300, selector: ([step]: [bigint, number]) => step, size: 'max' },
+      minLength: 1,
+      maxLength: 300,
+      selector: ([step]: [bigint, number]) => step,
+      size: 'max',
     });
     const limit = fc.oneof(fc.integer({ min: 4, max: 40 }), fc.constantFrom(500, 10_000));
     await fc.assert(

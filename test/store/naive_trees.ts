@@ -136,8 +136,17 @@ export class NaiveTrees {
 
   #add(row: Trajectory, parent: Naive | undefined, branchPoint: number): Naive {
     const made: Naive = {
-      ...{ row, parent, branchPoint, words: [], rewards: [], states: [], owners: [] },
-      ...{ tags: new Set<number>(), followed: [], sealed: false, hidden: false },
+      row,
+      parent,
+      branchPoint,
+      words: [],
+      rewards: [],
+      states: [],
+      owners: [],
+      tags: new Set<number>(),
+      followed: [],
+      sealed: false,
+      hidden: false,
     };
     this.all.push(made);
     return made;

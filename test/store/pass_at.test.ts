@@ -62,7 +62,10 @@ describeStore('pass@k', (on) => {
           const groups = Array.from({ length: GROUPS }, (_, group) => i * GROUPS + group);
           const newRollouts = groups.flatMap((group) =>
             Array.from({ length: SIBLINGS }, (_, number) => ({
-              ...{ groupNumber: BigInt(group), number: BigInt(number), taskId: `${chance}`, onSuccess },
+              groupNumber: BigInt(group),
+              number: BigInt(number),
+              taskId: `${chance}`,
+              onSuccess,
             })),
           );
           await here.makeRollouts(stage, newRollouts);

@@ -45,8 +45,15 @@ describeStore('getRollout', (on) => {
 });
 
 const PASSED: NewValidation = {
-  ...{ name: 'check', success: true, advisory: false, query: '', expectedResult: '', actualResult: '' },
-  ...{ executionMs: undefined, errorMessage: '', detailsJson: '' },
+  name: 'check',
+  success: true,
+  advisory: false,
+  query: '',
+  expectedResult: '',
+  actualResult: '',
+  executionMs: undefined,
+  errorMessage: '',
+  detailsJson: '',
 };
 
 /** Statuses of the rollout and its attempt, and the number of attempts and validations listed. */

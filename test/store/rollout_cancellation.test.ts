@@ -72,8 +72,11 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
       await scene.store.endRollout(scene.caller, {
         ...token,
         details: { ...NOTHING_SAID, message: details.message, metadataJson: details.metadataJson },
-        ...{ result: undefined, validations: [], expectedNextStepNumber: undefined },
-        ...{ metrics: new Map(), timings: new Map() },
+        result: undefined,
+        validations: [],
+        expectedNextStepNumber: undefined,
+        metrics: new Map(),
+        timings: new Map(),
       });
     }
     await cancelStage(scene, other);

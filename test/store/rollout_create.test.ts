@@ -102,8 +102,16 @@ describeStore('creating rollouts', (on) => {
     for (const task of ['t', 'u']) await scene.task(task);
     const source = await scene.createWith(['root', 'a']);
     const given: Partial<NewRollout> = {
-      ...{ groupNumber: 1n, number: 0n, taskId: 't', labels: new Map([['a', '1']]), inputJson: '{"a": 1}' },
-      ...{ priority: 3, maxTurns: 9n, maxAttempts: 4, modelUri: 's3://m', metadataJson: '[]' },
+      groupNumber: 1n,
+      number: 0n,
+      taskId: 't',
+      labels: new Map([['a', '1']]),
+      inputJson: '{"a": 1}',
+      priority: 3,
+      maxTurns: 9n,
+      maxAttempts: 4,
+      modelUri: 's3://m',
+      metadataJson: '[]',
       startFrom: { trajectoryId: source.id, stepNumber: 1n },
     };
     const [made] = await scene.makeRollouts(stage, [given]);

@@ -13,8 +13,15 @@ describeStore('ends of rollouts', (on) => {
   };
   const details = (message: string) => ({ ...NOTHING_SAID, message });
   const validation = (name: string, success: boolean): NewValidation => ({
-    ...{ name, success, advisory: false, query: '', expectedResult: '', actualResult: 'seen' },
-    ...{ executionMs: 12, errorMessage: '', detailsJson: '{"a":1}' },
+    name,
+    success,
+    advisory: false,
+    query: '',
+    expectedResult: '',
+    actualResult: 'seen',
+    executionMs: 12,
+    errorMessage: '',
+    detailsJson: '{"a":1}',
   });
 
   it('Q1: completion stores result, validations, metrics and timings, and seals the trajectory, in one transaction', async () => {

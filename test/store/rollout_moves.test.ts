@@ -269,8 +269,15 @@ describeStore('verbs of rollouts', (on) => {
     const [id = ''] = await scene.queue(stage, 1, { maxAttempts: 1, taskId: 't' });
     const claim = await scene.claimOne();
     await scene.store.recordValidation(scene.namespace, id, 1, {
-      ...{ name: 'state', success: true, advisory: false, query: '', expectedResult: '', actualResult: 'x' },
-      ...{ executionMs: undefined, errorMessage: '', detailsJson: '' },
+      name: 'state',
+      success: true,
+      advisory: false,
+      query: '',
+      expectedResult: '',
+      actualResult: 'x',
+      executionMs: undefined,
+      errorMessage: '',
+      detailsJson: '',
     });
     const failed = await scene.fail(claim, { result: { ...NO_RESULT, reward: 1, errors: ['e'] } });
     expect(failed).toMatchObject({ status: 'FAILED', reward: 1, success: false, validationPassed: true });

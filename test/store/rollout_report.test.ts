@@ -7,8 +7,15 @@ import { dumpNamespace } from './sql.ts';
 
 describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => {
   const validation = (name: string, success: boolean): NewValidation => ({
-    ...{ name, advisory: false, success, query: '', expectedResult: '', actualResult: 'seen' },
-    ...{ executionMs: 12, errorMessage: '', detailsJson: '' },
+    name,
+    advisory: false,
+    success,
+    query: '',
+    expectedResult: '',
+    actualResult: 'seen',
+    executionMs: 12,
+    errorMessage: '',
+    detailsJson: '',
   });
   const details = { ...NOTHING_SAID, message: 'no device' };
 

@@ -73,8 +73,17 @@ export class RolloutScene extends RunScene {
     const nothing = undefined;
     await this.store.upsertTasks(this.namespace, [
       {
-        ...{ id, name: id, description: nothing, difficulty: nothing, category: nothing, appName: nothing },
-        ...{ sourceType: nothing, maxTurns, tags: nothing, prerequisites: nothing, inputJson: nothing },
+        id,
+        name: id,
+        description: nothing,
+        difficulty: nothing,
+        category: nothing,
+        appName: nothing,
+        sourceType: nothing,
+        maxTurns,
+        tags: nothing,
+        prerequisites: nothing,
+        inputJson: nothing,
         metadataJson: nothing,
       },
     ]);

@@ -123,10 +123,15 @@ describeStore('the effect of a success on its siblings', (on) => {
     expect(rollout).toMatchObject({ status: 'COMPLETED', success: true });
     for (const id of others) {
       expect(await scene.rollout(id)).toMatchObject({
-        ...{ status: 'CANCELLED', statusMessage: 'rollout 0 of its group succeeded', endTime: rollout.updateTime },
+        status: 'CANCELLED',
+        statusMessage: 'rollout 0 of its group succeeded',
+        endTime: rollout.updateTime,
       });
       expect((await scene.history('ROLLOUT', { id })).at(-1)).toMatchObject({
-        ...{ oldStatus: 'PENDING', newStatus: 'CANCELLED', actor: 'anabranch', changeTime: rollout.updateTime },
+        oldStatus: 'PENDING',
+        newStatus: 'CANCELLED',
+        actor: 'anabranch',
+        changeTime: rollout.updateTime,
       });
     }
     expect((await scene.rollout(other)).status).toBe('PENDING');

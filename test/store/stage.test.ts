@@ -381,7 +381,9 @@ describeStore('stages', (on) => {
     const counts = { pending: 0n, open: 3n, completed: 1n, failed: 1n, cancelled: 1n };
     expect(tally.kinds).toMatchObject([
       {
-        ...{ kind: 'TRAIN_STEP', ...counts, completedStages: { rollouts: 0n, turns: 0n, substeps: 4n } },
+        kind: 'TRAIN_STEP',
+        ...counts,
+        completedStages: { rollouts: 0n, turns: 0n, substeps: 4n },
         abandonedStages: {
           turns: 0n,
           substeps: 2n,

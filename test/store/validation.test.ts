@@ -237,13 +237,21 @@ describeStore('validations', (on) => {
     expect(attempts).toMatchObject([
       {
         override: { ordinal: 0n, attempt: 1, success: true },
-        ...{ result: undefined, success: true, reward: 3, environmentIds: [first] },
-        ...{ metrics: new Map([['tokens', 7]]), timings: new Map([['task', span]]) },
+        result: undefined,
+        success: true,
+        reward: 3,
+        environmentIds: [first],
+        metrics: new Map([['tokens', 7]]),
+        timings: new Map([['task', span]]),
       },
       {
         override: undefined,
-        ...{ result, success: false, reward: 2, environmentIds: [second] },
-        ...{ metrics: new Map([['tokens', 1]]), timings: new Map() },
+        result,
+        success: false,
+        reward: 2,
+        environmentIds: [second],
+        metrics: new Map([['tokens', 1]]),
+        timings: new Map(),
       },
     ]);
     expect(rollout).toMatchObject({ result, success: false, reward: 2, metrics: new Map([['tokens', 1]]) });

@@ -68,8 +68,14 @@ describeStore('verification', (on) => {
     for (const [i, step] of steps.entries()) await scene.append(root, [step], { states: [chain[i]!] });
     const later = newState('attached');
     await scene.store.attachState(scene.caller, {
-      ...{ trajectoryId: root.id, uid: undefined, writerEpoch: undefined, stepNumber: 1n, name: 'later' },
-      ...{ digest: later.digest, mediaType: '', data: later.data },
+      trajectoryId: root.id,
+      uid: undefined,
+      writerEpoch: undefined,
+      stepNumber: 1n,
+      name: 'later',
+      digest: later.digest,
+      mediaType: '',
+      data: later.data,
     });
     const child = await scene.branch(root, 2n);
     await scene.append(child, [makeStep(3n, { reward: 2 }), makeStep(4n)]);

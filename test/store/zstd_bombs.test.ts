@@ -89,7 +89,8 @@ describeStore('zstd bombs', (on) => {
     return {
       table: 'segments',
       where: `tree = ${made.ref.tree} and first_step_number = 256`,
-      ...{ size: 'body_bytes', column: 'body' },
+      size: 'body_bytes',
+      column: 'body',
       reads: [() => numbersFrom(scene, made, 256n, 512n), () => readSmall(scene, made, 300n)],
       error: { reason: 'STEP_CORRUPT', metadata: { first_step_number: '256', next_step_number: '512' } },
       fault: { check: 'STEPS', trajectoryId: made.id, firstStepNumber: 256n, nextStepNumber: 512n },
@@ -105,7 +106,8 @@ describeStore('zstd bombs', (on) => {
     return {
       table: 'segments',
       where: `tree = ${made.ref.tree} and first_step_number = 256`,
-      ...{ size: 'states_bytes', column: 'states' },
+      size: 'states_bytes',
+      column: 'states',
       reads: [() => readSmall(scene, made, 300n)],
       error: { reason: 'STATE_CORRUPT', metadata: { digest: stateAt(300).digest } },
       fault: { check: 'STATES', trajectoryId: made.id, digest: stateAt(300).digest },
@@ -132,7 +134,8 @@ describeStore('zstd bombs', (on) => {
     return {
       table: 'states',
       where: `namespace = '${scene.namespace}' and digest = ${hex}`,
-      ...{ size: 'size', column: 'data' },
+      size: 'size',
+      column: 'data',
       reads: [
         () => scene.store.readState(scene.namespace, digest, 0),
         () => scene.store.readWholeStates(scene.namespace, [digest]),
@@ -160,7 +163,8 @@ describeStore('zstd bombs', (on) => {
     return {
       table: 'state_chunks',
       where: `namespace = '${scene.namespace}' and ordinal = 1`,
-      ...{ size: 'size', column: 'data' },
+      size: 'size',
+      column: 'data',
       reads: [() => scene.store.readState(scene.namespace, digest, CHUNK)],
       error: { reason: 'STATE_CORRUPT', metadata: { digest } },
       fault: { check: 'STATES', digest },

@@ -222,7 +222,9 @@ export const LEASES: readonly Bad[] = [
     what: 'metrics of an attempt that has not started',
     call: ({ rollouts, heldId }) =>
       rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['metrics'] }, metrics: { a: 1 } }),
-    ...{ code: Code.FailedPrecondition, reason: 'NO_ATTEMPT', text: 'must be 1 to 1' },
+    code: Code.FailedPrecondition,
+    reason: 'NO_ATTEMPT',
+    text: 'must be 1 to 1',
   },
 ];
 

@@ -57,14 +57,28 @@ describe.each(ENGINES)('M3: Summarize of trajectories, on %s', (engine) => {
     ]);
     const [close, open] = summaries;
     expect(close).toMatchObject({
-      ...{ rolloutCount: 0n, trajectoryCount: 1n, stepCount: 1n, metricSums: {} },
-      ...{ finalRewardMean: -1, finalRewardMin: -1, finalRewardMedian: -1, finalRewardMax: -1 },
+      rolloutCount: 0n,
+      trajectoryCount: 1n,
+      stepCount: 1n,
+      metricSums: {},
+      finalRewardMean: -1,
+      finalRewardMin: -1,
+      finalRewardMedian: -1,
+      finalRewardMax: -1,
     });
     expect(close?.finalRewardStd).toBeUndefined();
     expect(open).toMatchObject({
-      ...{ rolloutCount: 1n, pendingCount: 1n, rewardCount: 0n },
-      ...{ trajectoryCount: 2n, stepCount: 3n, metricSums: { tokens: 15, ticks: 60 } },
-      ...{ finalRewardMean: 4, finalRewardStd: Math.SQRT2, finalRewardMin: 3, finalRewardMedian: 4, finalRewardMax: 5 },
+      rolloutCount: 1n,
+      pendingCount: 1n,
+      rewardCount: 0n,
+      trajectoryCount: 2n,
+      stepCount: 3n,
+      metricSums: { tokens: 15, ticks: 60 },
+      finalRewardMean: 4,
+      finalRewardStd: Math.SQRT2,
+      finalRewardMin: 3,
+      finalRewardMedian: 4,
+      finalRewardMax: 5,
     });
   });
 

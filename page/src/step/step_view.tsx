@@ -38,7 +38,11 @@ export function StepView({ trajectory, step, onStep, others, nameOfId }: StepVie
         <Stepper step={step} last={last} onStep={onStep} />
         {last >= 0 && !trajectory.deleted && <Operations of={trajectoryOperations(trajectory, step)} />}
       </header>
-      {last < 0 ? <p class="dim">No steps yet.</p> : <StepBody {...{ trajectory, step, others, nameOfId }} />}
+      {last < 0 ? (
+        <p class="dim">No steps yet.</p>
+      ) : (
+        <StepBody trajectory={trajectory} step={step} others={others} nameOfId={nameOfId} />
+      )}
     </aside>
   );
 }
