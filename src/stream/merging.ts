@@ -1,5 +1,5 @@
 import type { TrajectoryRef } from '../domain/trajectory.ts';
-import type { MergeRequest } from '../store/contract/merge.ts';
+import type { MergeRequest } from '../store/contract/append.ts';
 import { isOutage, type Store } from '../store/contract/store.ts';
 import { type Logger, logFailure } from './logger.ts';
 import type { AppSettings } from './settings.ts';

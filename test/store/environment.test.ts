@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { STATUSES } from '../../src/domain/lifecycle.ts';
 import type { EnvironmentFilter, EnvironmentUpsert } from '../../src/store/contract/environment.ts';
-import type { Page } from '../../src/store/contract/page.ts';
+import type { Page } from '../../src/store/contract/request.ts';
 import { describeStore } from './on_store.ts';
 import { newEnvironment, RolloutScene } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';

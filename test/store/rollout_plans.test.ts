@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import type { Page } from '../../src/store/contract/page.ts';
+import type { Page } from '../../src/store/contract/request.ts';
 import type { RolloutCursor, RolloutFilter } from '../../src/store/contract/rollout.ts';
 import type { ChangeCursor, ChangedIn, Horizon } from '../../src/store/contract/run.ts';
 import { makeStep } from '../support/steps.ts';

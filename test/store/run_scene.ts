@@ -3,7 +3,7 @@ import type { Verb } from '../../src/domain/lifecycle.ts';
 import type { Experiment, Run, Stage } from '../../src/domain/run.ts';
 import type { Step } from '../../src/domain/step.ts';
 import type { NewExperiment } from '../../src/store/contract/experiment.ts';
-import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
+import type { IdempotencyKey } from '../../src/store/contract/request.ts';
 import type {
   CreatedRun,
   MoveDetails,

@@ -4,7 +4,7 @@ import { type OwnedRange, rangesOf } from '../../src/domain/lineage.ts';
 import type { Step } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { AppendBatch, AppendOutcome } from '../../src/store/contract/append.ts';
-import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
+import type { IdempotencyKey } from '../../src/store/contract/request.ts';
 import type { OwnedStep, StepView } from '../../src/store/contract/step.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { NewBranch, NewTrajectory, OnBranches } from '../../src/store/contract/trajectory.ts';

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Caller } from '../../src/domain/caller.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
-import type { IdempotencyKey } from '../../src/store/contract/idempotency.ts';
+import type { IdempotencyKey } from '../../src/store/contract/request.ts';
 import type { ClaimRequest } from '../../src/store/contract/rollout.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { App } from '../../src/stream/app.ts';

@@ -1,7 +1,7 @@
 import { pino } from 'pino';
 import { expect, it, vi } from 'vitest';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import type { MergeRequest } from '../../src/store/contract/merge.ts';
+import type { MergeRequest } from '../../src/store/contract/append.ts';
 import { Merging } from '../../src/stream/merging.ts';
 import { describeApp, type OnApp, step } from '../service/on_app.ts';
 import { logger } from '../store/on_store.ts';

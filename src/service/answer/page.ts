@@ -1,5 +1,5 @@
 import { ANSWER_BYTES, LIMITS } from '../../domain/limits.ts';
-import type { View } from '../../store/contract/view.ts';
+import type { View } from '../../store/contract/request.ts';
 import {
   cursorInt,
   makePageToken,

@@ -3,7 +3,7 @@ import { RunService, UpdateExperimentRequestSchema } from '../../../gen/es/anabr
 import { IfExists } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { requireConfig } from '../../domain/json.ts';
 import type { Experiment } from '../../domain/run.ts';
-import type { View } from '../../store/contract/view.ts';
+import type { View } from '../../store/contract/request.ts';
 import { findExperiment } from '../../stream/find.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';

@@ -9,7 +9,7 @@ import { type GetGroupRequest, RolloutService } from '../../../gen/es/anabranch/
 import { groupNotFound, invalidField } from '../../domain/errors.ts';
 import { type OnSuccess as DomainPolicy, type Group, type GroupStatistics, groupStatus } from '../../domain/rollout.ts';
 import type { GroupReference } from '../../store/contract/group.ts';
-import type { View } from '../../store/contract/view.ts';
+import type { View } from '../../store/contract/request.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';

@@ -2,7 +2,7 @@ import type { DescField, DescMethod, MessageShape } from '@bufbuild/protobuf';
 import { type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
 import type { Caller } from '../../domain/caller.ts';
 import { stateDigest } from '../../domain/state_digest.ts';
-import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
+import type { IdempotencyKey } from '../../store/contract/request.ts';
 
 /** Whether the order of list elements changes a digest. */
 type ListOrder = 'as sent' | 'as a set';

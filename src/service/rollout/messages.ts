@@ -13,7 +13,7 @@ import {
   type Validation as WireValidation,
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Attempt, Rollout, RolloutResult, Validation, ValidationOverride } from '../../domain/rollout.ts';
-import type { View } from '../../store/contract/view.ts';
+import type { View } from '../../store/contract/request.ts';
 import { messageOf } from '../answer/message.ts';
 import { sizerOf } from '../answer/size.ts';
 import { fromMillis } from '../convert/duration.ts';

@@ -4,7 +4,7 @@ import {
   type RolloutService,
 } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
-import type { View } from '../../store/contract/view.ts';
+import type { View } from '../../store/contract/request.ts';
 import { readRollouts as readRolloutsOf } from '../../stream/rollouts/read.ts';
 import type { RolloutsRead } from '../../stream/rollouts/read_group.ts';
 import { type EncodedResponse, withSteps } from '../answer/encoded.ts';

@@ -3,8 +3,8 @@ import type { Attempt as WireAttempt } from '../../../gen/es/anabranch/v1/rollou
 import type { GetRolloutResponseSchema } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import { type Attempt, shownAttempt, type Validation } from '../../domain/rollout.ts';
+import type { View } from '../../store/contract/request.ts';
 import type { RolloutRecord } from '../../store/contract/rollout.ts';
-import type { View } from '../../store/contract/view.ts';
 import { countFitting, totalBytes } from '../answer/size.ts';
 import {
   attemptBytes,

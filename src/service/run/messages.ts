@@ -14,8 +14,8 @@ import {
 import { StatusChangeSchema, type StatusChange as WireChange } from '../../../gen/es/anabranch/v1/status_pb.js';
 import type { KindProgress, Progress, StageProgress } from '../../domain/progress.ts';
 import type { StageKind as DomainKind, Plan, Run } from '../../domain/run.ts';
+import type { View } from '../../store/contract/request.ts';
 import type { StatusChange } from '../../store/contract/status_change.ts';
-import type { View } from '../../store/contract/view.ts';
 import { messageOf } from '../answer/message.ts';
 import { fromMillis, fromSeconds } from '../convert/duration.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';

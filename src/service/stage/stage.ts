@@ -9,8 +9,8 @@ import {
 import { invalidField, stageNotFound } from '../../domain/errors.ts';
 import type { StageVerb } from '../../domain/lifecycle.ts';
 import type { StageKind as DomainKind, Stage } from '../../domain/run.ts';
+import type { View } from '../../store/contract/request.ts';
 import type { StageReference } from '../../store/contract/stage.ts';
-import type { View } from '../../store/contract/view.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';

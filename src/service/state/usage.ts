@@ -6,7 +6,7 @@ import {
   type UsedBytesSchema,
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
 import type { UsedBytes } from '../../domain/usage.ts';
-import type { UsageStore } from '../../store/contract/usage.ts';
+import type { UsageStore } from '../../store/contract/retention.ts';
 import { findRun, findTrajectory, requireStillThere } from '../../stream/find.ts';
 import type { Call } from '../method.ts';
 

@@ -7,8 +7,8 @@ import {
 import { RolloutService, type TaskUpsert as WireUpsert } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { invalidField, taskNotFound } from '../../domain/errors.ts';
 import type { Task, Validator } from '../../domain/rollout.ts';
+import type { View } from '../../store/contract/request.ts';
 import type { TaskUpsert, ValidatorUpsert } from '../../store/contract/task.ts';
-import type { View } from '../../store/contract/view.ts';
 import type { Ids } from '../../stream/app.ts';
 import { messageOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';

@@ -6,7 +6,7 @@ import {
   TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
-import type { IdempotencyKey } from '../../store/contract/idempotency.ts';
+import type { IdempotencyKey } from '../../store/contract/request.ts';
 import type {
   NewBranch,
   NewTrajectory,

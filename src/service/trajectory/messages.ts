@@ -8,8 +8,8 @@ import {
 import { type TreeNode, TreeNodeSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Gain } from '../../domain/gain.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { Tag } from '../../store/contract/tag.ts';
-import type { View } from '../../store/contract/view.ts';
+import type { View } from '../../store/contract/request.ts';
+import type { Tag } from '../../store/contract/trajectory.ts';
 import { messageOf } from '../answer/message.ts';
 import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
 

@@ -1,7 +1,7 @@
 import { TagSchema, type Tag as WireTag } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { parseTagName } from '../../domain/ids.ts';
-import type { Tag } from '../../store/contract/tag.ts';
+import type { Tag } from '../../store/contract/trajectory.ts';
 import { pageByKey } from '../answer/page.ts';
 import { sizerOf } from '../answer/size.ts';
 import { required } from '../convert/required.ts';

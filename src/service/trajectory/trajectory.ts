@@ -3,7 +3,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { Page } from '../../store/contract/page.ts';
+import type { Page } from '../../store/contract/request.ts';
 import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { pageOf } from '../answer/page.ts';

@@ -1,8 +1,7 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { Status } from '../../domain/lifecycle.ts';
 import type { Environment } from '../../domain/rollout.ts';
-import type { Given } from './given.ts';
-import type { Page } from './page.ts';
+import type { Given, Page } from './request.ts';
 
 export interface EnvironmentStore {
   /**

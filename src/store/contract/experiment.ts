@@ -1,9 +1,7 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { Experiment } from '../../domain/run.ts';
-import type { IdempotencyKey } from './idempotency.ts';
-import type { Page } from './page.ts';
-import type { BranchPolicy, RunDeletion } from './run_deletion.ts';
-import type { View } from './view.ts';
+import type { IdempotencyKey, Page, View } from './request.ts';
+import type { BranchPolicy, RunDeletion } from './run.ts';
 
 /** Identifies an experiment by id or by name. */
 export type ExperimentReference = { readonly id: string } | { readonly name: string };

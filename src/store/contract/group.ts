@@ -1,7 +1,5 @@
 import type { Group, GroupSettings } from '../../domain/rollout.ts';
-import type { Given } from './given.ts';
-import type { Page } from './page.ts';
-import type { View } from './view.ts';
+import type { Given, Page, View } from './request.ts';
 
 /** Identifies a group by id, or by number in a stage. */
 export type GroupReference = { readonly id: string } | { readonly stageId: string; readonly number: bigint };

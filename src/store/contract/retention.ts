@@ -1,7 +1,9 @@
 import type { Instant } from '../../domain/instant.ts';
 import type { Retention, RetentionPolicy } from '../../domain/retention.ts';
 import type { DuePolicy, ExecutionEnd, NewPolicy, PolicyLease, StoredPolicy } from '../../domain/retention_policies.ts';
-import type { Page } from './page.ts';
+import type { TrajectoryRef } from '../../domain/trajectory.ts';
+import type { StorageUsage, UsageProgress } from '../../domain/usage.ts';
+import type { Page } from './request.ts';
 
 export interface RetentionStore {
   /**
@@ -30,4 +32,15 @@ export interface RetentionStore {
   renewPolicyLease(lease: PolicyLease, leaseMs: number): Promise<boolean>;
   /** Ends an execution and records it. Without `end`, the policy stays due. Changes nothing if the lease is lost. */
   endPolicyExecution(policy: DuePolicy, end: ExecutionEnd | undefined): Promise<void>;
+}
+
+export interface UsageStore {
+  /**
+   * S12: measures the rows that a trajectory refers to, inherited ones included, those of all trajectories of a run
+   * (by its key), or all rows of the namespace. Bounded statements; changes meanwhile are counted or not.
+   */
+  measureUsage(
+    namespace: string,
+    of: { readonly trajectory: TrajectoryRef } | { readonly run: bigint } | 'namespace',
+  ): AsyncGenerator<UsageProgress, StorageUsage, undefined>;
 }

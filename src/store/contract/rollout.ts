@@ -14,9 +14,7 @@ import type {
 } from '../../domain/rollout.ts';
 import type { TimeSpan } from '../../domain/run.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { IdempotencyKey } from './idempotency.ts';
-import type { Page } from './page.ts';
-import type { View } from './view.ts';
+import type { IdempotencyKey, Page, View } from './request.ts';
 
 /**
  * Rollouts, attempts, leases and verdicts. Locks are taken on rollouts before trajectories, and on several rollouts in

@@ -1,9 +1,8 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { InitialStatus, StageVerb, Status } from '../../domain/lifecycle.ts';
 import type { Stage, StageKind, StageSettings, TimeSpan } from '../../domain/run.ts';
-import type { Page } from './page.ts';
+import type { Page, View } from './request.ts';
 import type { MoveDetails } from './run.ts';
-import type { View } from './view.ts';
 
 /** Identifies a stage by id, or by kind and number in a run. */
 export type StageReference =

@@ -1,6 +1,6 @@
 import type { Instant } from '../../domain/instant.ts';
 import type { Status } from '../../domain/lifecycle.ts';
-import type { Page } from './page.ts';
+import type { Page } from './request.ts';
 
 /** Owner of a history, by noun and id. */
 export interface StatusOwner {

@@ -5,7 +5,7 @@ import type { StateRef, StoredStep } from '../../domain/step.ts';
 import type { FoundText, SearchQuery } from '../../domain/step_search.ts';
 import type { SeriesQuery, StepSeries } from '../../domain/step_series.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { Page } from './page.ts';
+import type { Page } from './request.ts';
 
 export interface StepStore {
   /**

@@ -2,13 +2,12 @@ import type { ArchivePart, ArchiveScope, CheckedPart, ImportedParts, ImportProgr
 import type { DatabaseCounts, RunSize } from '../../domain/database_stats.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { VerificationProgress } from '../../domain/verification.ts';
-import type { AppendStore } from './append.ts';
+import type { AppendStore, MergeStore } from './append.ts';
 import type { EnvironmentStore } from './environment.ts';
 import type { ExperimentStore } from './experiment.ts';
 import type { GroupStore } from './group.ts';
-import type { MergeStore } from './merge.ts';
 import type { MetricStore } from './metric.ts';
-import type { RetentionStore } from './retention.ts';
+import type { RetentionStore, UsageStore } from './retention.ts';
 import type { RolloutStore } from './rollout.ts';
 import type { RunStore } from './run.ts';
 import type { StageStore } from './stage.ts';
@@ -16,10 +15,8 @@ import type { StateStore } from './state.ts';
 import type { StatusChangeStore } from './status_change.ts';
 import type { StepStore } from './step.ts';
 import type { SummaryStore } from './summary.ts';
-import type { TagStore } from './tag.ts';
 import type { TaskStore } from './task.ts';
-import type { TrajectoryStore } from './trajectory.ts';
-import type { UsageStore } from './usage.ts';
+import type { TagStore, TrajectoryStore } from './trajectory.ts';
 
 /**
  * The contract of the store, with one file per noun. Both engines implement it, and one test suite (test/store) covers

@@ -1,7 +1,5 @@
 import type { Task, Validator } from '../../domain/rollout.ts';
-import type { Given } from './given.ts';
-import type { Page } from './page.ts';
-import type { View } from './view.ts';
+import type { Given, Page, View } from './request.ts';
 
 /** The catalogue: tasks by id, with their validators. */
 export interface TaskStore {

@@ -2,7 +2,7 @@ import type { Caller } from '../../domain/caller.ts';
 import { groupNotFound } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
 import type { Group } from '../../domain/rollout.ts';
-import type { View } from '../../store/contract/view.ts';
+import type { View } from '../../store/contract/request.ts';
 import type { App } from '../app.ts';
 import { findStage } from '../find.ts';
 import { LookSchedule } from '../look_schedule.ts';

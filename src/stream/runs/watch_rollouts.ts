@@ -1,6 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
-import type { Page } from '../../store/contract/page.ts';
+import type { Page } from '../../store/contract/request.ts';
 import type { ChangeCursor, ChangedIn } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { rowParts } from '../row_bytes.ts';

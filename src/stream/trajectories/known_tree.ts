@@ -1,6 +1,6 @@
 import type { Gain } from '../../domain/gain.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { Tag } from '../../store/contract/tag.ts';
+import type { Tag } from '../../store/contract/trajectory.ts';
 
 /** What is shown of trajectories besides their rows, by key. */
 export interface NodeFacts {

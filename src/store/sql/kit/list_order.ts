@@ -1,6 +1,6 @@
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { ListSort, Sorted, SortValue } from '../../../domain/list_order.ts';
-import type { Page } from '../../contract/page.ts';
+import type { Page } from '../../contract/request.ts';
 import type { Engine } from './engine.ts';
 import { bindTimeBound } from './values.ts';
 

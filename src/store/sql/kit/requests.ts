@@ -1,7 +1,7 @@
 import type { Selectable } from 'kysely';
 import type { Caller } from '../../../domain/caller.ts';
 import { AnabranchError, type Reason } from '../../../domain/errors.ts';
-import type { IdempotencyKey } from '../../contract/idempotency.ts';
+import type { IdempotencyKey } from '../../contract/request.ts';
 import type { Engine } from './engine.ts';
 import type { Tables } from './tables.ts';
 import {

@@ -9,7 +9,7 @@ import {
 } from '../../../../domain/errors.ts';
 import { parseInstant } from '../../../../domain/instant.ts';
 import { isTerminal, type Status } from '../../../../domain/lifecycle.ts';
-import type { Page } from '../../../contract/page.ts';
+import type { Page } from '../../../contract/request.ts';
 import type { StatusChange, StatusOwner } from '../../../contract/status_change.ts';
 import type { Db } from '../engine.ts';
 import { STATUS_CHANGES } from '../tables/changes.ts';

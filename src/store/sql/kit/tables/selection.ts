@@ -1,5 +1,5 @@
 import { type AliasedRawBuilder, type RawBuilder, sql } from 'kysely';
-import type { View } from '../../../contract/view.ts';
+import type { View } from '../../../contract/request.ts';
 import type { Table } from './table.ts';
 
 type NameIn<T extends Table> = Extract<keyof T['columns'], string>;

@@ -1,6 +1,6 @@
 import { type SqlBool, sql } from 'kysely';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
-import type { MergeRequest } from '../../../contract/merge.ts';
+import type { MergeRequest } from '../../../contract/append.ts';
 import type { Engine } from '../../kit/engine.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { type Transaction, write } from '../../kit/transaction.ts';

@@ -1,7 +1,7 @@
 import { type SelectQueryBuilder, sql } from 'kysely';
 import type { Sorted } from '../../../../domain/list_order.ts';
 import type { Trajectory } from '../../../../domain/trajectory.ts';
-import type { Page } from '../../../contract/page.ts';
+import type { Page } from '../../../contract/request.ts';
 import type { SizedTrajectory, TrajectoryFilter } from '../../../contract/trajectory.ts';
 import { byId } from '../../kit/by_id.ts';
 import { containsText, listOrder } from '../../kit/list_order.ts';

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { isInShard } from '../../../../domain/shard.ts';
-import type { Page } from '../../../contract/page.ts';
+import type { Page } from '../../../contract/request.ts';
 import type { TrajectoryFilter, TrajectoryPlace, TrajectorySort } from '../../../contract/trajectory.ts';
 import { nextIteration } from '../../kit/reading/event_loop.ts';
 import type { ReadScope } from '../../kit/transaction.ts';

@@ -1,8 +1,8 @@
 import { sql } from 'kysely';
 import { AnabranchError, stepNotFound, tagNotFound, trajectoryNotFound } from '../../../../domain/errors.ts';
 import { parseInstant } from '../../../../domain/instant.ts';
-import type { Page } from '../../../contract/page.ts';
-import type { Tag } from '../../../contract/tag.ts';
+import type { Page } from '../../../contract/request.ts';
+import type { Tag } from '../../../contract/trajectory.ts';
 import { visibleById } from '../../kit/by_id.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { type NamespaceTransaction, type ReadScope, writeIn } from '../../kit/transaction.ts';

@@ -10,7 +10,7 @@ import {
   validationPassed,
 } from '../../../../domain/rollout.ts';
 import { requireBegun } from '../../../../domain/rollout_moves.ts';
-import type { Page } from '../../../contract/page.ts';
+import type { Page } from '../../../contract/request.ts';
 import type { AttemptReport, NewOverride, NewValidation } from '../../../contract/rollout.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { mergeMetrics } from '../../kit/metric_maps.ts';

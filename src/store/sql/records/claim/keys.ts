@@ -1,5 +1,5 @@
 import { tupleKey } from '../../../../domain/tuple_key.ts';
-import type { IdempotencyKey } from '../../../contract/idempotency.ts';
+import type { IdempotencyKey } from '../../../contract/request.ts';
 import type { ClaimRequest } from '../../../contract/rollout.ts';
 import { requestIdReused } from '../../kit/requests.ts';
 import { REQUESTS } from '../../kit/tables/changes.ts';

@@ -5,7 +5,7 @@ import { parseInstant } from '../../../../domain/instant.ts';
 import { decideEnvironmentStatus, isTerminal, type Status } from '../../../../domain/lifecycle.ts';
 import type { Environment } from '../../../../domain/rollout.ts';
 import type { EnvironmentFilter, EnvironmentUpsert } from '../../../contract/environment.ts';
-import type { Page } from '../../../contract/page.ts';
+import type { Page } from '../../../contract/request.ts';
 import { byId } from '../../kit/by_id.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { findRunKeys, keepRun } from '../../kit/run_keys.ts';

@@ -9,9 +9,7 @@ import type {
   ExperimentReference,
   NewExperiment,
 } from '../../../contract/experiment.ts';
-import type { IdempotencyKey } from '../../../contract/idempotency.ts';
-import type { Page } from '../../../contract/page.ts';
-import type { View } from '../../../contract/view.ts';
+import type { IdempotencyKey, Page, View } from '../../../contract/request.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { makeOnce, type Noun } from '../../kit/requests.ts';
 import { EXPERIMENTS } from '../../kit/tables/runs.ts';

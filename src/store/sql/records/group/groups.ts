@@ -1,8 +1,7 @@
 import { sql } from 'kysely';
 import type { Group, OnSuccess } from '../../../../domain/rollout.ts';
 import type { GroupUpsert } from '../../../contract/group.ts';
-import type { Page } from '../../../contract/page.ts';
-import type { View } from '../../../contract/view.ts';
+import type { Page, View } from '../../../contract/request.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { mergeMetrics } from '../../kit/metric_maps.ts';
 import { chunksOf } from '../../kit/statement_shapes.ts';

@@ -3,7 +3,7 @@ import { parseInstant } from '../../../../domain/instant.ts';
 import { isTerminal, type Status } from '../../../../domain/lifecycle.ts';
 import { type Group, type GroupStatistics, type OnSuccess, rewardStatistics } from '../../../../domain/rollout.ts';
 import type { GroupReference } from '../../../contract/group.ts';
-import type { View } from '../../../contract/view.ts';
+import type { View } from '../../../contract/request.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { padded } from '../../kit/statement_shapes.ts';
 import { GROUPS } from '../../kit/tables/rollouts.ts';

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
 import { AnabranchError, invalidField, taskNotFound, trajectoryNotFound } from '../../../../domain/errors.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
-import type { IdempotencyKey } from '../../../contract/idempotency.ts';
+import type { IdempotencyKey } from '../../../contract/request.ts';
 import type { CreatedRollout, CreatedRollouts, NewClaims, NewRollout } from '../../../contract/rollout.ts';
 import { keysById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';

@@ -9,7 +9,7 @@ import {
 import { environmentNotFound, groupNotFound, invalidField, stageNotFound } from '../../../../domain/errors.ts';
 import type { Attempt, Rollout } from '../../../../domain/rollout.ts';
 import { requireBegun, requireLease } from '../../../../domain/rollout_moves.ts';
-import type { Page } from '../../../contract/page.ts';
+import type { Page, View } from '../../../contract/request.ts';
 import type {
   RolloutChanges,
   RolloutCursor,
@@ -17,7 +17,6 @@ import type {
   RolloutPosition,
   RolloutRecord,
 } from '../../../contract/rollout.ts';
-import type { View } from '../../../contract/view.ts';
 import { byId } from '../../kit/by_id.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { firstGivenAfter } from '../../kit/given_fields.ts';

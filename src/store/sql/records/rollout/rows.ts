@@ -6,7 +6,7 @@ import { isTerminal, type Status } from '../../../../domain/lifecycle.ts';
 import { isPaused } from '../../../../domain/pauses.ts';
 import type { Rollout, RolloutResult, ValidationOverride } from '../../../../domain/rollout.ts';
 import type { RolloutHolding } from '../../../../domain/rollout_moves.ts';
-import type { View } from '../../../contract/view.ts';
+import type { View } from '../../../contract/request.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { ROLLOUTS } from '../../kit/tables/rollouts.ts';
 import { columnsIn } from '../../kit/tables/selection.ts';

@@ -11,7 +11,7 @@ import {
   statedDifferences,
 } from '../../../../domain/run_config.ts';
 import type { Trajectory, TrajectoryRef } from '../../../../domain/trajectory.ts';
-import type { IdempotencyKey } from '../../../contract/idempotency.ts';
+import type { IdempotencyKey } from '../../../contract/request.ts';
 import type { CreatedRun, NewRun, NewRunBranch, NewRunFields } from '../../../contract/run.ts';
 import { byId } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';

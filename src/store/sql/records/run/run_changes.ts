@@ -2,7 +2,7 @@ import { type RawBuilder, type SqlBool, sql } from 'kysely';
 import { TERMINAL_STATUSES } from '../../../../domain/lifecycle.ts';
 import type { Group, Rollout } from '../../../../domain/rollout.ts';
 import type { Run, Stage } from '../../../../domain/run.ts';
-import type { Page } from '../../../contract/page.ts';
+import type { Page } from '../../../contract/request.ts';
 import type { ChangeCursor, ChangedIn, ChangedPage, Horizon, RunChangesRead } from '../../../contract/run.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { type ReadScope, scopeOf } from '../../kit/transaction.ts';

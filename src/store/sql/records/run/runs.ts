@@ -1,8 +1,7 @@
 import type { Sorted } from '../../../../domain/list_order.ts';
 import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../../../domain/run.ts';
-import type { Page } from '../../../contract/page.ts';
+import type { Page, View } from '../../../contract/request.ts';
 import type { RunChanges, RunFilter } from '../../../contract/run.ts';
-import type { View } from '../../../contract/view.ts';
 import { visibleById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { containsText, listOrder } from '../../kit/list_order.ts';

@@ -1,9 +1,8 @@
 import { type Insertable, type Selectable, sql } from 'kysely';
 import { parseInstant } from '../../../../domain/instant.ts';
 import type { Task, Validator } from '../../../../domain/rollout.ts';
-import type { Page } from '../../../contract/page.ts';
+import type { Page, View } from '../../../contract/request.ts';
 import type { TaskFilter, TaskUpsert, Upserted } from '../../../contract/task.ts';
-import type { View } from '../../../contract/view.ts';
 import { keysById } from '../../kit/by_id.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { chunksOf } from '../../kit/statement_shapes.ts';

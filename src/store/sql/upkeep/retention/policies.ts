@@ -18,7 +18,7 @@ import {
   type PolicyLease,
   type StoredPolicy,
 } from '../../../../domain/retention_policies.ts';
-import type { Page } from '../../../contract/page.ts';
+import type { Page } from '../../../contract/request.ts';
 import { visibleById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { type NamespaceTransaction, type ReadScope, type Transaction, write, writeIn } from '../../kit/transaction.ts';
