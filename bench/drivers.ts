@@ -1,7 +1,7 @@
 import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import pg from 'pg';
 import { CopyQuery, encodeCopy } from '../src/store/postgres/copy.ts';
-import type { PostgresType } from '../src/store/sql/kit/tables/column.ts';
+import type { PostgresType } from '../src/store/sql/kit/tables/table.ts';
 import type { Engine } from './bench.ts';
 
 import { COLUMNS, ROW_TABLES, type RowSet, type RowTable } from './rows.ts';

@@ -1,4 +1,4 @@
-import type { PostgresType } from '../src/store/sql/kit/tables/column.ts';
+import type { PostgresType } from '../src/store/sql/kit/tables/table.ts';
 import type { Engine } from './bench.ts';
 import { type Payload, type RowPayload, rowPayload, variantsOf, writeNonce } from './payload.ts';
 

@@ -1,7 +1,7 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import pg from 'pg';
 import { CopyQuery, encodeCopy } from '../src/store/postgres/copy.ts';
-import { METRIC_POINTS } from '../src/store/sql/kit/tables/metrics.ts';
+import { METRIC_POINTS } from '../src/store/sql/kit/tables/runs.ts';
 
 /**
  * Hand-written SQL for the tables of runs: what a user with one question would write against the schema. It runs in the

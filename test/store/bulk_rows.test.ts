@@ -2,9 +2,14 @@ import { sql } from 'kysely';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { openPostgres } from '../../src/store/postgres/open.ts';
 import type { StoreEngine } from '../../src/store/sql/engine.ts';
-import type { PostgresType } from '../../src/store/sql/kit/tables/column.ts';
 import { STATES } from '../../src/store/sql/kit/tables/states.ts';
-import { type NamedColumn, type Row, rowUpdate, type Table } from '../../src/store/sql/kit/tables/table.ts';
+import {
+  type NamedColumn,
+  type PostgresType,
+  type Row,
+  rowUpdate,
+  type Table,
+} from '../../src/store/sql/kit/tables/table.ts';
 import { TABLES } from '../../src/store/sql/kit/tables.ts';
 import { isSet } from '../../src/store/sql/kit/values.ts';
 import { openSqlite } from '../../src/store/sqlite/open.ts';

@@ -17,10 +17,9 @@ import {
 } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { CreateTrajectoryRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { VALIDATIONS } from '../../src/store/sql/kit/tables/attempts.ts';
-import { GROUPS, ROLLOUTS } from '../../src/store/sql/kit/tables/rollouts.ts';
+import { GROUPS, ROLLOUTS, TASKS, VALIDATORS } from '../../src/store/sql/kit/tables/rollouts.ts';
 import { ENVIRONMENTS, EXPERIMENTS, RUNS, STAGES } from '../../src/store/sql/kit/tables/runs.ts';
 import type { Table } from '../../src/store/sql/kit/tables/table.ts';
-import { TASKS, VALIDATORS } from '../../src/store/sql/kit/tables/tasks.ts';
 import { TRAJECTORIES } from '../../src/store/sql/kit/tables/trajectories.ts';
 
 /** Requests that set columns of the same names. */

@@ -3,7 +3,7 @@ import process from 'node:process';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, test } from 'vitest';
-import { compress, decompress, free } from '../../src/store/sql/kit/zstd.ts';
+import { compress, decompress, free } from '../../src/store/sql/kit/compression.ts';
 
 describe('bytes that are freed before a collection', () => {
   test('decompressed ones have memory of their own, and give it back', async () => {

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { inPowersOfTwo, padded } from '../../src/store/sql/kit/statement_shapes.ts';
+import { inPowersOfTwo, padded } from '../../src/store/sql/kit/kept_queries.ts';
 
 const upTo = (length: number) => Array.from({ length }, (_, i) => i);
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { inOneRoundTrip } from '../../src/store/sql/kit/together.ts';
+import { inOneRoundTrip } from '../../src/store/sql/kit/transaction.ts';
 
 /** Work that ends when the test says so. */
 function controlled() {

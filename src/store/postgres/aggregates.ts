@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { Aggregates } from '../sql/kit/aggregates.ts';
+import type { Aggregates } from '../sql/kit/expressions.ts';
 
 export const postgresAggregates = Object.freeze<Aggregates>({
   squares: (value) => sql`var_pop(${value}) * count(${value})`,

@@ -3,7 +3,7 @@ import type { Change } from '../../domain/change.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { ChangeListeners } from '../sql/kit/changes.ts';
 import type { Changes, Db, Tx } from '../sql/kit/engine.ts';
-import { padded } from '../sql/kit/statement_shapes.ts';
+import { padded } from '../sql/kit/kept_queries.ts';
 import type { Notifier } from './notify.ts';
 
 /** The mark of a change is the id of its transaction. */

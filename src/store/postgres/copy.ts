@@ -1,5 +1,5 @@
 import pg from 'pg';
-import type { PostgresType } from '../sql/kit/tables/column.ts';
+import type { PostgresType } from '../sql/kit/tables/table.ts';
 
 type Callback = (error: Error | null, result: pg.QueryResult) => void;
 

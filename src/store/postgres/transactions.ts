@@ -2,8 +2,7 @@ import { type CompiledQuery, Kysely, PostgresDialect, type PostgresPool } from '
 import type { QueryResult } from 'pg';
 import type { CallScope } from '../contract/store.ts';
 import { Later, type Transactions, type Tx, type WriteOptions } from '../sql/kit/engine.ts';
-import { nextIteration } from '../sql/kit/reading/event_loop.ts';
-import type { ReadSlots } from '../sql/kit/reading/slots.ts';
+import { nextIteration, type ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
 import { isRetryable } from './errors.ts';
 import type { Lease, Pool } from './pool.ts';

@@ -1,7 +1,6 @@
 import { sql } from 'kysely';
 import type { Store } from '../contract/store.ts';
 import type { StoreEngine } from './engine.ts';
-import { listNamespaces } from './kit/namespaces.ts';
 import { expireRequests } from './kit/requests.ts';
 import { listStatusChanges } from './kit/status/status_changes.ts';
 import { type ReadScope, scopeOf } from './kit/transaction.ts';
@@ -62,7 +61,7 @@ import { findTask, listTasks, upsertTasks } from './records/task/tasks.ts';
 import { exportArchive } from './upkeep/archive/export.ts';
 import { importArchive } from './upkeep/archive/import.ts';
 import { readOnThread } from './upkeep/archive/reading/archive_reader.ts';
-import { countRows, findLargestRuns } from './upkeep/database_stats.ts';
+import { countRows, findLargestRuns, listNamespaces } from './upkeep/database_stats.ts';
 import {
   claimDuePolicy,
   deletePolicy,

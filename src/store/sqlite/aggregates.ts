@@ -1,5 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
-import type { Aggregates } from '../sql/kit/aggregates.ts';
+import type { Aggregates } from '../sql/kit/expressions.ts';
 import { SQUARES } from './sum_of_squares.ts';
 
 /** Keys that `->>` uses literally; others would be read as paths. */

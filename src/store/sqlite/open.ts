@@ -7,7 +7,7 @@ import { FileWatch } from '../file_guard/watch.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
-import { Compressor } from '../sql/kit/compressor.ts';
+import { Compressor } from '../sql/kit/compression.ts';
 import type { Tx } from '../sql/kit/engine.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';

@@ -1,7 +1,7 @@
 import type { CompiledQuery } from 'kysely';
 import type { CallScope } from '../contract/store.ts';
 import { Later, type Transactions, type Tx } from '../sql/kit/engine.ts';
-import { nextIteration } from '../sql/kit/reading/event_loop.ts';
+import { nextIteration } from '../sql/kit/reading/slots.ts';
 import type { Connection } from './connection.ts';
 import type { WriteLock } from './write_lock.ts';
 

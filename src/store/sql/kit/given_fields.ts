@@ -1,9 +1,11 @@
 import type { Selectable } from 'kysely';
+import { invalidField } from '../../../domain/errors.ts';
+import { LIMITS } from '../../../domain/limits.ts';
 import type { NewRollout } from '../../contract/rollout.ts';
 import { GIVEN_TO_ROLLOUTS, type ROLLOUTS } from './tables/rollouts.ts';
 import type { RowOf } from './tables/table.ts';
 import type { RolloutsTable } from './tables.ts';
-import { bindLabels } from './values.ts';
+import { bindLabels, readMetrics } from './values.ts';
 
 type GivenColumn = keyof typeof GIVEN_TO_ROLLOUTS;
 
@@ -74,4 +76,14 @@ function textOf(value: unknown): string | null {
 
 function fieldsOf(columns: readonly GivenColumn[]): string[] {
   return [...new Set(columns.map((column) => FIELDS[column] ?? column))];
+}
+
+/** FM7: merges metrics by key into a stored map. Errors: INVALID_REQUEST (more than 256 metrics). */
+export function mergeMetrics(stored: string, changes: ReadonlyMap<string, number>): Map<string, number> {
+  const merged = readMetrics(stored);
+  for (const [key, value] of changes) merged.set(key, value);
+  if (merged.size > LIMITS.metrics) {
+    throw invalidField('metrics', `would result in ${merged.size} metrics, and the maximum is ${LIMITS.metrics}`);
+  }
+  return merged;
 }

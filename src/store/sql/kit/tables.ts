@@ -1,14 +1,12 @@
 import type { ColumnType } from 'kysely';
 import { ATTEMPTS, VALIDATION_OVERRIDES, VALIDATIONS } from './tables/attempts.ts';
 import { REQUESTS, STATUS_CHANGES } from './tables/changes.ts';
-import { METRIC_POINTS, METRIC_SERIES } from './tables/metrics.ts';
 import { RETENTION_POLICIES } from './tables/retention.ts';
-import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS } from './tables/rollouts.ts';
-import { ENVIRONMENTS, EXPERIMENTS, RUNS, STAGES } from './tables/runs.ts';
+import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS, TASKS, VALIDATORS } from './tables/rollouts.ts';
+import { ENVIRONMENTS, EXPERIMENTS, METRIC_POINTS, METRIC_SERIES, RUNS, STAGES } from './tables/runs.ts';
 import { STATE_CHUNKS, STATE_UPLOADS, STATES } from './tables/states.ts';
 import { ATTACHED_STATES, SEGMENT_STATE_NAMES, SEGMENTS, STATE_REFS, STEP_SCORES } from './tables/steps.ts';
 import type { TypeOf } from './tables/table.ts';
-import { TASKS, VALIDATORS } from './tables/tasks.ts';
 import { DELETED_TRAJECTORIES, TAGS, TRAJECTORIES, TRAJECTORY_IMPORTS } from './tables/trajectories.ts';
 
 /** The tables that both engines have. */

@@ -144,3 +144,38 @@ export async function readNow(db: Db, now: RawBuilder<string>): Promise<string> 
   if (row === undefined) throw new Error('the database returned no time');
   return row.now;
 }
+
+/** Runs deletes within a tree one at a time (B2): waits for the others. */
+export function lockTrees({ engine, db }: Transaction, trees: readonly bigint[]): Promise<void> {
+  return engine.locks.names(
+    db,
+    trees.map((tree) => `trees/${tree}`),
+  );
+}
+
+/**
+ * Serialises successes in groups with CANCEL_PENDING and decisions to requeue rollouts of these groups, so that they
+ * see each other. The rows of groups cannot be locked for this: transactions that hold a sibling lock them last, and a
+ * success locks the siblings afterwards.
+ */
+export function lockPolicies({ engine, db }: Transaction, groups: readonly bigint[]): Promise<void> {
+  return engine.locks.names(
+    db,
+    groups.map((group) => `policies/${group}`),
+  );
+}
+
+/**
+ * Runs statements of one transaction that do not need each other's results. Sent back to back, they cost one round
+ * trip, and run in this order. Waits for all of them even if one fails, so that none runs after the transaction.
+ * Rejects with the first failure.
+ */
+export async function inOneRoundTrip<T extends readonly unknown[] | []>(
+  work: T,
+): Promise<{ -readonly [P in keyof T]: Awaited<T[P]> }> {
+  const all = Promise.all(work);
+  // The failure is awaited below. Until then it must not count as unhandled.
+  all.catch(() => {});
+  await Promise.allSettled(work);
+  return all;
+}

@@ -1,6 +1,6 @@
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
-import { chunksOf, padded } from '../kit/statement_shapes.ts';
+import { chunksOf, padded } from '../kit/kept_queries.ts';
 import { SEGMENT_STATE_NAMES, SEGMENTS, type SegmentRow } from '../kit/tables/steps.ts';
 import type { RowOf } from '../kit/tables/table.ts';
 import type { Transaction } from '../kit/transaction.ts';

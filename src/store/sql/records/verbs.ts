@@ -1,8 +1,7 @@
 import type { Caller } from '../../../domain/caller.ts';
 import { decideMove, type Noun, type Status, type VerbOf } from '../../../domain/lifecycle.ts';
 import type { MoveDetails } from '../../contract/run.ts';
-import type { StatusRow } from '../kit/status/moved_status.ts';
-import { messageOfEnd, type StatusEntity } from '../kit/status/status_changes.ts';
+import { messageOfEnd, type StatusEntity, type StatusRow } from '../kit/status/status_changes.ts';
 import { type CallerTransaction, writeAs } from '../kit/transaction.ts';
 import type { StatesEngine } from '../log/engine.ts';
 import { type Cancelled, markRollouts, unmarkRollouts } from './rollout/cancellation.ts';

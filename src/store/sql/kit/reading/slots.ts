@@ -152,3 +152,8 @@ export class ReadSlots implements Slots {
     });
   }
 }
+
+/** Resolves in a later iteration of the event loop, after everything that is already waiting. */
+export function nextIteration(): Promise<void> {
+  return new Promise((resolve) => setImmediate(resolve));
+}

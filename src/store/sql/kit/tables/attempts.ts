@@ -1,5 +1,4 @@
 import { STATUSES } from '../../../../domain/lifecycle.ts';
-import { flag, int, nullable, of, real, text, time, withDefault } from './column.ts';
 import {
   ANY_REAL,
   ATTEMPT,
@@ -14,7 +13,7 @@ import {
   TIMINGS,
   upTo,
 } from './forms.ts';
-import { table } from './table.ts';
+import { flag, int, nullable, of, real, table, text, time, withDefault } from './table.ts';
 
 export const ATTEMPTS = table('attempts', {
   rollout: int,

@@ -1,7 +1,6 @@
 import { STATUSES } from '../../../../domain/lifecycle.ts';
-import { int, nullable, of, real, text, time, uuid } from './column.ts';
 import { COUNT, json, MOMENT, oneOf, reals, upTo } from './forms.ts';
-import { table } from './table.ts';
+import { int, nullable, of, real, table, text, time, uuid } from './table.ts';
 
 export const STATUS_CHANGES = table('status_changes', {
   tree: int,

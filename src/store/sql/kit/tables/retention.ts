@@ -1,5 +1,4 @@
-import { int, nullable, text, time, uuid } from './column.ts';
-import { table } from './table.ts';
+import { int, nullable, table, text, time, uuid } from './table.ts';
 
 export const RETENTION_POLICIES = table('retention_policies', {
   namespace: text,

@@ -1,10 +1,10 @@
 import { STATUSES } from '../../../../domain/lifecycle.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
 import { STAGE_KINDS } from '../../../../domain/run.ts';
-import { flag, int, nullable, of, real, text, time, uuid, withDefault } from './column.ts';
 import {
   AMOUNT,
   ANY_INTEGER,
+  ANY_REAL,
   COUNT,
   config,
   DAY_MS,
@@ -23,7 +23,7 @@ import {
   TIMINGS,
   upTo,
 } from './forms.ts';
-import { table } from './table.ts';
+import { flag, int, nullable, of, real, table, text, time, uuid, withDefault } from './table.ts';
 
 export const EXPERIMENTS = table('experiments', {
   key: int,
@@ -154,4 +154,20 @@ export const ENVIRONMENTS = table('environments', {
   update_time: of(time, MOMENT),
   /** As in `RUNS`. */
   status_changes: of(int, COUNT),
+});
+
+export const METRIC_SERIES = table('metric_series', {
+  key: int,
+  namespace: text,
+  run: int,
+  /** 0 for a series of the run itself. */
+  stage: int,
+  name: of(text, upTo(LIMITS.seriesNameBytes, 1)),
+});
+
+export const METRIC_POINTS = table('metric_points', {
+  series: int,
+  metric_step: of(int, ANY_INTEGER),
+  namespace: text,
+  value: of(real, ANY_REAL),
 });

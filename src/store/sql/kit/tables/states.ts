@@ -1,5 +1,4 @@
-import { assignedKey, bytes, flag, int, nullable, text, time, uuid, withDefault } from './column.ts';
-import { table } from './table.ts';
+import { assignedKey, bytes, flag, int, nullable, table, text, time, uuid, withDefault } from './table.ts';
 
 /**
  * Invariants of a row:

@@ -1,5 +1,4 @@
-import { bytes, int, nullable, real, stateKey, text, time, withDefault } from './column.ts';
-import { type RowOf, table } from './table.ts';
+import { bytes, int, nullable, type RowOf, real, stateKey, table, text, time, withDefault } from './table.ts';
 
 /**
  * Stored segments: consecutive own steps of a trajectory in one row. The segments of a trajectory tile its own steps

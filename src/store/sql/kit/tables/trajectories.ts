@@ -1,8 +1,7 @@
 import { TERMINAL_STATUSES } from '../../../../domain/lifecycle.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
-import { flag, int, nullable, of, real, text, time, uuid, withDefault } from './column.ts';
 import { COUNT, integers, json, LABELS, list, METRICS, MOMENT, matching, NATURAL, oneOf, upTo } from './forms.ts';
-import { table } from './table.ts';
+import { flag, int, nullable, of, real, table, text, time, uuid, withDefault } from './table.ts';
 
 export const TRAJECTORIES = table('trajectories', {
   tree: int,

@@ -1,6 +1,6 @@
 import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { AppendBatch, AppendOutcome } from '../../../contract/append.ts';
-import type { Compressor } from '../../kit/compressor.ts';
+import type { Compressor } from '../../kit/compression.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import {
   COMPRESSED,

@@ -1,5 +1,5 @@
 import type { Step } from '../../../../domain/step.ts';
-import { IMMENSE_SUM } from '../../kit/aggregates.ts';
+import { IMMENSE_SUM } from '../../kit/expressions.ts';
 
 /** The sum of all values that cannot make it overflow, the smallest and the largest value. */
 export type MetricSum = readonly [total: number | null, least: number, most: number];

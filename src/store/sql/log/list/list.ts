@@ -3,7 +3,7 @@ import { clipRanges } from '../../../../domain/lineage.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { OwnedStep, StepFilter, StepPage, StepSort, StepView } from '../../../contract/step.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { attachedTo, readStored } from '../read/read_stored.ts';
 import { SegmentCursor, storedStep } from '../read/segment.ts';

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import type { OwnedRange, TreeRange } from '../../../../domain/lineage.ts';
 import type { StepFilter } from '../../../contract/step.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { lineageTable, piecesOf } from '../trajectory/range_table.ts';
 import { type Belonging, belongs, rewardConditions } from './list_conditions.ts';

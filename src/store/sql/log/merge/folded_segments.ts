@@ -4,7 +4,7 @@ import { canFold, withAttached } from '../../../../domain/pruning.ts';
 import { isKept, type StateRef } from '../../../../domain/step.ts';
 import { frameBytes } from '../../../../domain/step_codec/frames.ts';
 import { SmallStates } from '../../../../domain/step_codec/small_states.ts';
-import type { Compressor } from '../../kit/compressor.ts';
+import type { Compressor } from '../../kit/compression.ts';
 import { sumsBefore } from '../../kit/running_sums.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { type RestoredSteps, SegmentBuilder } from '../append/segment_builder.ts';

@@ -1,4 +1,4 @@
-import type { Compressor } from '../../kit/compressor.ts';
+import type { Compressor } from '../../kit/compression.ts';
 import { largerReward, smallerReward } from '../../kit/running_sums.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { bindOptionalReal, readOptionalReal } from '../../kit/values.ts';

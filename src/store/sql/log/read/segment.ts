@@ -8,9 +8,9 @@ import { readStates, readStep } from '../../../../domain/step_codec/read.ts';
 import { WireWriter } from '../../../../domain/step_codec/wire_writer.ts';
 import { type Commit, writeStep } from '../../../../domain/step_codec/write.ts';
 import type { StepView } from '../../../contract/step.ts';
+import { free } from '../../kit/compression.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { readReal } from '../../kit/values.ts';
-import { free } from '../../kit/zstd.ts';
 import { Commits } from '../merge/commits.ts';
 import { COMPRESSED, readBody } from './stored_body.ts';
 

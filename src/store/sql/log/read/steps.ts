@@ -4,7 +4,7 @@ import { AnabranchError } from '../../../../domain/errors.ts';
 import { clipRanges, type OwnedRange, ownerOf } from '../../../../domain/lineage.ts';
 import type { EncodedSteps, OwnedStep, StepOutline, StepRange, StepView } from '../../../contract/step.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { NamedStates } from '../states/named_states.ts';
 import { lineageTable } from '../trajectory/range_table.ts';

@@ -1,9 +1,8 @@
 import { crc32 } from 'node:zlib';
 import { sql } from 'kysely';
 import { LIMITS } from '../../../../domain/limits.ts';
-import type { Compressor } from '../../kit/compressor.ts';
+import { type Compressor, decompress } from '../../kit/compression.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
-import { decompress } from '../../kit/zstd.ts';
 
 /** Values of `segments.encoding`. Steps are messages `Step`, each after its length, in this version of the format. */
 export const PLAIN = 1n;

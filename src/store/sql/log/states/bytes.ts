@@ -3,7 +3,7 @@ import { AnabranchError } from '../../../../domain/errors.ts';
 import type { Digest } from '../../../../domain/ids.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
 import type { NewState } from '../../../../domain/step.ts';
-import { compress, decompress, free } from '../../kit/zstd.ts';
+import { compress, decompress, free } from '../../kit/compression.ts';
 import { type ChainPlace, WHOLE } from './chain.ts';
 
 /** Stored form of the bytes of states: unchanged, or compressed if that saves space. */

@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import { clipRanges, type OwnedRange } from '../../../../domain/lineage.ts';
 import type { OwnedStep } from '../../../contract/step.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { lastWithStates, readRuns } from '../read/step_runs.ts';
 import { readSteps, searchedSegments } from '../read/steps.ts';

@@ -3,7 +3,7 @@ import type { Digest } from '../../../../domain/ids.ts';
 import { formatInstant, parseInstant } from '../../../../domain/instant.ts';
 import { compareText } from '../../../../domain/text_order.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
-import { padded } from '../../kit/statement_shapes.ts';
+import { padded } from '../../kit/kept_queries.ts';
 import { STATES } from '../../kit/tables/states.ts';
 import type { RowOf } from '../../kit/tables/table.ts';
 import type { Transaction } from '../../kit/transaction.ts';

@@ -4,7 +4,7 @@ import type { Digest } from '../../../../domain/ids.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
 import type { RestoredState } from '../../../../domain/step.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { bindDigest } from '../../kit/values.ts';
 import { ChainDecoder, chunkDigest, stateCorrupt, verified } from './bytes.ts';

@@ -5,7 +5,7 @@ import { stateDigest } from '../../../../domain/state_digest.ts';
 import { isKept } from '../../../../domain/step.ts';
 import type { OwnedState, StepPlace } from '../../../contract/step.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { readDigest } from '../../kit/values.ts';
 import { segmentsOver } from '../read/read_stored.ts';

@@ -1,8 +1,8 @@
 import { sql } from 'kysely';
 import type { Digest } from '../../../../domain/ids.ts';
 import type { LocatedState } from '../../../contract/state.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
-import { padded } from '../../kit/statement_shapes.ts';
+import { padded } from '../../kit/kept_queries.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { bindDigest, readDigest } from '../../kit/values.ts';
 import { decodeBytes, stateCorrupt, verified } from './bytes.ts';

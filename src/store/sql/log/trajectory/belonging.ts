@@ -1,6 +1,5 @@
 import { experimentNotFound, invalidField } from '../../../../domain/errors.ts';
-import { visibleById } from '../../kit/by_id.ts';
-import { keepRun } from '../../kit/run_keys.ts';
+import { keepRun, visibleById } from '../../kit/by_id.ts';
 import type { NamespaceTransaction } from '../../kit/transaction.ts';
 
 /** Row keys of the run and the experiment that a trajectory belongs to. */

@@ -15,8 +15,12 @@ import { NO_SUMS, type Sums, sumColumns } from '../../kit/running_sums.ts';
 import { recordStatus } from '../../kit/status/status_changes.ts';
 import type { RowOf } from '../../kit/tables/table.ts';
 import { TRAJECTORIES } from '../../kit/tables/trajectories.ts';
-import { inOneRoundTrip } from '../../kit/together.ts';
-import type { CallerTransaction, NamespaceTransaction, Transaction } from '../../kit/transaction.ts';
+import {
+  type CallerTransaction,
+  inOneRoundTrip,
+  type NamespaceTransaction,
+  type Transaction,
+} from '../../kit/transaction.ts';
 import { bindLabels, flag, isSet } from '../../kit/values.ts';
 import { placeKey, sumsAt } from '../append/sums_at.ts';
 import { StepWriter, sizesOf } from '../append/writer.ts';

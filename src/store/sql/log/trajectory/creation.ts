@@ -3,8 +3,7 @@ import type { Trajectory, TrajectoryRef } from '../../../../domain/trajectory.ts
 import type { NewBranch, NewTrajectory, TrajectoryCreation } from '../../../contract/trajectory.ts';
 import { byId } from '../../kit/by_id.ts';
 import { findRequest, keepRequest, madeBy, type Noun, requestIdReused } from '../../kit/requests.ts';
-import { inOneRoundTrip } from '../../kit/together.ts';
-import type { CallerTransaction, NamespaceTransaction } from '../../kit/transaction.ts';
+import { type CallerTransaction, inOneRoundTrip, type NamespaceTransaction } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import type { StatesEngine } from '../engine.ts';
 import { type EncodedState, encodeStates } from '../states/bytes.ts';

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import type { Link, TreeRange } from '../../../../domain/lineage.ts';
 import type { Trajectory, TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { Ancestor, Owner } from '../../../contract/trajectory.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { rangeTable } from './range_table.ts';

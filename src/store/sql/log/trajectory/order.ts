@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { isInShard } from '../../../../domain/shard.ts';
 import type { Page } from '../../../contract/request.ts';
 import type { TrajectoryFilter, TrajectoryPlace, TrajectorySort } from '../../../contract/trajectory.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { bindReal, readReal } from '../../kit/values.ts';
 import { labelName, runBegin, runEnd, runName, runsIn } from '../read/step_runs.ts';

@@ -3,7 +3,7 @@ import { parseInstant } from '../../../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../../../domain/lifecycle.ts';
 import type { Trajectory, TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { Db } from '../../kit/engine.ts';
-import { chunksOf, padded } from '../../kit/statement_shapes.ts';
+import { chunksOf, padded } from '../../kit/kept_queries.ts';
 import type { Tables, TrajectoriesTable } from '../../kit/tables.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import {

@@ -6,7 +6,7 @@ import type { IdempotencyKey, Page } from '../../../contract/request.ts';
 import type { NewBranch, NewTrajectory, TrajectoryChanges } from '../../../contract/trajectory.ts';
 import { visibleById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { mergeMetrics } from '../../kit/metric_maps.ts';
+import { mergeMetrics } from '../../kit/given_fields.ts';
 import { makeOnce } from '../../kit/requests.ts';
 import { type ReadScope, writeIn } from '../../kit/transaction.ts';
 import { bindLabels, bindMetrics } from '../../kit/values.ts';

@@ -13,7 +13,7 @@ import { requireBegun } from '../../../../domain/rollout_moves.ts';
 import type { Page } from '../../../contract/request.ts';
 import type { AttemptReport, NewOverride, NewValidation } from '../../../contract/rollout.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
-import { mergeMetrics } from '../../kit/metric_maps.ts';
+import { mergeMetrics } from '../../kit/given_fields.ts';
 import type { AttemptsTable } from '../../kit/tables.ts';
 import { type ReadScope, type Transaction, writeAs, writeIn } from '../../kit/transaction.ts';
 import { bindFlag, bindMetrics, flag, isSet } from '../../kit/values.ts';

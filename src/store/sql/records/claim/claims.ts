@@ -4,8 +4,7 @@ import type { Claim, ClaimOutcome, ClaimRequest } from '../../../contract/rollou
 import { Contended, isOutage } from '../../../contract/store.ts';
 import { Later } from '../../kit/engine.ts';
 import { requestIdReused } from '../../kit/requests.ts';
-import { inOneRoundTrip } from '../../kit/together.ts';
-import { type Transaction, write } from '../../kit/transaction.ts';
+import { inOneRoundTrip, type Transaction, write } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
 import { readAttemptValues } from '../attempt/attempts.ts';
 import { moveMany } from '../rollout/requeueing.ts';

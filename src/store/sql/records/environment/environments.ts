@@ -6,11 +6,9 @@ import { decideEnvironmentStatus, isTerminal, type Status } from '../../../../do
 import type { Environment } from '../../../../domain/rollout.ts';
 import type { EnvironmentFilter, EnvironmentUpsert } from '../../../contract/environment.ts';
 import type { Page } from '../../../contract/request.ts';
-import { byId } from '../../kit/by_id.ts';
+import { byId, findRunKeys, keepRun } from '../../kit/by_id.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
-import { findRunKeys, keepRun } from '../../kit/run_keys.ts';
-import { movedColumns, statusMove } from '../../kit/status/moved_status.ts';
-import { recordStatus } from '../../kit/status/status_changes.ts';
+import { movedColumns, recordStatus, statusMove } from '../../kit/status/status_changes.ts';
 import type { EnvironmentsTable } from '../../kit/tables.ts';
 import { type CallerTransaction, type NamespaceTransaction, type ReadScope, writeAs } from '../../kit/transaction.ts';
 import { bindLabels, changedColumns, differs, readLabels, readOptionalTime } from '../../kit/values.ts';

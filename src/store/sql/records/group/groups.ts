@@ -3,8 +3,8 @@ import type { Group, OnSuccess } from '../../../../domain/rollout.ts';
 import type { GroupUpsert } from '../../../contract/group.ts';
 import type { Page, View } from '../../../contract/request.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { mergeMetrics } from '../../kit/metric_maps.ts';
-import { chunksOf } from '../../kit/statement_shapes.ts';
+import { mergeMetrics } from '../../kit/given_fields.ts';
+import { chunksOf } from '../../kit/kept_queries.ts';
 import {
   type NamespaceTransaction,
   type ReadScope,

@@ -5,7 +5,7 @@ import { type Group, type GroupStatistics, type OnSuccess, rewardStatistics } fr
 import type { GroupReference } from '../../../contract/group.ts';
 import type { View } from '../../../contract/request.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
-import { padded } from '../../kit/statement_shapes.ts';
+import { padded } from '../../kit/kept_queries.ts';
 import { GROUPS } from '../../kit/tables/rollouts.ts';
 import { columnsIn } from '../../kit/tables/selection.ts';
 import type { ReadScope } from '../../kit/transaction.ts';

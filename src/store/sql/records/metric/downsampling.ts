@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { MeasuredSeries, MetricPoints, SeriesExtent } from '../../../../domain/metric.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { chunksOf, padded } from '../../kit/statement_shapes.ts';
+import { chunksOf, padded } from '../../kit/kept_queries.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { readReal } from '../../kit/values.ts';
 import type { PointsEngine, SeriesPoint, SeriesRange } from './points.ts';

@@ -9,9 +9,9 @@ import type {
   SeriesFilter,
 } from '../../../../domain/metric.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
+import { keepRun } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { keepRun } from '../../kit/run_keys.ts';
-import { CHUNK, chunksOf, inPowersOfTwo, padded } from '../../kit/statement_shapes.ts';
+import { CHUNK, chunksOf, inPowersOfTwo, padded } from '../../kit/kept_queries.ts';
 import { type NamespaceTransaction, type ReadScope, type Transaction, writeIn } from '../../kit/transaction.ts';
 import { bindReal, readReal } from '../../kit/values.ts';
 import { runKeys } from '../run/rows.ts';

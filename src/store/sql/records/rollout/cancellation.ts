@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { RolloutsCancelled, RolloutsOf } from '../../../contract/run.ts';
+import { findRunKeys } from '../../kit/by_id.ts';
 import type { Engine, LockedHead } from '../../kit/engine.ts';
-import { findRunKeys } from '../../kit/run_keys.ts';
 import { type CallerTransaction, scopeOf, type Transaction, write } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import {

@@ -10,8 +10,7 @@ import { differingFields, GIVEN_COLUMNS, type GivenRow, givenColumns } from '../
 import { recordStatuses } from '../../kit/status/status_changes.ts';
 import { ROLLOUTS } from '../../kit/tables/rollouts.ts';
 import type { RowOf } from '../../kit/tables/table.ts';
-import { inOneRoundTrip } from '../../kit/together.ts';
-import { type CallerTransaction, writeAs } from '../../kit/transaction.ts';
+import { type CallerTransaction, inOneRoundTrip, writeAs } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
 import { branchPointBeyondEnd } from '../../log/trajectory/create.ts';
 import { findById } from '../../log/trajectory/rows.ts';

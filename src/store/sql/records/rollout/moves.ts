@@ -11,9 +11,9 @@ import type {
   RolloutEnd,
   RolloutMoveDetails,
 } from '../../../contract/rollout.ts';
+import { keepRunOf } from '../../kit/by_id.ts';
 import type { Engine, LockedHead } from '../../kit/engine.ts';
 import { firstGivenAfter } from '../../kit/given_fields.ts';
-import { keepRunOf } from '../../kit/run_keys.ts';
 import { messageOfEnd, recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
 import { type CallerTransaction, type NamespaceTransaction, type Transaction, writeAs } from '../../kit/transaction.ts';
 import { bindFlag, bindReal } from '../../kit/values.ts';

@@ -5,11 +5,10 @@ import { NANOS_PER_MS } from '../../../../domain/lease.ts';
 import { isTerminal, type Status } from '../../../../domain/lifecycle.ts';
 import { type OnSuccess, requeued, retryDelayAfter, rolloutSuccess } from '../../../../domain/rollout.ts';
 import type { LockedHead } from '../../kit/engine.ts';
-import { lockPolicies } from '../../kit/named_locks.ts';
 import { recordStatuses } from '../../kit/status/status_changes.ts';
 import { ROLLOUTS } from '../../kit/tables/rollouts.ts';
 import { rowUpdate, type UpdateOf } from '../../kit/tables/table.ts';
-import type { Transaction } from '../../kit/transaction.ts';
+import { lockPolicies, type Transaction } from '../../kit/transaction.ts';
 import { bindFlag } from '../../kit/values.ts';
 import {
   ATTEMPT_COLUMNS,

@@ -17,11 +17,9 @@ import type {
   RolloutPosition,
   RolloutRecord,
 } from '../../../contract/rollout.ts';
-import { byId } from '../../kit/by_id.ts';
+import { byId, findRunKeys } from '../../kit/by_id.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
-import { firstGivenAfter } from '../../kit/given_fields.ts';
-import { mergeMetrics } from '../../kit/metric_maps.ts';
-import { findRunKeys } from '../../kit/run_keys.ts';
+import { firstGivenAfter, mergeMetrics } from '../../kit/given_fields.ts';
 import type { RolloutsTable, Tables } from '../../kit/tables.ts';
 import { type ReadScope, type Transaction, writeIn } from '../../kit/transaction.ts';
 import { bindLabels, bindMetrics, bindTimeBound, changedColumns } from '../../kit/values.ts';

@@ -13,13 +13,12 @@ import {
 import type { Trajectory, TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../../../contract/request.ts';
 import type { CreatedRun, NewRun, NewRunBranch, NewRunFields } from '../../../contract/run.ts';
-import { byId } from '../../kit/by_id.ts';
+import { byId, keepRun } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { makeOnce, type Noun } from '../../kit/requests.ts';
-import { keepRun } from '../../kit/run_keys.ts';
 import { recordStatus } from '../../kit/status/status_changes.ts';
-import { inOneRoundTrip } from '../../kit/together.ts';
 import type { CallerTransaction, NamespaceTransaction, ReadScope, Transaction } from '../../kit/transaction.ts';
+import { inOneRoundTrip } from '../../kit/transaction.ts';
 import { bindLabels, flag } from '../../kit/values.ts';
 import type { StatesEngine } from '../../log/engine.ts';
 import { type EncodedState, encodeStates } from '../../log/states/bytes.ts';

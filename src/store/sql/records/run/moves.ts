@@ -8,8 +8,7 @@ import { progressOf } from '../../../../domain/progress.ts';
 import type { Run } from '../../../../domain/run.ts';
 import type { Heartbeat, MoveDetails, RunMove } from '../../../contract/run.ts';
 import type { Engine, LockedHead } from '../../kit/engine.ts';
-import { movedColumns, statusMove } from '../../kit/status/moved_status.ts';
-import { recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
+import { movedColumns, recordStatus, type StatusEntity, statusMove } from '../../kit/status/status_changes.ts';
 import {
   type CallerTransaction,
   type NamespaceTransaction,

@@ -7,7 +7,7 @@ import type { Plan, Run } from '../../../../domain/run.ts';
 import type { View } from '../../../contract/request.ts';
 import type { RunReference } from '../../../contract/run.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
-import { padded } from '../../kit/statement_shapes.ts';
+import { padded } from '../../kit/kept_queries.ts';
 import { RUNS } from '../../kit/tables/runs.ts';
 import { columnsIn } from '../../kit/tables/selection.ts';
 import type { RunsTable, Tables } from '../../kit/tables.ts';

@@ -3,9 +3,8 @@ import { type Status, TERMINAL_STATUSES } from '../../../../domain/lifecycle.ts'
 import type { KindTally, OpenStageTally, RunTally, StageWorkTally } from '../../../../domain/progress.ts';
 import { STAGE_KINDS, type StageKind } from '../../../../domain/run.ts';
 import type { Db } from '../../kit/engine.ts';
-import { padded } from '../../kit/statement_shapes.ts';
-import { inOneRoundTrip } from '../../kit/together.ts';
-import type { ReadScope } from '../../kit/transaction.ts';
+import { padded } from '../../kit/kept_queries.ts';
+import { inOneRoundTrip, type ReadScope } from '../../kit/transaction.ts';
 import { readReal } from '../../kit/values.ts';
 import { turnsOf } from '../rollout/rows.ts';
 

@@ -8,11 +8,10 @@ import type { Stage } from '../../../../domain/run.ts';
 import type { Page, View } from '../../../contract/request.ts';
 import type { MoveDetails } from '../../../contract/run.ts';
 import type { NewStage, StageChanges, StageFilter } from '../../../contract/stage.ts';
+import { findRunKeys, keepRun, keepRunOf } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { mergeMetrics } from '../../kit/metric_maps.ts';
-import { findRunKeys, keepRun, keepRunOf } from '../../kit/run_keys.ts';
-import { movedColumns, statusMove } from '../../kit/status/moved_status.ts';
-import { recordStatus, type StatusEntity } from '../../kit/status/status_changes.ts';
+import { mergeMetrics } from '../../kit/given_fields.ts';
+import { movedColumns, recordStatus, type StatusEntity, statusMove } from '../../kit/status/status_changes.ts';
 import type { StagesTable } from '../../kit/tables.ts';
 import {
   type CallerTransaction,

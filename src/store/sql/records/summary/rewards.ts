@@ -1,6 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { SummaryRow } from '../../../../domain/summary.ts';
-import { type Aggregates, IMMENSE_SUM } from '../../kit/aggregates.ts';
+import { type Aggregates, IMMENSE_SUM } from '../../kit/expressions.ts';
 import { readReal } from '../../kit/values.ts';
 import { combinationOf, type ValueColumns } from './combinations.ts';
 

@@ -1,8 +1,8 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { SummaryKey, TrajectorySummaryRow } from '../../../../domain/summary.ts';
 import type { SummaryFilter } from '../../../contract/summary.ts';
-import { IMMENSE } from '../../kit/aggregates.ts';
 import type { Engine } from '../../kit/engine.ts';
+import { IMMENSE } from '../../kit/expressions.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import {
   columnsOf,

@@ -1,8 +1,7 @@
 import type { Digest } from '../../../../domain/ids.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { lockTrees } from '../../kit/named_locks.ts';
-import { write } from '../../kit/transaction.ts';
+import { lockTrees, write } from '../../kit/transaction.ts';
 import { readDigest } from '../../kit/values.ts';
 import type { StatesEngine } from '../../log/engine.ts';
 import { findStates } from '../../log/states/states.ts';

@@ -3,8 +3,8 @@ import { type ArchiveRecord, archiveInvalid, importConflict } from '../../../../
 import type { Engine } from '../../kit/engine.ts';
 import { ATTEMPTS, VALIDATION_OVERRIDES, VALIDATIONS } from '../../kit/tables/attempts.ts';
 import { STATUS_CHANGES } from '../../kit/tables/changes.ts';
-import { METRIC_POINTS } from '../../kit/tables/metrics.ts';
 import { ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS } from '../../kit/tables/rollouts.ts';
+import { METRIC_POINTS } from '../../kit/tables/runs.ts';
 import type { RowOf, Table } from '../../kit/tables/table.ts';
 import { DELETED_TRAJECTORIES } from '../../kit/tables/trajectories.ts';
 import { type NamespaceTransaction, writeIn } from '../../kit/transaction.ts';

@@ -3,10 +3,16 @@ import { formatInstant, parseInstant } from '../../../../domain/instant.ts';
 import { ATTEMPTS, VALIDATION_OVERRIDES, VALIDATIONS } from '../../kit/tables/attempts.ts';
 import { STATUS_CHANGES } from '../../kit/tables/changes.ts';
 import { isTimeText } from '../../kit/tables/forms.ts';
-import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS } from '../../kit/tables/rollouts.ts';
+import {
+  GROUPS,
+  ROLLOUT_CANCELLATIONS,
+  ROLLOUT_ENVIRONMENTS,
+  ROLLOUTS,
+  TASKS,
+  VALIDATORS,
+} from '../../kit/tables/rollouts.ts';
 import { ENVIRONMENTS, EXPERIMENTS, RUNS, STAGES } from '../../kit/tables/runs.ts';
 import type { NamedColumn, RowOf, Table } from '../../kit/tables/table.ts';
-import { TASKS, VALIDATORS } from '../../kit/tables/tasks.ts';
 import { TAGS, TRAJECTORIES } from '../../kit/tables/trajectories.ts';
 import { isSet, numberJson, readReal } from '../../kit/values.ts';
 

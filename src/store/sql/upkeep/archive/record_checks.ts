@@ -3,8 +3,8 @@ import { LIMITS } from '../../../../domain/limits.ts';
 import { fitsBytes, isStorableText } from '../../../../domain/text.ts';
 import { brokenCondition } from '../../kit/tables/conditions.ts';
 import { ANY_INTEGER, expectedBy, type Form, isTimeText, MOMENT, NATURAL, upTo } from '../../kit/tables/forms.ts';
-import { METRIC_SERIES } from '../../kit/tables/metrics.ts';
-import { TASKS } from '../../kit/tables/tasks.ts';
+import { TASKS } from '../../kit/tables/rollouts.ts';
+import { METRIC_SERIES } from '../../kit/tables/runs.ts';
 import {
   INTEGER,
   NOUNS,

@@ -5,7 +5,7 @@ import type { StepFacts } from '../../../../domain/retention.ts';
 import { type Content, isKept, type Step } from '../../../../domain/step.ts';
 import { SmallStates } from '../../../../domain/step_codec/small_states.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import type { Tables } from '../../kit/tables.ts';
 import type { ReadScope } from '../../kit/transaction.ts';

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import { NOTHING, type RemovedSize } from '../../../../domain/retention.ts';
-import { padded } from '../../kit/statement_shapes.ts';
+import { padded } from '../../kit/kept_queries.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { bindDigest, readDigest } from '../../kit/values.ts';
 import { MOST_DELTAS } from '../../log/states/chain.ts';

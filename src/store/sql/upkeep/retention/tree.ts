@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { type Instant, parseInstant } from '../../../../domain/instant.ts';
 import type { RetentionScope, StepPins } from '../../../../domain/retention.ts';
-import { findRunKeys } from '../../kit/run_keys.ts';
+import { findRunKeys } from '../../kit/by_id.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { isSet, readLabels } from '../../kit/values.ts';
 import { experimentKey } from '../../records/experiment/experiments.ts';

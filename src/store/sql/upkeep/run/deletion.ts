@@ -3,7 +3,7 @@ import { LIMITS } from '../../../../domain/limits.ts';
 import type { BranchPolicy, RunDeletion } from '../../../contract/run.ts';
 import { visibleById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { chunksOf, padded } from '../../kit/statement_shapes.ts';
+import { chunksOf, padded } from '../../kit/kept_queries.ts';
 import { type NamespaceTransaction, type Transaction, write } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { PENDING_LAST } from '../../records/rollout/rows.ts';

@@ -1,8 +1,7 @@
 import { type DeleteResult, sql } from 'kysely';
 import type { Engine } from '../../kit/engine.ts';
-import { lockTrees } from '../../kit/named_locks.ts';
-import { CHUNK } from '../../kit/statement_shapes.ts';
-import { type Transaction, write } from '../../kit/transaction.ts';
+import { CHUNK } from '../../kit/kept_queries.ts';
+import { lockTrees, type Transaction, write } from '../../kit/transaction.ts';
 import { discardGivenUp } from '../archive/discarded_imports.ts';
 import { purgeTrajectories } from '../trajectory/purge.ts';
 import { markPurging } from '../trajectory/purge_marks.ts';

@@ -4,8 +4,7 @@ import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { Deletion, OnBranches } from '../../../contract/trajectory.ts';
 import { visibleById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { lockTrees } from '../../kit/named_locks.ts';
-import { type Transaction, write, writeIn } from '../../kit/transaction.ts';
+import { lockTrees, type Transaction, write, writeIn } from '../../kit/transaction.ts';
 import { purgeTree } from './purge.ts';
 import {
   lockTrajectory,

@@ -1,9 +1,8 @@
 import { sql, type Updateable } from 'kysely';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { Engine } from '../../kit/engine.ts';
-import { lockTrees } from '../../kit/named_locks.ts';
 import type { Tables } from '../../kit/tables.ts';
-import { type Transaction, write } from '../../kit/transaction.ts';
+import { lockTrees, type Transaction, write } from '../../kit/transaction.ts';
 import { bindReal, isSet } from '../../kit/values.ts';
 import { segmentUntil } from '../../log/append/segment_builder.ts';
 import { placeKey, sumsAt } from '../../log/append/sums_at.ts';

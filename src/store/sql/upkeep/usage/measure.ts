@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { StorageUsage, UsageProgress, UsedBytes } from '../../../../domain/usage.ts';
 import type { UsageStore } from '../../../contract/retention.ts';
-import { chunksOf, padded } from '../../kit/statement_shapes.ts';
+import { chunksOf, padded } from '../../kit/kept_queries.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { MOST_RANGES, rangeTable } from '../../log/trajectory/range_table.ts';
 import { KeySet } from './key_set.ts';

@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { rangesOf, type TreeRange } from '../../../../domain/lineage.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { UsageStore } from '../../../contract/retention.ts';
-import { nextIteration } from '../../kit/reading/event_loop.ts';
+import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { getLineage } from '../../log/trajectory/lineage.ts';
 import { MOST_RANGES, rangeTable } from '../../log/trajectory/range_table.ts';

@@ -5,11 +5,16 @@ import { ATTEMPTS, VALIDATION_OVERRIDES, VALIDATIONS } from '../../kit/tables/at
 import { STATUS_CHANGES } from '../../kit/tables/changes.ts';
 import { brokenCondition } from '../../kit/tables/conditions.ts';
 import { expectedBy } from '../../kit/tables/forms.ts';
-import { METRIC_SERIES } from '../../kit/tables/metrics.ts';
-import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS } from '../../kit/tables/rollouts.ts';
-import { ENVIRONMENTS, EXPERIMENTS, RUNS, STAGES } from '../../kit/tables/runs.ts';
+import {
+  GROUPS,
+  ROLLOUT_CANCELLATIONS,
+  ROLLOUT_ENVIRONMENTS,
+  ROLLOUTS,
+  TASKS,
+  VALIDATORS,
+} from '../../kit/tables/rollouts.ts';
+import { ENVIRONMENTS, EXPERIMENTS, METRIC_SERIES, RUNS, STAGES } from '../../kit/tables/runs.ts';
 import type { NamedColumn, Row, Table } from '../../kit/tables/table.ts';
-import { TASKS, VALIDATORS } from '../../kit/tables/tasks.ts';
 import { DELETED_TRAJECTORIES, TAGS, TRAJECTORIES, TRAJECTORY_IMPORTS } from '../../kit/tables/trajectories.ts';
 import type { Tables } from '../../kit/tables.ts';
 import { readReal } from '../../kit/values.ts';
