@@ -1,7 +1,6 @@
 import { expect, vi } from 'vitest';
 import { Lease } from '../../src/store/postgres/pool.ts';
-import type { ReadJob } from '../../src/store/sqlite/read_job.ts';
-import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
+import { type ReadJob, ReadThreads } from '../../src/store/sqlite/read_threads.ts';
 import type { Engine } from '../support/database.ts';
 
 /** Runs `change` just before the first statement of `read` whose text matches, and after all statements before it. */

@@ -1,8 +1,8 @@
 import { DatabaseSync } from 'node:sqlite';
 import { expect, it, vi } from 'vitest';
+import { addAggregates } from '../../src/store/sqlite/connection.ts';
 import { makeInterruptible } from '../../src/store/sqlite/interruption.ts';
 import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
-import { addAggregates } from '../../src/store/sqlite/sum_of_squares.ts';
 import { describeStore, describeStoreOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { Scene } from './scene.ts';

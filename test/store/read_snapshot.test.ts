@@ -1,8 +1,7 @@
 import { expect, it, vi } from 'vitest';
 import type { NewValidation, RolloutRecord } from '../../src/store/contract/rollout.ts';
 import { Lease } from '../../src/store/postgres/pool.ts';
-import type { ReadJob } from '../../src/store/sqlite/read_job.ts';
-import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
+import { type ReadJob, ReadThreads } from '../../src/store/sqlite/read_threads.ts';
 import { describeStore } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 

@@ -1,8 +1,6 @@
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
-import type { StatementJob } from '../../src/store/sqlite/read_job.ts';
-import { ReadThreadHandle } from '../../src/store/sqlite/read_thread_handle.ts';
-import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
+import { ReadThreadHandle, ReadThreads, type StatementJob } from '../../src/store/sqlite/read_threads.ts';
 import type { TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { sqlitePath } from './sql.ts';

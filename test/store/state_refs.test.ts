@@ -1,7 +1,7 @@
 import { DatabaseSync } from 'node:sqlite';
 import { expect, it } from 'vitest';
 import type { NewState } from '../../src/domain/step.ts';
-import { addAggregates } from '../../src/store/sqlite/sum_of_squares.ts';
+import { addAggregates } from '../../src/store/sqlite/connection.ts';
 import { dose } from '../support/dose.ts';
 import { makeStep, newState, smallRef, stateRef, textObservation } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';

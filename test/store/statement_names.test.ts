@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
+import { StatementNames } from '../../src/store/postgres/connection.ts';
 import { Pool } from '../../src/store/postgres/pool.ts';
-import { StatementNames } from '../../src/store/postgres/statement_names.ts';
 import type { TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 

@@ -5,7 +5,7 @@ import { isInShard } from '../../src/domain/shard.ts';
 import type { Step } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { TrajectoryFilter, TrajectoryPlace, TrajectorySort } from '../../src/store/contract/trajectory.ts';
-import { addAggregates } from '../../src/store/sqlite/sum_of_squares.ts';
+import { addAggregates } from '../../src/store/sqlite/connection.ts';
 import { wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { plansOf } from './postgres_plans.ts';

@@ -1,8 +1,7 @@
 import { closeSync, openSync, readSync, statSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { openWriter } from '../../src/store/sqlite/connection.ts';
-import type { StatementJob } from '../../src/store/sqlite/read_job.ts';
-import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
+import { ReadThreads, type StatementJob } from '../../src/store/sqlite/read_threads.ts';
 import { Wal } from '../../src/store/sqlite/wal.ts';
 import { SqliteFile } from '../../src/store/sqlite_file/file.ts';
 import { createDatabase } from '../support/database.ts';

@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { Expressions } from '../sql/kit/expressions.ts';
+import type { Aggregates, Expressions } from '../sql/kit/expressions.ts';
 import { SCHEMA } from './schema.ts';
 
 export const postgresExpressions = Object.freeze<Expressions>({
@@ -18,4 +18,31 @@ export const postgresExpressions = Object.freeze<Expressions>({
     );
     return sql`select * from unnest(${sql.join(columns)})`;
   },
+});
+
+export const postgresAggregates = Object.freeze<Aggregates>({
+  squares: (value) => sql`var_pop(${value}) * count(${value})`,
+  median: (value) => sql`percentile_cont(0.5) within group (order by ${value})`,
+  elapsed: (from, to) => sql`(${to} - ${from})`,
+  seconds: (elapsed) => sql`cast(extract(epoch from sum(${elapsed})) as double precision)`,
+  textAt: (object, key) => sql`(cast(${object} as json) ->> ${key})`,
+  numberAt: (metrics, key) => sql`nullif(cast(cast(${metrics} as json) ->> ${key} as double precision), 'NaN')`,
+  plannedGroupSize: (plan, kind) => sql`case when ${plan} = '' then 0 else coalesce((
+    select cast(entry.value ->> 'groupSize' as bigint) from json_array_elements(cast(${plan} as json) -> 'stagePlans') as entry
+    where entry.value ->> 'kind' = ${kind}), 0) end`,
+  pairs: (metrics) => ({
+    table: sql`json_each_text(cast(${metrics} as json)) as pair(name, text)`,
+    name: sql`pair.name`,
+    number: sql`nullif(cast(pair.text as double precision), 'NaN')`,
+  }),
+  metricSums: (sums) => ({
+    table: sql`json_each(cast(${sums} as json)) as pair(name, numbers)`,
+    name: sql`pair.name`,
+    total: sql`cast(pair.numbers ->> 0 as double precision)`,
+    least: sql`cast(pair.numbers ->> 1 as double precision)`,
+    most: sql`cast(pair.numbers ->> 2 as double precision)`,
+  }),
+  containsText: (text, object, part) =>
+    sql`exists (select 1 from (select ${text} as value union all select value from json_each_text(cast(${object} as json))) as own where strpos(lower(own.value collate "C"), ${part}) > 0)`,
+  bytewise: (text) => sql`(${text}) collate "C"`,
 });

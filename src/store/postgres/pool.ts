@@ -1,16 +1,20 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import pg from 'pg';
 import { AnabranchError } from '../../domain/errors.ts';
-import { Activity } from '../postgres_access/activity.ts';
-import { type CancellableClient, requestCancel } from '../postgres_access/cancel.ts';
+import { Activity, type CancellableClient, requestCancel } from '../postgres_access/beside_pool.ts';
 import { RESET_READ_ONLY } from '../postgres_access/read_only_watch.ts';
+import {
+  ParseTime,
+  prepareSession,
+  rowTypes,
+  type Session,
+  StatementNames,
+  sessionSettings,
+  TYPES,
+} from './connection.ts';
 import { CopyQuery } from './copy.ts';
 import { isForgottenStatement, isReadOnlyTransaction, translateError } from './errors.ts';
-import { ParseTime } from './parse_time.ts';
-import { rowTypes, TYPES } from './row_types.ts';
-import { prepareSession, type Session, sessionSettings } from './session.ts';
 import { SilenceWatch } from './silence.ts';
-import { StatementNames } from './statement_names.ts';
 
 /**
  * Time limits in the database. `SilenceWatch` gives up earlier if the database does not answer (A1); the limit then

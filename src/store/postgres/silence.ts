@@ -1,4 +1,4 @@
-import { type CancellableClient, requestCancel } from '../postgres_access/cancel.ts';
+import { type CancellableClient, requestCancel } from '../postgres_access/beside_pool.ts';
 
 /** The database is silent if all connections are quiet for this long while a caller waits for an answer. */
 const QUIET_MS = 4500;

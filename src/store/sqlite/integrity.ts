@@ -1,7 +1,7 @@
 import type { CallScope } from '../contract/store.ts';
 import { isDamage } from '../file_guard/path.ts';
 import type { Integrity } from '../sql/upkeep/verification/database.ts';
-import { ReadThreadHandle } from './read_thread_handle.ts';
+import { ReadThreadHandle } from './read_threads.ts';
 
 export class SqliteIntegrity implements Integrity {
   readonly isDamage = isDamage;

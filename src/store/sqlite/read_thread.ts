@@ -3,7 +3,7 @@ import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import { Connection, openReader } from './connection.ts';
 import { makeInterruptible } from './interruption.ts';
 import { readExtrema } from './points.ts';
-import type { ReadJob, ReadReply, ReadRequest, ReadRows, ReadThreadOptions, StatementJob } from './read_job.ts';
+import type { ReadJob, ReadReply, ReadRequest, ReadRows, ReadThreadOptions, StatementJob } from './read_threads.ts';
 
 /**
  * Program of a read thread, which has its own connection and runs one job at a time. It loads no package, because each

@@ -6,9 +6,7 @@ import { readingDialect } from '../sql/kit/reading/dialect.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
 import type { Dialect } from './dialect.ts';
-import type { ReadJob, ReadResult } from './read_job.ts';
-import { objectsOf } from './read_thread_handle.ts';
-import type { ReadThreads } from './read_threads.ts';
+import { objectsOf, type ReadJob, type ReadResult, type ReadThreads } from './read_threads.ts';
 
 export interface ReadsDeps {
   readonly threads: ReadThreads;
