@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Run } from '../../src/domain/run.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import type { BranchPolicy } from '../../src/store/contract/run.ts';
+import type { BranchPolicy } from '../../src/store/contract/experiment.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { packed } from '../support/packed_steps.ts';
 import { newPolicy } from '../support/retention_policies.ts';

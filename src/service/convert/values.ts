@@ -6,8 +6,8 @@ import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.j
 import { invalidField } from '../../domain/errors.ts';
 import { type Instant, instantFromParts, instantToParts, isInstant } from '../../domain/instant.ts';
 import type { Status as DomainStatus, InitialStatus, SealStatus, TrajectoryStatus } from '../../domain/lifecycle.ts';
+import type { BranchPolicy } from '../../store/contract/experiment.ts';
 import type { View } from '../../store/contract/request.ts';
-import type { BranchPolicy } from '../../store/contract/run.ts';
 
 /** Returns what is wrong with a time; undefined if nothing is wrong. */
 export function instantFault({ seconds, nanos }: Timestamp): string | undefined {

@@ -1,4 +1,4 @@
-import type { RunDeletion } from '../../store/contract/run.ts';
+import type { RunDeletion } from '../../store/contract/experiment.ts';
 import type { App } from '../../stream/app.ts';
 
 /** Announces a deletion of a run or experiment, so that its followers and watchers end at once (B4). */

@@ -1,7 +1,6 @@
 import type { Caller } from '../../domain/caller.ts';
 import type { Experiment } from '../../domain/run.ts';
 import type { IdempotencyKey, Page, View } from './request.ts';
-import type { BranchPolicy, RunDeletion } from './run.ts';
 
 /** Identifies an experiment by id or by name. */
 export type ExperimentReference = { readonly id: string } | { readonly name: string };
@@ -44,4 +43,14 @@ export interface ExperimentFilter {
   readonly environmentName?: string;
   readonly agentType?: string;
   readonly tags?: readonly string[];
+}
+
+/** What becomes of branches from outside of what is deleted. */
+export type BranchPolicy = 'REFUSE' | 'CASCADE';
+
+export interface RunDeletion {
+  readonly runs: bigint;
+  readonly trajectories: bigint;
+  /** Keys of trajectories and runs that are not found any more, for caches and followers. */
+  readonly keys: readonly bigint[];
 }

@@ -8,7 +8,7 @@ import type { Run, RunSettings, Stage } from '../../domain/run.ts';
 import type { NewState } from '../../domain/step.ts';
 import type { PackedStep } from '../../domain/step_codec/packed_step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { ExperimentReference } from './experiment.ts';
+import type { BranchPolicy, ExperimentReference, RunDeletion } from './experiment.ts';
 import type { IdempotencyKey, Page, View } from './request.ts';
 
 /** Identifies a run by id, or by name in an experiment. */
@@ -286,14 +286,4 @@ export interface RunChangesRead {
   readonly horizon: Horizon;
   /** The requested horizon. Undefined if marks can no longer be compared with it, so that everything was read. */
   readonly since: Horizon | undefined;
-}
-
-/** What becomes of branches from outside of what is deleted. */
-export type BranchPolicy = 'REFUSE' | 'CASCADE';
-
-export interface RunDeletion {
-  readonly runs: bigint;
-  readonly trajectories: bigint;
-  /** Keys of trajectories and runs that are not found any more, for caches and followers. */
-  readonly keys: readonly bigint[];
 }

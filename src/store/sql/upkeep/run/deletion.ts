@@ -1,6 +1,6 @@
 import { AnabranchError, experimentNotFound, runNotFound } from '../../../../domain/errors.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
-import type { BranchPolicy, RunDeletion } from '../../../contract/run.ts';
+import type { BranchPolicy, RunDeletion } from '../../../contract/experiment.ts';
 import { visibleById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { chunksOf, padded } from '../../kit/kept_queries.ts';
