@@ -14,7 +14,7 @@ import type { Tables } from '../sql/kit/tables.ts';
 import { PostgresBulkRows } from './bulk_rows.ts';
 import { PostgresChanges } from './changes.ts';
 import { PostgresClaims } from './claims.ts';
-import { postgresEngine } from './engine.ts';
+import { PostgresEngine } from './engine.ts';
 import { isDamage, isReadOnlyTransaction } from './errors.ts';
 import { postgresAggregates, postgresExpressions } from './expressions.ts';
 import { PostgresKeys } from './keys.ts';
@@ -86,12 +86,13 @@ export async function openPostgres(
     kept,
     compressor: new Compressor(),
     slots,
+    emptyLog: undefined,
     close: () => {
       closed ??= close();
       return closed;
     },
   };
-  return postgresEngine({ shared, pool, dialect: new PostgresDialect({ pool }), lanes, slots, open });
+  return new PostgresEngine({ shared, pool, dialect: new PostgresDialect({ pool }), lanes, slots, open });
 }
 
 /** A fifth of the connections for reads of any length, half of them for quick reads. The rest is left for writes. */

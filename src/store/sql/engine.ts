@@ -1,26 +1,55 @@
-import type { CallScope } from '../contract/store.ts';
-import type { AppendsEngine } from './log/engine.ts';
-import type { ClaimsEngine } from './records/claim/queue.ts';
+import type { CallScope, Slots } from '../contract/store.ts';
+import type { Compressor } from './kit/compression.ts';
+import type { BulkRows, Changes, Keys, Locks } from './kit/engine.ts';
+import type { Aggregates, Expressions } from './kit/expressions.ts';
+import type { KeptQueries } from './kit/kept_queries.ts';
+import type { AppendsEngine, StateRows } from './log/engine.ts';
+import type { Claims, ClaimsEngine } from './records/claim/queue.ts';
 import type { PointsEngine } from './records/metric/points.ts';
 import type { IntegrityEngine } from './upkeep/verification/database.ts';
 
 /** All that differs between the engines. Only the composition of the store knows all of it. */
-export interface StoreEngine extends AppendsEngine, ClaimsEngine, PointsEngine, IntegrityEngine {
+export interface StoreEngine extends SharedMembers, AppendsEngine, ClaimsEngine, PointsEngine, IntegrityEngine {
+  within(call: CallScope | undefined): StoreEngine;
+}
+
+/** Members that depend on neither the call nor the kind of reads. All scopes of an engine have the same ones. */
+export class SharedMembers {
   readonly description: string;
   /** See `Store.lost`. */
   readonly lost: AbortSignal | undefined;
-
-  within(call: CallScope | undefined): StoreEngine;
-
+  readonly sql: Expressions;
+  readonly aggregates: Aggregates;
+  readonly locks: Locks;
+  readonly keys: Keys;
+  readonly bulk: BulkRows;
+  readonly changes: Changes;
+  readonly stateRows: StateRows;
+  readonly claims: Claims;
+  readonly kept: KeptQueries;
+  readonly compressor: Compressor;
+  readonly slots: Slots;
   /** Copies the log into the database file, when no read of this process needs it. Only SQLite has both. */
-  emptyLog?(): Promise<void>;
-
+  readonly emptyLog: (() => Promise<void>) | undefined;
   /** Idempotent. */
-  close(): Promise<void>;
-}
+  readonly close: () => Promise<void>;
 
-/** Members that depend on neither the call nor the kind of reads. All scopes of an engine share them. */
-export type SharedMembers = Omit<
-  StoreEngine,
-  'within' | 'byIndex' | 'db' | 'reads' | 'transactions' | 'appends' | 'points' | 'integrity'
->;
+  /** Names each member, because copies of unknown members are slow, and each call has a scope. */
+  constructor(shared: SharedMembers) {
+    this.description = shared.description;
+    this.lost = shared.lost;
+    this.sql = shared.sql;
+    this.aggregates = shared.aggregates;
+    this.locks = shared.locks;
+    this.keys = shared.keys;
+    this.bulk = shared.bulk;
+    this.changes = shared.changes;
+    this.stateRows = shared.stateRows;
+    this.claims = shared.claims;
+    this.kept = shared.kept;
+    this.compressor = shared.compressor;
+    this.slots = shared.slots;
+    this.emptyLog = shared.emptyLog;
+    this.close = shared.close;
+  }
+}

@@ -1,5 +1,6 @@
 import type { CallScope } from '../contract/store.ts';
-import type { SharedMembers, StoreEngine } from '../sql/engine.ts';
+import { SharedMembers, type StoreEngine } from '../sql/engine.ts';
+import type { Db } from '../sql/kit/engine.ts';
 import { SqliteIntegrity } from './integrity.ts';
 import { type PointsDeps, SqlitePoints } from './points.ts';
 import { type ReadsDeps, SqliteReads } from './reads.ts';
@@ -10,23 +11,35 @@ interface Parts extends ReadsDeps, TransactionsDeps, PointsDeps {
   readonly shared: SharedMembers;
 }
 
-/** Returns the engine for one call, or for work that outlives calls. */
-export function sqliteEngine(parts: Parts, call?: CallScope): StoreEngine {
-  const reads = new SqliteReads(parts, call);
-  const engine: StoreEngine = {
-    ...parts.shared,
-    get db() {
-      return reads.db;
-    },
-    reads,
-    transactions: new SqliteTransactions(parts, call),
-    /** A transaction costs no more. */
-    appends: undefined,
-    points: new SqlitePoints(parts, reads, call),
-    integrity: new SqliteIntegrity(parts.path, call),
-    within: (next) => sqliteEngine(parts, next),
-    /** The prepared statistics make every read use indexes. */
-    byIndex: () => engine,
-  };
-  return engine;
+/** The engine for one call, or for work that outlives calls. */
+export class SqliteEngine extends SharedMembers implements StoreEngine {
+  readonly reads: SqliteReads;
+  readonly transactions: SqliteTransactions;
+  /** A transaction costs no more. */
+  readonly appends = undefined;
+  readonly points: SqlitePoints;
+  readonly integrity: SqliteIntegrity;
+  readonly #parts: Parts;
+
+  constructor(parts: Parts, call?: CallScope) {
+    super(parts.shared);
+    this.reads = new SqliteReads(parts, call);
+    this.transactions = new SqliteTransactions(parts, call);
+    this.points = new SqlitePoints(parts, this.reads, call);
+    this.integrity = new SqliteIntegrity(parts.path, call);
+    this.#parts = parts;
+  }
+
+  get db(): Db {
+    return this.reads.db;
+  }
+
+  within(call: CallScope | undefined): StoreEngine {
+    return new SqliteEngine(this.#parts, call);
+  }
+
+  /** The prepared statistics make every read use indexes. */
+  byIndex(): StoreEngine {
+    return this;
+  }
 }

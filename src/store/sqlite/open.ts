@@ -17,7 +17,7 @@ import { SqliteChanges } from './changes.ts';
 import { SqliteClaims } from './claims.ts';
 import { Connection, openWriter } from './connection.ts';
 import { Dialect } from './dialect.ts';
-import { sqliteEngine } from './engine.ts';
+import { SqliteEngine } from './engine.ts';
 import { isFileError } from './errors.ts';
 import { sqliteAggregates, sqliteExpressions } from './expressions.ts';
 import { SqliteKeys } from './keys.ts';
@@ -112,7 +112,7 @@ export async function openSqlite(
       },
     };
     const pointWriter = new PointWriter(writer, transact);
-    return sqliteEngine({ path, shared, threads, dialect, watch, slots, writer, transact, writeLock, pointWriter });
+    return new SqliteEngine({ path, shared, threads, dialect, watch, slots, writer, transact, writeLock, pointWriter });
   } catch (error) {
     writer?.close();
     lock?.release();
