@@ -1,5 +1,5 @@
 import { availableParallelism } from 'node:os';
-import { Kysely, sql } from 'kysely';
+import { Kysely, SqliteAdapter, SqliteDialect, sql } from 'kysely';
 import { refuseForeignFile } from '../file_guard/file_owner.ts';
 import { type FileLock, lockFile } from '../file_guard/lock.ts';
 import { cannotOpen, resolvePath } from '../file_guard/path.ts';
@@ -16,7 +16,6 @@ import { SqliteBulkRows } from './bulk_rows.ts';
 import { SqliteChanges } from './changes.ts';
 import { SqliteClaims } from './claims.ts';
 import { Connection, openWriter } from './connection.ts';
-import { Dialect } from './dialect.ts';
 import { SqliteEngine } from './engine.ts';
 import { isFileError } from './errors.ts';
 import { sqliteAggregates, sqliteExpressions } from './expressions.ts';
@@ -117,5 +116,18 @@ export async function openSqlite(
     writer?.close();
     lock?.release();
     throw isFileError(error) ? cannotOpen(named, error) : error;
+  }
+}
+
+/** SQLite supports schema changes in transactions, so a migration is all or nothing (D3). */
+class Adapter extends SqliteAdapter {
+  override get supportsTransactionalDdl(): boolean {
+    return true;
+  }
+}
+
+class Dialect extends SqliteDialect {
+  override createAdapter(): Adapter {
+    return new Adapter();
   }
 }

@@ -1,16 +1,15 @@
-import { type CompiledQuery, Kysely, type RawBuilder } from 'kysely';
+import { type CompiledQuery, Kysely, type RawBuilder, type SqliteDialect } from 'kysely';
 import type { CallScope } from '../contract/store.ts';
 import type { FileWatch } from '../file_guard/watch.ts';
 import type { QueriesOf, Reads, RowsOf } from '../sql/kit/engine.ts';
 import { readingDialect } from '../sql/kit/reading/dialect.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
-import type { Dialect } from './dialect.ts';
 import { objectsOf, type ReadJob, type ReadResult, type ReadThreads } from './read_threads.ts';
 
 export interface ReadsDeps {
   readonly threads: ReadThreads;
-  readonly dialect: Dialect;
+  readonly dialect: SqliteDialect;
   readonly watch: FileWatch;
   readonly slots: ReadSlots;
 }
