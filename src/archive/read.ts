@@ -6,9 +6,7 @@ import { constants, createZstdDecompress } from 'node:zlib';
 import { type ArchivePart, archiveInvalid } from '../domain/archive.ts';
 import { AnabranchError } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
-import { ByteQueue } from './byte_queue.ts';
-import { readSmallStates } from './small_states.ts';
-import { BLOCK, readHeader, type TarEntry } from './tar_header.ts';
+import { BLOCK, readHeader, readSmallStates, type TarEntry } from './entries.ts';
 
 /** 8 MiB: four times the window of what exports write. A larger one would take the reader's memory. */
 const PARAMS = { [constants.ZSTD_d_windowLogMax]: 23 };
@@ -121,4 +119,42 @@ async function whole(input: ByteQueue, name: string, size: number): Promise<Buff
   const bytes = await input.take(size);
   if (bytes === undefined) throw archiveInvalid(name, 'it is cut off');
   return bytes;
+}
+
+/** Takes any number of bytes from chunks of any size. Keeps the chunk that the next bytes are in. */
+class ByteQueue {
+  readonly #chunks: AsyncIterator<Buffer>;
+  #rest: Buffer = Buffer.alloc(0);
+
+  constructor(chunks: AsyncIterable<Buffer>) {
+    this.#chunks = chunks[Symbol.asyncIterator]();
+  }
+
+  /** Returns a copy of the next bytes. Undefined if there are fewer. */
+  async take(count: number): Promise<Buffer | undefined> {
+    const taken = Buffer.allocUnsafeSlow(count);
+    for (let at = 0; at < count; ) {
+      if (this.#rest.length === 0 && !(await this.#read())) return undefined;
+      const used = this.#rest.copy(taken, at);
+      at += used;
+      this.#rest = this.#rest.subarray(used);
+    }
+    return taken;
+  }
+
+  /** Reads the rest, so that its end is checked too. Returns false once it has other bytes than zeros, or too many. */
+  async drain(most: number): Promise<boolean> {
+    for (let left = most; ; ) {
+      left -= this.#rest.length;
+      if (left < 0 || this.#rest.some((byte) => byte !== 0)) return false;
+      this.#rest = this.#rest.subarray(this.#rest.length);
+      if (!(await this.#read())) return true;
+    }
+  }
+
+  async #read(): Promise<boolean> {
+    const next = await this.#chunks.next();
+    if (next.done !== true) this.#rest = next.value;
+    return next.done !== true;
+  }
 }

@@ -3,8 +3,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { constants, createZstdCompress } from 'node:zlib';
 import type { ArchivePart, StatePart } from '../domain/archive.ts';
-import { writeSmallStates } from './small_states.ts';
-import { BLOCK, writeHeader } from './tar_header.ts';
+import { BLOCK, writeHeader, writeSmallStates } from './entries.ts';
 
 /** The window bounds the memory of readers. Level 3 is the default of zstd. */
 const PARAMS = {

@@ -4,8 +4,16 @@ import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepScope } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient, TrajectoryReadOptions } from '../client/index.ts';
 import { type Column, TableError } from '../tables/column.ts';
-import { readRolloutRows, readRunIds, readStepRows, readTrajectoryRows } from '../tables/read.ts';
-import { LARGE_STEP_COLUMNS, ROLLOUT_COLUMNS, STEP_COLUMNS, TRAJECTORY_COLUMNS } from '../tables/sources.ts';
+import {
+  LARGE_STEP_COLUMNS,
+  ROLLOUT_COLUMNS,
+  readRolloutRows,
+  readRunIds,
+  readStepRows,
+  readTrajectoryRows,
+  STEP_COLUMNS,
+  TRAJECTORY_COLUMNS,
+} from '../tables/sources.ts';
 import { selectColumns, type TableTarget, writeTable } from '../tables/write.ts';
 import { type CliContext, CliError, UsageError } from './context.ts';
 import type { ProgressBar } from './progress.ts';

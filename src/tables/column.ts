@@ -1,4 +1,7 @@
-import type { Timestamp } from '@bufbuild/protobuf/wkt';
+import { Buffer } from 'node:buffer';
+import { toJson } from '@bufbuild/protobuf';
+import { type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
+import type { Action, Content, Observation, Tensor } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 
 /** `json` is JSON text. `time` is a moment. */
 export type ColumnType = 'text' | 'json' | 'integer' | 'number' | 'boolean' | 'time';
@@ -29,4 +32,85 @@ export interface TableFile {
 /** The table cannot be written. The message is for the person who asked for it. */
 export class TableError extends Error {
   override readonly name = 'TableError';
+}
+
+/** `2026-01-02T03:04:05.678901Z` */
+export function timeText(time: Timestamp): string {
+  return toJson(TimestampSchema, time);
+}
+
+/**
+ * Returns the value of the actions or observations of a step as JSON text: that of a single one without type; an object
+ * by type, if their types differ, as those of the leaves of a nested value do; else a list. Null if there are none.
+ */
+export function itemsJson(items: readonly (Action | Observation)[]): string | null {
+  const [first] = items;
+  if (first === undefined) return null;
+  if (items.length === 1 && first.type === '') return contentJson(first.content);
+  const types = new Set(items.map(({ type }) => type));
+  if (types.size < items.length || types.has('')) {
+    return `[${items.map(({ content }) => contentJson(content)).join(',')}]`;
+  }
+  return `{${items.map(({ type, content }) => `${JSON.stringify(type)}:${contentJson(content)}`).join(',')}}`;
+}
+
+function contentJson(content: Content | undefined): string {
+  if (content === undefined) return 'null';
+  const { text, json, data, stateDigest, uri, mediaType, size, tensor } = content;
+  if (json !== undefined) return json;
+  if (text !== undefined) return JSON.stringify(text);
+  if (tensor !== undefined) return tensorJson(tensor);
+  if (uri !== undefined) return JSON.stringify({ uri, mediaType });
+  if (stateDigest !== undefined)
+    return `{"stateDigest":"${stateDigest}","mediaType":${JSON.stringify(mediaType)},"size":${size}}`;
+  return JSON.stringify({ data: base64(data), mediaType });
+}
+
+/** Returns nested lists of numbers, as NumPy's `tolist` does. Other tensors keep their fields. */
+function tensorJson({ dtype, shape, data, stateDigest }: Tensor): string {
+  const [, order, kind = '', bytes] = /^([<>|])([biuf])(\d+)$/.exec(dtype) ?? [];
+  const read = READERS[`${kind}${bytes}`];
+  if (data === undefined || read === undefined) {
+    return JSON.stringify({ tensor: { dtype, shape, ...(data ? { data: base64(data) } : { stateDigest }) } });
+  }
+  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
+  let at = 0;
+  const list = (dimension: number): string => {
+    const length = shape[dimension];
+    if (length === undefined) {
+      const item = read(view, at, order !== '>');
+      at += Number(bytes);
+      return typeof item === 'number' ? numberJson(item) : String(item);
+    }
+    return `[${Array.from({ length }, () => list(dimension + 1)).join(',')}]`;
+  };
+  return list(0);
+}
+
+type Read = (view: DataView, at: number, little: boolean) => number | bigint | boolean;
+
+const READERS: Readonly<Record<string, Read>> = {
+  b1: (view, at) => view.getUint8(at) !== 0,
+  i1: (view, at) => view.getInt8(at),
+  u1: (view, at) => view.getUint8(at),
+  i2: (view, at, little) => view.getInt16(at, little),
+  u2: (view, at, little) => view.getUint16(at, little),
+  i4: (view, at, little) => view.getInt32(at, little),
+  u4: (view, at, little) => view.getUint32(at, little),
+  i8: (view, at, little) => view.getBigInt64(at, little),
+  u8: (view, at, little) => view.getBigUint64(at, little),
+  f4: (view, at, little) => view.getFloat32(at, little),
+  f8: (view, at, little) => view.getFloat64(at, little),
+};
+
+/**
+ * Returns a number as JSON. NaN and infinities, which JSON does not have, become text, as in the JSON form of the API.
+ */
+export function numberJson(value: number): string {
+  if (Object.is(value, -0)) return '-0.0';
+  return Number.isFinite(value) ? String(value) : `"${value}"`;
+}
+
+function base64(data: Uint8Array | undefined): string {
+  return Buffer.from(data ?? []).toString('base64');
 }

@@ -1,7 +1,6 @@
 import { DatabaseSync, type StatementSync } from 'node:sqlite';
 import type { Timestamp } from '@bufbuild/protobuf/wkt';
-import { type Cell, type ColumnHead, type ColumnType, TableError, type TableFile } from './column.ts';
-import { timeText } from './json_lines.ts';
+import { type Cell, type ColumnHead, type ColumnType, TableError, type TableFile, timeText } from './column.ts';
 
 const TYPES: Readonly<Record<ColumnType, string>> = {
   text: 'TEXT',

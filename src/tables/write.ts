@@ -1,5 +1,6 @@
-import { type Column, type ColumnHead, TableError, type TableFile } from './column.ts';
-import { createJsonLines } from './json_lines.ts';
+import { open } from 'node:fs/promises';
+import type { Timestamp } from '@bufbuild/protobuf/wkt';
+import { type Cell, type Column, type ColumnHead, numberJson, TableError, type TableFile, timeText } from './column.ts';
 
 export const TABLE_FORMATS = ['jsonl', 'parquet', 'sqlite'] as const;
 export type TableFormat = (typeof TABLE_FORMATS)[number];
@@ -56,4 +57,35 @@ export function selectColumns<Source>(
     }
     return column;
   });
+}
+
+const BUFFERED_CHARACTERS = 1024 * 1024;
+
+/** Creates a file with a JSON object per row. Integers have all their digits, JSON is part of the object. */
+async function createJsonLines(path: string, columns: readonly ColumnHead[]): Promise<TableFile> {
+  const file = await open(path, 'wx');
+  const heads = columns.map(({ name, type }) => ({ key: JSON.stringify(name), type }));
+  let text = '';
+  const flush = async () => {
+    const written = text;
+    text = '';
+    await file.appendFile(written);
+  };
+  return {
+    async write(row) {
+      text += `{${heads.map(({ key, type }, i) => `${key}:${cellJson(row[i] ?? null, type)}`).join(',')}}\n`;
+      if (text.length > BUFFERED_CHARACTERS) await flush();
+    },
+    finish: flush,
+    close: () => file.close(),
+  };
+}
+
+function cellJson(cell: Cell, type: ColumnHead['type']): string {
+  if (cell === null) return 'null';
+  // Valid JSON has line breaks only between its parts.
+  if (type === 'json') return String(cell).replaceAll(/[\r\n]/g, ' ');
+  if (type === 'integer') return String(cell);
+  if (type === 'number') return numberJson(cell as number);
+  return JSON.stringify(type === 'time' ? timeText(cell as Timestamp) : cell);
 }

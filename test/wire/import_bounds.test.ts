@@ -2,7 +2,7 @@ import { hash, randomBytes, randomUUID } from 'node:crypto';
 import { constants, zstdCompressSync } from 'node:zlib';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { writeHeader } from '../../src/archive/tar_header.ts';
+import { writeHeader } from '../../src/archive/entries.ts';
 import { type AnabranchClient, connectClient, reasonOf } from '../../src/client/index.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 
