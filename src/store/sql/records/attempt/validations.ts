@@ -14,6 +14,8 @@ import type { Page } from '../../../contract/request.ts';
 import type { AttemptReport, NewOverride, NewValidation } from '../../../contract/rollout.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { mergeMetrics } from '../../kit/given_fields.ts';
+import { VALIDATIONS } from '../../kit/tables/attempts.ts';
+import { overwritten } from '../../kit/tables/selection.ts';
 import type { AttemptsTable } from '../../kit/tables.ts';
 import { type ReadScope, type Transaction, writeAs, writeIn } from '../../kit/transaction.ts';
 import { bindFlag, bindMetrics, flag, isSet } from '../../kit/values.ts';
@@ -193,18 +195,9 @@ async function writeValidations(
       .insertInto('validations')
       .values(rows)
       .onConflict((conflict) =>
-        conflict.columns(['rollout', 'attempt', 'name']).doUpdateSet((eb) => ({
-          validator: eb.ref('excluded.validator'),
-          advisory: eb.ref('excluded.advisory'),
-          success: eb.ref('excluded.success'),
-          query: eb.ref('excluded.query'),
-          expected_result: eb.ref('excluded.expected_result'),
-          actual_result: eb.ref('excluded.actual_result'),
-          execution_ms: eb.ref('excluded.execution_ms'),
-          error_message: eb.ref('excluded.error_message'),
-          details_json: eb.ref('excluded.details_json'),
-          record_time: eb.ref('excluded.record_time'),
-        })),
+        conflict
+          .columns(['rollout', 'attempt', 'name'])
+          .doUpdateSet(overwritten(VALIDATIONS, ['rollout', 'attempt', 'name', 'namespace'])),
       )
       .execute();
   }

@@ -22,7 +22,6 @@ import { inOneRoundTrip } from '../../kit/transaction.ts';
 import { bindLabels, flag } from '../../kit/values.ts';
 import type { StatesEngine } from '../../log/engine.ts';
 import { type EncodedState, encodeStates } from '../../log/states/bytes.ts';
-import type { Belonging } from '../../log/trajectory/belonging.ts';
 import { branchPointOf, makeBranch, makeRoot } from '../../log/trajectory/create.ts';
 import { findById, findByKey } from '../../log/trajectory/rows.ts';
 import { type LockedExperiment, lockDefaultExperiment, lockExperiment } from '../experiment/experiments.ts';
@@ -47,8 +46,7 @@ export async function createRun(
       if (!newRun.returnExisting) throw runExists(newRun.name, there.id);
       return { ref: there, id: there.id, made: await existing(tx, there, newRun) };
     }
-    const { key: row, main } = await makeRun(tx, newRun, experiment, inline);
-    return { ref: { tree: row, key: row }, id: newRun.id, made: await readCreated(tx, row, main) };
+    return makeRun(tx, newRun, experiment, inline);
   });
   if (made.created) engine.changes.announce([made.run.key]);
   return made;
@@ -59,7 +57,7 @@ async function makeRun(
   newRun: NewRun,
   experiment: LockedExperiment,
   inline: readonly EncodedState[],
-): Promise<{ key: bigint; main: TrajectoryRef | undefined }> {
+): Promise<MadeRun> {
   const { engine } = tx;
   const configJson = effectiveConfig(experiment.default_config_json, newRun, ROOT_CONFIG);
   const [name, key] = await inOneRoundTrip([
@@ -69,9 +67,10 @@ async function makeRun(
     tx.readMark(),
     refuseTakenId(tx, newRun.id),
   ]);
-  const belonging = { run: key, experiment: experiment.key };
-  const main = await makeMain(tx, newRun, { name, inline, belonging });
-  await insertRun(tx, newRun, {
+  const { mainTrajectory, labels } = newRun;
+  const trajectory = mainTrajectory && { ...mainTrajectory, name, labels, metadataJson: '' };
+  const main = trajectory && (await makeRoot(tx, trajectory, inline, { run: key, experiment: experiment.key }));
+  return insertRun(tx, newRun, {
     key,
     experiment,
     name,
@@ -82,18 +81,6 @@ async function makeRun(
     parent: undefined,
     main,
   });
-  return { key, main };
-}
-
-/** Creates the main trajectory if it is requested. It gets the name and labels of the run. */
-async function makeMain(
-  tx: CallerTransaction<StatesEngine>,
-  { mainTrajectory, labels }: NewRun,
-  of: { name: string; inline: readonly EncodedState[]; belonging: Belonging },
-): Promise<TrajectoryRef | undefined> {
-  if (mainTrajectory === undefined) return undefined;
-  const trajectory = { ...mainTrajectory, name: of.name, labels, metadataJson: '' };
-  return makeRoot(tx, trajectory, of.inline, of.belonging);
 }
 
 /**
@@ -128,13 +115,21 @@ interface Placement {
   readonly main: TrajectoryRef | undefined;
 }
 
+/** A run that a transaction has created, for `makeOnce`. */
+interface MadeRun {
+  readonly ref: TrajectoryRef;
+  readonly id: string;
+  readonly made: CreatedRun;
+}
+
 /**
  * Inserts a run with the next number of its locked experiment, and its first StatusChange. The transaction has read
  * time and mark.
  */
-export async function insertRun(tx: CallerTransaction, newRun: NewRunFields, placed: Placement): Promise<void> {
+async function insertRun(tx: CallerTransaction, newRun: NewRunFields, placed: Placement): Promise<MadeRun> {
   const { now } = tx;
   const { key, experiment, parent, main, plan } = placed;
+  const tree = parent?.tree ?? key;
   const number = experiment.last_run_number + 1n;
   const counted = tx.db.updateTable('experiments').set({ last_run_number: number }).where('key', '=', experiment.key);
   const inserted = tx.db.insertInto('runs').values({
@@ -142,7 +137,7 @@ export async function insertRun(tx: CallerTransaction, newRun: NewRunFields, pla
     namespace: tx.namespace,
     id: newRun.id,
     experiment: experiment.key,
-    tree: parent?.tree ?? key,
+    tree,
     number,
     name: placed.name,
     description: placed.description,
@@ -182,6 +177,12 @@ export async function insertRun(tx: CallerTransaction, newRun: NewRunFields, pla
     inserted.execute(),
     recordStatus(tx, { tree: key, noun: 'RUN', key }, firstChange),
   ]);
+  const [run, mainTrajectory] = await inOneRoundTrip([
+    findRun(tx, { key }),
+    main && findByKey(tx, main.tree, main.key),
+  ]);
+  if (run === undefined) throw new Error('the run created in this transaction is missing');
+  return { ref: { tree, key }, id: newRun.id, made: { run, created: true, mainTrajectory } };
 }
 
 const NOTHING_YET: RunTally = Object.freeze({
@@ -192,7 +193,7 @@ const NOTHING_YET: RunTally = Object.freeze({
 });
 
 /** Returns `run-NUMBER` for a run without a name, with a count appended if that name is taken. */
-export async function defaultName(tx: Transaction, experiment: LockedExperiment): Promise<string> {
+async function defaultName(tx: Transaction, experiment: LockedExperiment): Promise<string> {
   const plain = `run-${experiment.last_run_number + 1n}`;
   for (let count = 1, name = plain; ; count += 1, name = `${plain}-${count}`) {
     if ((await findNamed(tx, experiment.key, name)) === undefined) return name;
@@ -211,7 +212,7 @@ export async function findNamed(tx: Transaction, experiment: bigint, name: strin
 }
 
 /** Rejects ids of deleted runs too, because they keep their ids until they are purged. */
-export async function refuseTakenId(tx: NamespaceTransaction, id: string): Promise<void> {
+async function refuseTakenId(tx: NamespaceTransaction, id: string): Promise<void> {
   const taken = await byId(tx, 'runs', id).select('key').executeTakeFirst();
   if (taken !== undefined) throw runExists(id, id);
 }
@@ -227,7 +228,7 @@ export function runExists(named: string, id: string): AnabranchError {
 }
 
 /** How a repeated request finds the run that it created. */
-export const CREATED_RUNS: Noun<CreatedRun> = {
+const CREATED_RUNS: Noun<CreatedRun> = {
   name: 'Run',
   async find(scope, { key }) {
     const run = await findRun(scope, { key });
@@ -235,20 +236,6 @@ export const CREATED_RUNS: Noun<CreatedRun> = {
     return { run, created: false, mainTrajectory: await mainTrajectoryOf(scope, run) };
   },
 };
-
-/** Returns a run that this transaction created, with its main trajectory. */
-export async function readCreated(
-  tx: NamespaceTransaction,
-  key: bigint,
-  main: TrajectoryRef | undefined,
-): Promise<CreatedRun> {
-  const [run, mainTrajectory] = await inOneRoundTrip([
-    findRun(tx, { key }),
-    main && findByKey(tx, main.tree, main.key),
-  ]);
-  if (run === undefined) throw new Error('the run created in this transaction is missing');
-  return { run, created: true, mainTrajectory };
-}
 
 /** Returns undefined if the run has no main trajectory or it was deleted. */
 async function mainTrajectoryOf(scope: ReadScope, { mainTrajectory }: Run): Promise<Trajectory | undefined> {
@@ -263,10 +250,7 @@ export async function branchRun(
   newBranch: NewRunBranch,
   key: IdempotencyKey | undefined,
 ): Promise<CreatedRun> {
-  const made = await makeOnce(engine, caller, key, CREATED_RUNS, async (tx) => {
-    const { row, tree, main } = await makeRunBranch(tx, newBranch);
-    return { ref: { tree, key: row }, id: newBranch.id, made: await readCreated(tx, row, main) };
-  });
+  const made = await makeOnce(engine, caller, key, CREATED_RUNS, (tx) => makeRunBranch(tx, newBranch));
   if (made.created) engine.changes.announce([made.run.key]);
   return made;
 }
@@ -275,10 +259,7 @@ export async function branchRun(
  * Locks are taken in the order experiment, run, trajectory, as deletions do. Writers of the source run and of its
  * trajectory are not blocked.
  */
-async function makeRunBranch(
-  tx: CallerTransaction,
-  newBranch: NewRunBranch,
-): Promise<{ row: bigint; tree: bigint; main: TrajectoryRef }> {
+async function makeRunBranch(tx: CallerTransaction, newBranch: NewRunBranch): Promise<MadeRun> {
   const { engine } = tx;
   const seen = await findRun(tx, { id: newBranch.sourceId }, 'BASIC');
   if (seen === undefined) throw runNotFound(newBranch.sourceId);
@@ -302,7 +283,7 @@ async function makeRunBranch(
     tx.readNow(),
   ]);
   const trajectory = await branchMain(tx, newBranch, { source, main, point, name, key });
-  await insertRun(tx, newBranch, {
+  return insertRun(tx, newBranch, {
     key,
     experiment,
     name,
@@ -313,7 +294,6 @@ async function makeRunBranch(
     parent: { tree: source.tree.key, key: source.key, branchPoint: point },
     main: trajectory,
   });
-  return { row: key, tree: source.tree.key, main: trajectory };
 }
 
 interface Branching {

@@ -26,10 +26,16 @@ export const MOST_LEFT_OUT = 10_000;
 /** Returns what a value would have to be. Undefined if it is right. */
 type Check = (value: unknown) => string | undefined;
 
+type Checks = Readonly<Record<string, Check>>;
+
 /** The fields of a record, or of an object in it. Other fields are refused. */
 interface Fields {
   readonly required: ReadonlyMap<string, Check>;
-  readonly optional?: ReadonlyMap<string, Check>;
+  readonly optional: ReadonlyMap<string, Check>;
+}
+
+function fields(required: Checks, optional: Checks = {}): Fields {
+  return { required: new Map(Object.entries(required)), optional: new Map(Object.entries(optional)) };
 }
 
 const DIGEST = /^[0-9a-f]{64}$/;
@@ -92,15 +98,15 @@ function idOf(target: Target): Check {
   return target === 'tasks' ? textOf(TASKS.columns.id.form!) : uuid;
 }
 
-function fieldsOf(name: NounName, more: readonly (readonly [string, Check])[] = []): Fields {
+function fieldsOf(name: NounName, more: Checks = {}): Fields {
   const noun: Noun = NOUNS[name];
   const keys = Object.entries(noun.keys).map(([column, target]) => {
     const isOptional = noun.table.columns[column]!.nullable || target === 'stages';
     return [column, isOptional ? orNull(idOf(target)) : idOf(target)] as const;
   });
-  const trajectory = noun.trajectory === undefined ? [] : [[noun.trajectory[1], orNull(uuid)] as const];
   const plain = plainColumns(noun).map((column) => [column.name, ofColumn(column)] as const);
-  return { required: new Map([...plain, ...keys, ...trajectory, ...more]) };
+  const trajectory = noun.trajectory === undefined ? {} : { [noun.trajectory[1]]: orNull(uuid) };
+  return fields({ ...Object.fromEntries([...plain, ...keys]), ...trajectory, ...more });
 }
 
 /** Returns the first field that is wrong, and what it would have to be. */
@@ -111,7 +117,7 @@ function faultIn({ required, optional }: Fields, record: Readonly<Record<string,
   }
   for (const [name, value] of Object.entries(record)) {
     if (name === 'record' || required.has(name)) continue;
-    const check = optional?.get(name);
+    const check = optional.get(name);
     if (check === undefined) return `"${name.slice(0, 100)}" is no field of it`;
     const expected = check(value);
     if (expected !== undefined) return `"${name}" must be ${expected}`;
@@ -135,33 +141,30 @@ function listOf(fields: Fields, most = Number.POSITIVE_INFINITY): Check {
   };
 }
 
-const PARTS = {
-  history: listOf(fieldsOf('status_change')),
+const history = listOf(fieldsOf('status_change'));
+const tags = listOf(fieldsOf('tag'));
+
+/** Lists of a rollout. If they are long, they continue in records "more", as do those of other resources. */
+const IN_ROLLOUT = {
+  history,
   attempts: listOf(fieldsOf('attempt')),
   validations: listOf(fieldsOf('validation')),
   overrides: listOf(fieldsOf('override')),
   environments: listOf(fieldsOf('rollout_environment')),
-  tags: listOf(fieldsOf('tag')),
 };
+const CONTINUED: readonly unknown[] = ['run', 'stage', 'environment', 'rollout'];
 
-function part<Name extends keyof typeof PARTS>(...names: readonly Name[]) {
-  return names.map((name) => [name, PARTS[name]] as const);
-}
-
-const ATTACHED: Fields = {
-  required: new Map<string, Check>([
-    ['step_number', integerOf(NATURAL)],
-    ['name', textOf(upTo(LIMITS.stateNameBytes, 1))],
-    ['digest', digest],
-    ['media_type', textOf(upTo(128))],
-    ['size', (size) => (Number.isInteger(size) && (size as number) >= 0 ? undefined : 'a number of bytes')],
-    ['small', bool],
-  ]),
-  optional: new Map([
-    ['attach_time', moment],
-    ['pruned_time', moment],
-  ]),
-};
+const attached = fields(
+  {
+    step_number: integerOf(NATURAL),
+    name: textOf(upTo(LIMITS.stateNameBytes, 1)),
+    digest,
+    media_type: textOf(upTo(128)),
+    size: (size) => (Number.isInteger(size) && (size as number) >= 0 ? undefined : 'a number of bytes'),
+    small: bool,
+  },
+  { attach_time: moment, pruned_time: moment },
+);
 
 const points: Check = (value) => {
   if (!Array.isArray(value) || value.length > POINTS_OF_RECORD) return `a list of at most ${POINTS_OF_RECORD} points`;
@@ -178,108 +181,43 @@ const leftOut: Check = (value) => {
   return isRight ? undefined : `a list of at most ${MOST_LEFT_OUT} UUIDs`;
 };
 
-/** Lists that records may have, which follow in records "more" if they are long. */
-export const LISTS = {
-  run: ['history'],
-  stage: ['history'],
-  environment: ['history'],
-  rollout: ['history', 'attempts', 'validations', 'overrides', 'environments'],
-} as const;
-
 const count = integerOf(NATURAL);
 
-const RECORDS: ReadonlyMap<string, Fields> = new Map([
-  ['task', fieldsOf('task')],
-  ['validator', fieldsOf('validator')],
-  ['experiment', fieldsOf('experiment')],
-  ['group', fieldsOf('group')],
-  ['cancellation', fieldsOf('cancellation')],
-  ['run', fieldsOf('run', part('history'))],
-  ['stage', fieldsOf('stage', part('history'))],
-  ['environment', fieldsOf('environment', part('history'))],
-  ['rollout', fieldsOf('rollout', part(...LISTS.rollout))],
-  ['trajectory', fieldsOf('trajectory', [['parent', orNull(uuid)], ['hidden', bool], ...part('tags', 'history')])],
-  ['archive', { required: new Map(), optional: new Map(scalars('format', 'version', 'namespace', 'scope', 'id')) }],
-  [
-    'more',
-    {
-      required: new Map([
-        [
-          'of',
-          (value) => (Object.hasOwn(LISTS, String(value)) ? undefined : `one of ${Object.keys(LISTS).join(', ')}`),
-        ],
-        ['id', uuid],
-      ]),
-      optional: new Map(part(...LISTS.rollout)),
-    },
-  ],
-  ['tags', { required: new Map([['trajectory', uuid], ...part('tags')]) }],
-  [
-    'attached_states',
-    {
-      required: new Map([
-        ['trajectory', uuid],
-        ['states', listOf(ATTACHED)],
-      ]),
-    },
-  ],
-  ['state_left_out', { required: new Map([['digest', digest]]) }],
-  [
-    'trajectory_end',
-    {
-      required: new Map([['id', uuid]]),
-      optional: new Map([
-        ['steps_digest', digest],
-        ['digest', digest],
-        ['left_out', yes],
-      ]),
-    },
-  ],
-  [
-    'main_trajectory',
-    {
-      required: new Map([
-        ['run', uuid],
-        ['exists', bool],
-        ['trajectory', orNull(uuid)],
-      ]),
-    },
-  ],
-  [
-    'metric_points',
-    {
-      required: new Map([
-        ['run', uuid],
-        ['stage', orNull(uuid)],
-        ['name', textOf(METRIC_SERIES.columns.name.form!)],
-        ['points', points],
-      ]),
-    },
-  ],
-  [
-    'deleted_trajectory',
-    {
-      required: new Map([
-        ['id', uuid],
-        ['delete_time', moment],
-      ]),
-    },
-  ],
-  [
-    'end',
-    {
-      required: new Map(),
-      optional: new Map([
-        ...['trajectories', 'steps', 'states', 'runs', 'rollouts'].map((name) => [name, count] as const),
-        ['left_out', leftOut],
-      ]),
-    },
-  ],
-]);
-
-function scalars(...names: readonly string[]) {
-  return names.map((name) => [name, scalar] as const);
-}
+const RECORDS: ReadonlyMap<string, Fields> = new Map(
+  Object.entries({
+    task: fieldsOf('task'),
+    validator: fieldsOf('validator'),
+    experiment: fieldsOf('experiment'),
+    group: fieldsOf('group'),
+    cancellation: fieldsOf('cancellation'),
+    run: fieldsOf('run', { history }),
+    stage: fieldsOf('stage', { history }),
+    environment: fieldsOf('environment', { history }),
+    rollout: fieldsOf('rollout', IN_ROLLOUT),
+    trajectory: fieldsOf('trajectory', { parent: orNull(uuid), hidden: bool, tags, history }),
+    archive: fields({}, { format: scalar, version: scalar, namespace: scalar, scope: scalar, id: scalar }),
+    more: fields(
+      { of: (value) => (CONTINUED.includes(value) ? undefined : `one of ${CONTINUED.join(', ')}`), id: uuid },
+      IN_ROLLOUT,
+    ),
+    tags: fields({ trajectory: uuid, tags }),
+    attached_states: fields({ trajectory: uuid, states: listOf(attached) }),
+    state_left_out: fields({ digest }),
+    trajectory_end: fields({ id: uuid }, { steps_digest: digest, digest, left_out: yes }),
+    main_trajectory: fields({ run: uuid, exists: bool, trajectory: orNull(uuid) }),
+    metric_points: fields({
+      run: uuid,
+      stage: orNull(uuid),
+      name: textOf(METRIC_SERIES.columns.name.form!),
+      points,
+    }),
+    deleted_trajectory: fields({ id: uuid, delete_time: moment }),
+    end: fields(
+      {},
+      { trajectories: count, steps: count, states: count, runs: count, rollouts: count, left_out: leftOut },
+    ),
+  }),
+);
 
 /** Checks the values of a record, each by its column, and what columns must be together. Errors: ARCHIVE_INVALID. */
 export function checkRecord(record: ArchiveRecord): void {
