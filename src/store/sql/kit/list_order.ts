@@ -1,4 +1,5 @@
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
+import type { Instant } from '../../../domain/instant.ts';
 import type { ListSort, Sorted, SortValue } from '../../../domain/list_order.ts';
 import type { Page } from '../../contract/request.ts';
 import type { Engine } from './engine.ts';
@@ -62,4 +63,25 @@ function isNoNumber(column: RawBuilder<unknown>): RawBuilder<number> {
 export function containsText(engine: Engine, { name, labels }: ListColumns, text: string): RawBuilder<SqlBool> {
   const folded = text.replace(/[A-Z]+/g, (letters) => letters.toLowerCase());
   return engine.aggregates.containsText(sql.ref(name), sql.ref(labels), folded);
+}
+
+interface LabelsAndTimes {
+  readonly labels?: ReadonlyMap<string, string> | undefined;
+  readonly createTimeFrom?: Instant | undefined;
+  readonly createTimeTo?: Instant | undefined;
+}
+
+/** Returns the conditions of a filter on the labels and the create times of the rows with this alias. */
+export function labelsAndTimes(
+  engine: Pick<Engine, 'hasPair'>,
+  alias: string,
+  { labels, createTimeFrom, createTimeTo }: LabelsAndTimes,
+): RawBuilder<SqlBool>[] {
+  const time = sql.ref(`${alias}.create_time`);
+  const conditions = [...(labels ?? [])].map(([key, value]) => {
+    return sql<SqlBool>`${engine.sql.hasPair(sql.ref<string>(`${alias}.labels`), key, value)}`;
+  });
+  if (createTimeFrom !== undefined) conditions.push(sql<SqlBool>`${time} >= ${bindTimeBound(createTimeFrom)}`);
+  if (createTimeTo !== undefined) conditions.push(sql<SqlBool>`${time} < ${bindTimeBound(createTimeTo)}`);
+  return conditions;
 }

@@ -17,12 +17,13 @@ import type {
   RolloutPosition,
   RolloutRecord,
 } from '../../../contract/rollout.ts';
-import { byId, findRunKeys } from '../../kit/by_id.ts';
+import { byId, findRunKeys, findRunKeys } from '../../kit/by_id.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { firstGivenAfter, mergeMetrics } from '../../kit/given_fields.ts';
+import { labelsAndTimes } from '../../kit/list_order.ts';
 import type { RolloutsTable, Tables } from '../../kit/tables.ts';
 import { type ReadScope, type Transaction, writeIn } from '../../kit/transaction.ts';
-import { bindLabels, bindMetrics, bindTimeBound, changedColumns } from '../../kit/values.ts';
+import { bindLabels, bindMetrics, changedColumns } from '../../kit/values.ts';
 import { type AttemptValues, changeAttempt, readAttempt, readAttemptRow, selectAttempts } from '../attempt/attempts.ts';
 import {
   overrideByAttempt,
@@ -183,19 +184,13 @@ type Rollouts = SelectQueryBuilder<Tables & { r: RolloutsTable }, 'r', Selectabl
 /** Applies the filters that do not depend on run, stage or group. */
 function matching(engine: Engine, rollouts: Rollouts, filter: RolloutFilter): Rollouts {
   let page = rollouts;
-  if (filter.createTimeFrom !== undefined) {
-    page = page.where('r.create_time', '>=', bindTimeBound(filter.createTimeFrom));
-  }
-  if (filter.createTimeTo !== undefined) page = page.where('r.create_time', '<', bindTimeBound(filter.createTimeTo));
   if (filter.statuses !== undefined) page = page.where('r.status', 'in', filter.statuses);
   if (filter.success !== undefined) {
     // M3: the rollouts that success rates count.
     page = page.where('r.success', '=', filter.success ? 1 : 0).where('r.status', 'in', ['COMPLETED', 'FAILED']);
   }
-  for (const [key, value] of filter.labels ?? []) {
-    page = page.where((eb) => engine.sql.hasPair(eb.ref('r.labels'), key, value));
-  }
-  for (const condition of rewardConditions(engine, filter)) page = page.where(condition);
+  const conditions = [...labelsAndTimes(engine, 'r', filter), ...rewardConditions(engine, filter)];
+  for (const condition of conditions) page = page.where(condition);
   return page;
 }
 

@@ -132,7 +132,7 @@ async function moveLockedRun(tx: CallerTransaction, row: LockedRun, to: Status, 
   const begins = to === 'RUNNING';
   await writeWatched(tx, 'runs', row.key, {
     ...movedColumns(row, to, details, now),
-    // Only a run that has ended has a result.
+    // Only an ended run has a result.
     result_json: isTerminal(to) ? details.resultJson : '',
     pauses: bindPauses(pausesAfter(readPauses(row.pauses), row.status as Status, to, parseInstant(now))),
     ...(begins && isSet(row.fail_when_stale) ? heartbeatAt(now, row.heartbeat_timeout_ms) : {}),

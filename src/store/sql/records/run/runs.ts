@@ -5,10 +5,10 @@ import type { RunChanges, RunFilter } from '../../../contract/run.ts';
 import { visibleById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { mergeMetrics } from '../../kit/given_fields.ts';
-import { containsText, listOrder } from '../../kit/list_order.ts';
+import { containsText, labelsAndTimes, listOrder } from '../../kit/list_order.ts';
 import { type NamespaceTransaction, type ReadScope, writeIn } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
-import { bindLabels, bindMetrics, bindTimeBound, changedColumns, flag } from '../../kit/values.ts';
+import { bindLabels, bindMetrics, changedColumns, flag } from '../../kit/values.ts';
 import { experimentKey } from '../experiment/experiments.ts';
 import { writeWatched } from '../watched_row.ts';
 import { findNamed, runExists } from './create.ts';
@@ -41,12 +41,7 @@ export async function listRuns(scope: ReadScope, filter: RunFilter, page: Page<b
   if (filter.statuses !== undefined) query = query.where('r.status', 'in', filter.statuses);
   if (filter.rootsOnly === true) query = query.where('r.parent', 'is', null);
   if (filter.staleOnly === true) query = query.where((eb) => isStale(engine, eb));
-  if (filter.createTimeFrom !== undefined)
-    query = query.where('r.create_time', '>=', bindTimeBound(filter.createTimeFrom));
-  if (filter.createTimeTo !== undefined) query = query.where('r.create_time', '<', bindTimeBound(filter.createTimeTo));
-  for (const [key, value] of filter.labels ?? []) {
-    query = query.where((eb) => engine.sql.hasPair(eb.ref('r.labels'), key, value));
-  }
+  for (const condition of labelsAndTimes(engine, 'r', filter)) query = query.where(condition);
   const { terms, follows } = listOrder(engine, COLUMNS, page);
   if (follows !== undefined) query = query.where(follows);
   return (await query.orderBy(terms).limit(page.limit).execute()).map(readRun);

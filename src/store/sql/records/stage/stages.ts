@@ -221,19 +221,19 @@ export async function closeQueue(engine: Engine, namespace: string, id: string):
 async function moveLocked(tx: CallerTransaction, row: LockedStage, to: Status, details: MoveDetails): Promise<void> {
   const { now } = tx;
   const begins = to === 'RUNNING';
-  const look = () => endOfStage(tx, row);
+  const readEnd = () => endOfStage(tx, row);
   // Progress counts only stages that are not terminal as open, so it is computed before the move.
-  const end = to === 'FAILED' || to === 'CANCELLED' ? await look() : undefined;
+  const end = to === 'FAILED' || to === 'CANCELLED' ? await readEnd() : undefined;
   await writeWatched(tx, 'stages', row.key, {
     ...movedColumns(row, to, details, now),
     end_expected_turns: end?.expectedTurns ?? null,
     end_expected_substeps: end?.expectedSubsteps ?? null,
     end_share: end?.share ?? null,
     queue_close_time: queueCloseTime(row, to, now),
-    // The time in which the stage was not RUNNING counts for no substep.
+    // No substep took the time in which the stage did not run.
     ...(begins && row.substeps_time !== null ? { substeps_time: now } : {}),
   });
-  const share = to === 'COMPLETED' ? 1 : (end ?? (await look())).share;
+  const share = to === 'COMPLETED' ? 1 : (end ?? (await readEnd())).share;
   const percent = share === undefined ? undefined : share * 100;
   await recordStatus(tx, entityOf(row), statusMove(row, to, details, percent));
 }

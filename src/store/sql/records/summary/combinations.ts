@@ -2,8 +2,8 @@ import { type RawBuilder, sql } from 'kysely';
 import type { SummaryKey } from '../../../../domain/summary.ts';
 import type { SummaryFilter } from '../../../contract/summary.ts';
 import type { Engine } from '../../kit/engine.ts';
+import { labelsAndTimes } from '../../kit/list_order.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
-import { bindTimeBound } from '../../kit/values.ts';
 import { experimentKey } from '../experiment/experiments.ts';
 import { runKeys } from '../run/rows.ts';
 
@@ -16,21 +16,22 @@ type Counted = 'o' | 't';
  */
 export async function conditionsOf(
   scope: ReadScope,
-  { runs, experimentId, runLabels, labels, createTimeFrom, createTimeTo }: SummaryFilter,
+  filter: SummaryFilter,
   counted: Counted,
   run: string,
 ): Promise<RawBuilder<unknown>[]> {
   const { engine, namespace } = scope;
-  const column = (name: string) => sql.ref<string>(`${counted}.${name}`);
-  const conditions = [sql`u.namespace = ${namespace}`, sql`not u.hidden`, sql`${column('namespace')} = ${namespace}`];
+  const { runs, experimentId, runLabels } = filter;
+  const conditions: RawBuilder<unknown>[] = [
+    sql`u.namespace = ${namespace}`,
+    sql`not u.hidden`,
+    sql`${sql.ref(`${counted}.namespace`)} = ${namespace}`,
+    ...labelsAndTimes(engine, 'u', { labels: runLabels }),
+    ...labelsAndTimes(engine, counted, filter),
+  ];
   if (runs.length > 0) conditions.push(engine.sql.among(sql.ref(run), await runKeys(scope, runs)));
   if (experimentId !== undefined)
     conditions.push(sql`u.experiment = ${await experimentKey(scope, { id: experimentId })}`);
-  for (const [key, value] of runLabels)
-    conditions.push(sql`${engine.sql.hasPair(sql.ref<string>('u.labels'), key, value)}`);
-  for (const [key, value] of labels) conditions.push(sql`${engine.sql.hasPair(column('labels'), key, value)}`);
-  if (createTimeFrom !== undefined) conditions.push(sql`${column('create_time')} >= ${bindTimeBound(createTimeFrom)}`);
-  if (createTimeTo !== undefined) conditions.push(sql`${column('create_time')} < ${bindTimeBound(createTimeTo)}`);
   return conditions;
 }
 

@@ -146,7 +146,7 @@ function ofPolicy({ db }: Transaction, { namespace, name }: Pick<PolicyLease, 'n
   return db.updateTable('retention_policies').where('namespace', '=', namespace).where('name', '=', name);
 }
 
-/** A lease that was lost is gone for good: its text is never used again. */
+/** A lost lease never matches again, because its text is not reused. */
 function ofLease(tx: Transaction, policy: PolicyLease) {
   return ofPolicy(tx, policy).where('lease', '=', policy.lease);
 }

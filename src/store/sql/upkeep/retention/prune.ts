@@ -89,7 +89,7 @@ function replace(engine: Engine, namespace: string, { ref, row, pruned, rules, t
       const { names } = some[0]!;
       if (names.length === 0) continue;
       const numbers = some.map(({ stepNumber }) => stepNumber);
-      unreferencing.add(await deleteReferences(tx, ref, numbers, names));
+      unreferencing.add(await deleteReferences(tx, ref, numbers, names).execute());
       await pruneAttached(tx, ref, numbers, names, time);
     }
     unreferencing.add(await deleteContentReferences(tx, ref, pruned.released));
@@ -123,7 +123,7 @@ async function lockRow(tx: Transaction, { tree, key }: TrajectoryRef, row: Segme
   );
 }
 
-/** Deletes references by states of these names. */
+/** Deletes references of steps by states of these names. Contents have no name. */
 function deleteReferences(tx: Transaction, ref: TrajectoryRef, numbers: readonly bigint[], names: readonly string[]) {
   return tx.db
     .deleteFrom('state_refs')
@@ -131,8 +131,7 @@ function deleteReferences(tx: Transaction, ref: TrajectoryRef, numbers: readonly
     .where('trajectory', '=', ref.key)
     .where(tx.engine.sql.among(sql.ref('step_number'), numbers))
     .where('name', 'in', padded(names))
-    .returning(['namespace', 'state'])
-    .execute();
+    .returning(['namespace', 'state']);
 }
 
 async function pruneAttached(
@@ -153,7 +152,7 @@ async function pruneAttached(
     .execute();
 }
 
-/** Deletes references by contents, which have no name. */
+/** Deletes references by contents. */
 async function deleteContentReferences(
   tx: NamespaceTransaction,
   ref: TrajectoryRef,
@@ -171,17 +170,7 @@ async function deleteContentReferences(
     for (const { key, digest } of states) {
       const named = readDigest(digest);
       const numbers = released.filter((each) => each.digests.includes(named)).map(({ stepNumber }) => stepNumber);
-      deleted.push(
-        ...(await tx.db
-          .deleteFrom('state_refs')
-          .where('tree', '=', ref.tree)
-          .where('trajectory', '=', ref.key)
-          .where(tx.engine.sql.among(sql.ref('step_number'), numbers))
-          .where('name', '=', '')
-          .where('state', '=', key)
-          .returning(['namespace', 'state'])
-          .execute()),
-      );
+      deleted.push(...(await deleteReferences(tx, ref, numbers, ['']).where('state', '=', key).execute()));
     }
   }
   return deleted;
