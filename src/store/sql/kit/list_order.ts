@@ -73,7 +73,7 @@ interface LabelsAndTimes {
 
 /** Returns the conditions of a filter on the labels and the create times of the rows with this alias. */
 export function labelsAndTimes(
-  engine: Pick<Engine, 'hasPair'>,
+  engine: Pick<Engine, 'sql'>,
   alias: string,
   { labels, createTimeFrom, createTimeTo }: LabelsAndTimes,
 ): RawBuilder<SqlBool>[] {

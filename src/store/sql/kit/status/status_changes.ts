@@ -28,6 +28,11 @@ export interface StatusEntity {
   readonly key: bigint;
 }
 
+/** The caller whom StatusChanges name if the server moves a status on its own. */
+export function serverIn(namespace: string): Caller {
+  return { namespace, actor: 'anabranch' };
+}
+
 export interface StatusMove {
   /** Number of earlier changes. */
   readonly ordinal: bigint;

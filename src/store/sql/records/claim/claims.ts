@@ -4,6 +4,7 @@ import type { Claim, ClaimOutcome, ClaimRequest } from '../../../contract/rollou
 import { Contended, isOutage } from '../../../contract/store.ts';
 import { Later } from '../../kit/engine.ts';
 import { requestIdReused } from '../../kit/requests.ts';
+import { serverIn } from '../../kit/status/status_changes.ts';
 import { inOneRoundTrip, type Transaction, write } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
 import { readAttemptValues } from '../attempt/attempts.ts';
@@ -34,9 +35,6 @@ export async function claimRollouts(engine: ClaimsEngine, requests: readonly Cla
   engine.changes.announce(changed);
   return outcomes;
 }
-
-/** Actor of the status changes of rollouts that fail because their start point was deleted. */
-const ACTOR = 'anabranch';
 
 /**
  * Maximum number of rounds in which a claim replaces rollouts that cannot begin. Each round locks more rollouts; later
@@ -299,7 +297,7 @@ class Claiming {
       failing.map(({ row }) => row),
     );
     const moves = failing.map(({ row, why }) => {
-      const caller = { namespace: row.namespace, actor: ACTOR };
+      const caller = serverIn(row.namespace);
       const details = { caller, row, head: undefined, message: why, metadataJson: '' };
       return { ...details, to: 'FAILED', shown: shown(row.key), ended: undefined } as const;
     });

@@ -5,6 +5,7 @@ import type { Status } from '../../../../domain/lifecycle.ts';
 import type { Pause } from '../../../../domain/pauses.ts';
 import type { LeaseState, LeaseToken } from '../../../contract/rollout.ts';
 import type { Engine, LockedHead } from '../../kit/engine.ts';
+import { serverIn } from '../../kit/status/status_changes.ts';
 import { ROLLOUTS } from '../../kit/tables/rollouts.ts';
 import { rowUpdate } from '../../kit/tables/table.ts';
 import { inOneRoundTrip, type NamespaceTransaction, type Transaction, write, writeIn } from '../../kit/transaction.ts';
@@ -121,9 +122,6 @@ async function writeLeases(tx: Transaction, writes: readonly LeaseWrite[]): Prom
   await tx.engine.bulk.update(tx.db, LEASE_UPDATE, rows);
 }
 
-/** Actor of the status changes of rollouts that are requeued because their lease ended. */
-const SWEEPER = 'anabranch';
-
 export async function sweepLeases(engine: Engine, limit: number): Promise<number> {
   let total = 0;
   for (let more = true; more && total < limit; ) {
@@ -221,8 +219,7 @@ function leaseOf(row: LockedRollout, lastAppend: Instant | undefined, pauses: re
 }
 
 function silenced(row: LockedRollout, head: LockedHead | undefined, lease: Lease, now: Instant): EndingAttempt {
-  const caller = { namespace: row.namespace, actor: SWEEPER };
-  return { caller, row, head, message: whyEnded(row, lease, now), metadataJson: '' };
+  return { caller: serverIn(row.namespace), row, head, message: whyEnded(row, lease, now), metadataJson: '' };
 }
 
 function whyEnded({ attempt, worker_id, attempt_timeout_ms }: LockedRollout, lease: Lease, now: Instant): string {

@@ -5,7 +5,7 @@ import { NANOS_PER_MS } from '../../../../domain/lease.ts';
 import { isTerminal, type Status } from '../../../../domain/lifecycle.ts';
 import { type OnSuccess, requeued, retryDelayAfter, rolloutSuccess } from '../../../../domain/rollout.ts';
 import type { LockedHead } from '../../kit/engine.ts';
-import { recordStatuses } from '../../kit/status/status_changes.ts';
+import { recordStatuses, serverIn } from '../../kit/status/status_changes.ts';
 import { ROLLOUTS } from '../../kit/tables/rollouts.ts';
 import { rowUpdate, type UpdateOf } from '../../kit/tables/table.ts';
 import { lockPolicies, type Transaction } from '../../kit/transaction.ts';
@@ -203,9 +203,6 @@ const NOTHING: GroupCount = Object.freeze({
   turnSeconds: 0,
 });
 
-/** Actor of the status changes of siblings that the policy cancels. */
-const POLICY = 'anabranch';
-
 /**
  * Applies CANCEL_PENDING when a rollout has become a success: cancels the PENDING rollouts of its group. A sibling that
  * is requeued later sees the success. The caller announces the run.
@@ -232,7 +229,7 @@ async function cancelPending(tx: Transaction, success: LockedRollout): Promise<v
   if (rows.length === 0) return;
   const shown = await readAttemptValues(tx, rows);
   const details = { message: `rollout ${success.number} of its group succeeded`, metadataJson: '', head: undefined };
-  const caller = { namespace: success.namespace, actor: POLICY };
+  const caller = serverIn(success.namespace);
   const moves = rows.map((row) => {
     return { caller, row, ...details, to: 'CANCELLED', shown: shown(row.key), ended: undefined } as const;
   });

@@ -17,7 +17,7 @@ import type {
   RolloutPosition,
   RolloutRecord,
 } from '../../../contract/rollout.ts';
-import { byId, findRunKeys, findRunKeys } from '../../kit/by_id.ts';
+import { byId, findRunKeys } from '../../kit/by_id.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
 import { firstGivenAfter, mergeMetrics } from '../../kit/given_fields.ts';
 import { labelsAndTimes } from '../../kit/list_order.ts';

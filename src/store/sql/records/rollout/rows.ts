@@ -304,12 +304,13 @@ export function bindLease({ end, ms, attemptEnd, paused }: Lease): LeaseRow {
 export function bindResult(result: RolloutResult | undefined): string {
   if (result === undefined) return '';
   const { reward, taskCompleted, agentReportedSuccess, success, errors } = result;
+  // JSON leaves out undefined values.
   return JSON.stringify({
-    ...(reward === undefined ? {} : { reward: numberJson(reward) }),
-    ...(taskCompleted === undefined ? {} : { taskCompleted }),
-    ...(agentReportedSuccess === undefined ? {} : { agentReportedSuccess }),
-    ...(success === undefined ? {} : { success }),
-    ...(errors.length === 0 ? {} : { errors }),
+    reward: reward === undefined ? undefined : numberJson(reward),
+    taskCompleted,
+    agentReportedSuccess,
+    success,
+    errors: errors.length === 0 ? undefined : errors,
   });
 }
 

@@ -8,7 +8,13 @@ import { progressOf } from '../../../../domain/progress.ts';
 import type { Run } from '../../../../domain/run.ts';
 import type { Heartbeat, MoveDetails, RunMove } from '../../../contract/run.ts';
 import type { Engine, LockedHead } from '../../kit/engine.ts';
-import { movedColumns, recordStatus, type StatusEntity, statusMove } from '../../kit/status/status_changes.ts';
+import {
+  movedColumns,
+  recordStatus,
+  type StatusEntity,
+  serverIn,
+  statusMove,
+} from '../../kit/status/status_changes.ts';
 import {
   type CallerTransaction,
   type NamespaceTransaction,
@@ -163,9 +169,6 @@ export async function heartbeatRun(engine: Engine, namespace: string, id: string
   return { status: row.status as Status, statusMessage: row.status_message, heartbeatTime: parseInstant(now) };
 }
 
-/** Actor of the status changes of stale runs. */
-const SWEEPER = 'anabranch';
-
 /**
  * Fails runs with `fail_when_stale` whose heartbeats have stopped, and seals their main trajectories. Rows that other
  * transactions hold are left to the next sweep.
@@ -179,7 +182,7 @@ export async function failStaleRuns(engine: Engine, limit: number): Promise<numb
     const now = await tx.readNow();
     const ended: EndedRun[] = [];
     for (const row of stale) {
-      const caller = { namespace: row.namespace, actor: SWEEPER };
+      const caller = serverIn(row.namespace);
       const message = silenceOf(row, now);
       const details = { message, metadataJson: '', phase: undefined, resultJson: '' };
       await moveLockedRun(tx.as(caller), row, 'FAILED', details);
