@@ -171,8 +171,8 @@ export async function retryRollout(
 }
 
 /**
- * Locks the run against deletion, then the rollout. A deletion locks only rollouts that are not terminal, and this one is
- * about to become PENDING. Errors: ROLLOUT_NOT_FOUND.
+ * Locks the run against deletion, then the rollout. A deletion locks only rollouts that are not terminal, and this one
+ * is about to become PENDING. Errors: ROLLOUT_NOT_FOUND.
  */
 async function lockTerminal(tx: NamespaceTransaction, id: string): Promise<LockedRollout> {
   const seen = await findRollout(tx, { id }, 'BASIC');

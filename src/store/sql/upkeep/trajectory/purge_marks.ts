@@ -103,8 +103,8 @@ export async function markNeedlessAncestors(
 }
 
 /**
- * Locks the row of a trajectory, if it is hidden or visible as requested. Returns undefined if it was removed or is being
- * purged.
+ * Locks the row of a trajectory, if it is hidden or visible as requested. Returns undefined if it was removed or is
+ * being purged.
  */
 export async function lockTrajectory(tx: Transaction, ref: TrajectoryRef, lock: RowLock, hidden?: 0 | 1) {
   const { tree, key } = ref;
