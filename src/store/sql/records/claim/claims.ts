@@ -11,7 +11,7 @@ import { readAttemptValues } from '../attempt/attempts.ts';
 import { moveMany } from '../rollout/requeueing.ts';
 import { readStart } from '../rollout/rows.ts';
 import { createClaims, type Granted, previewClaims } from './create.ts';
-import { findAnswers, type KeptAnswer, keepClaims, keyNameOf } from './keys.ts';
+import { findAnswers, type KeptAnswer, keepClaims, keyNameOf } from './kept_answers.ts';
 import { type ClaimsEngine, isClaimable, isWanted, lockByKey, type QueuedRow, type Wanted } from './queue.ts';
 import {
   readClaims,

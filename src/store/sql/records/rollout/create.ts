@@ -16,7 +16,7 @@ import { branchPointBeyondEnd } from '../../log/trajectory/create.ts';
 import { findById } from '../../log/trajectory/rows.ts';
 import { NO_ATTEMPT_VALUES } from '../attempt/attempts.ts';
 import { claimCreated } from '../claim/create.ts';
-import { type AnsweredRollout, findCreation, keepCreation } from '../claim/keys.ts';
+import { type AnsweredRollout, findCreation, keepCreation } from '../claim/kept_answers.ts';
 import { readClaims } from '../claim/reading.ts';
 import { countInGroups, type GroupRef, getOrCreateGroups, lockGroups } from '../group/groups.ts';
 import { type KeptStage, keepStage, type StageKeys } from '../stage/rows.ts';
