@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { Pause } from '../../../../domain/pauses.ts';
 import type { Task } from '../../../../domain/rollout.ts';
-import type { Plan, StageKind } from '../../../../domain/run.ts';
+import type { Experiment, Plan, Run, Stage, StageKind } from '../../../../domain/run.ts';
 import type { Trajectory } from '../../../../domain/trajectory.ts';
 import type { Claim } from '../../../contract/rollout.ts';
 import type { Db } from '../../kit/engine.ts';
@@ -67,14 +67,9 @@ async function readTrajectories(tx: NamespaceTransaction, keys: readonly bigint[
 
 /** Stage, run and experiment of claimed rollouts, as far as claims return them. */
 interface StageContext {
-  readonly stage: { readonly key: bigint; readonly id: string; readonly kind: StageKind };
-  readonly run: {
-    readonly key: bigint;
-    readonly id: string;
-    readonly plan: Plan | undefined;
-    readonly pauses: readonly Pause[];
-  };
-  readonly experiment: { readonly key: bigint; readonly id: string };
+  readonly stage: Pick<Stage, 'key' | 'id' | 'kind'>;
+  readonly run: Pick<Run, 'key' | 'id' | 'plan'> & { readonly pauses: readonly Pause[] };
+  readonly experiment: Pick<Experiment, 'key' | 'id'>;
 }
 
 /** By row key of the stage. */

@@ -10,7 +10,7 @@ import { type NounName, toRecord } from './nouns.ts';
 import { POINTS_OF_RECORD } from './record_checks.ts';
 import { findRowIds, lineOf, linesOf, type RowIds, recordOf, trajectoryIds } from './row_keys.ts';
 
-/** Rows of one statement. Each has at most a message. */
+/** Rows of one statement, each with at most a message; of groups and rollouts, with everything in them. */
 const PAGE = 100;
 const POINTS = 10_000;
 
@@ -97,9 +97,6 @@ export async function* metricLines({ engine, db }: ReadScope, run: bigint): Asyn
     }
   }
 }
-
-/** Groups or rollouts that one snapshot reads, with everything in them. */
-const RUN_PAGE = 100;
 
 type TableName = Parameters<Engine['sql']['table']>[0];
 
@@ -188,10 +185,10 @@ class RunReading {
       (condition) => sql`select * from (select c.mark, c.key from ${engine.sql.table(table)} as c
         where c.run = ${this.#run} and c.namespace = ${namespace} and ${condition}
           and (c.mark, c.key) > (cast(${after.mark} as bigint), cast(${after.key} as bigint))
-        order by c.mark, c.key limit ${sql.lit(RUN_PAGE)}) as p`,
+        order by c.mark, c.key limit ${sql.lit(PAGE)}) as p`,
     );
     return sql`(select f.key from (${sql.join(parts, sql` union all `)}) as f
-      order by f.mark, f.key limit ${sql.lit(RUN_PAGE)})`;
+      order by f.mark, f.key limit ${sql.lit(PAGE)})`;
   }
 
   async #putGroups([groups = []]: readonly Row[][]): Promise<Cursor | undefined> {
@@ -267,7 +264,7 @@ class RunReading {
 
 /** Returns where the next page begins. Undefined if there is none. */
 function nextOf(rows: readonly Row[]): Cursor | undefined {
-  const last = rows.length < RUN_PAGE ? undefined : rows.at(-1)!;
+  const last = rows.length < PAGE ? undefined : rows.at(-1)!;
   return last === undefined ? undefined : { mark: last.mark as bigint, key: last.key as bigint };
 }
 
