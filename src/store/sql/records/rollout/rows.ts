@@ -327,10 +327,4 @@ export function readResult(text: string, summaryJson: string): RolloutResult | u
   };
 }
 
-interface StoredResult {
-  readonly reward?: number | string;
-  readonly taskCompleted?: boolean;
-  readonly agentReportedSuccess?: boolean;
-  readonly success?: boolean;
-  readonly errors?: readonly string[];
-}
+type StoredResult = Partial<Omit<RolloutResult, 'reward' | 'summaryJson'>> & { readonly reward?: number | string };

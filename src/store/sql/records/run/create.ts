@@ -282,7 +282,14 @@ async function makeRunBranch(tx: CallerTransaction, newBranch: NewRunBranch): Pr
     newBranch.name === '' ? defaultName(tx, experiment) : newBranch.name,
     tx.readNow(),
   ]);
-  const trajectory = await branchMain(tx, newBranch, { source, main, point, name, key });
+  const { trajectoryId: id, trajectoryUid: uid, labels } = newBranch;
+  const belonging = { run: key, experiment: experiment.key };
+  const branch = makeBranch(tx, main, point, { id, uid, name, labels, metadataJson: '' }, belonging);
+  const trajectory = await branch.catch((error: unknown) => {
+    // The trajectory was deleted after it was read.
+    if (error instanceof AnabranchError && error.reason === 'TRAJECTORY_NOT_FOUND') throw noMainTrajectory(source.id);
+    throw error;
+  });
   return insertRun(tx, newBranch, {
     key,
     experiment,
@@ -294,28 +301,4 @@ async function makeRunBranch(tx: CallerTransaction, newBranch: NewRunBranch): Pr
     parent: { tree: source.tree.key, key: source.key, branchPoint: point },
     main: trajectory,
   });
-}
-
-interface Branching {
-  readonly source: Run;
-  readonly main: Trajectory;
-  readonly point: bigint;
-  readonly name: string;
-  readonly key: bigint;
-}
-
-/** Creates the branch of the main trajectory, with the name and labels of the new run. */
-async function branchMain(
-  tx: CallerTransaction,
-  { trajectoryId, trajectoryUid, labels }: NewRunBranch,
-  { source, main, point, name, key }: Branching,
-): Promise<TrajectoryRef> {
-  const trajectory = { id: trajectoryId, uid: trajectoryUid, name, labels, metadataJson: '' };
-  try {
-    return await makeBranch(tx, main, point, trajectory, { run: key, experiment: source.experiment.key });
-  } catch (error) {
-    // The trajectory was deleted after it was read.
-    if (error instanceof AnabranchError && error.reason === 'TRAJECTORY_NOT_FOUND') throw noMainTrajectory(source.id);
-    throw error;
-  }
 }
