@@ -371,7 +371,7 @@ def test_a_seal_follows_a_late_stream_of_its_own_writer(server: Server) -> None:
     t = ab.connect(server.address).trajectory()
     t.reset(observation=0)
     t.flush(30)
-    opening = s.AppendOpen(trajectory_id=t.id, writer_id=t._box._identity.writer_id)
+    opening = s.AppendOpen(trajectory_id=t.id, writer_id=t._transfer._identity.writer_id)
     responses = list(server.stubs().trajectories.AppendSteps(iter([s.AppendStepsRequest(open=opening)])))
     assert [response.opened.epoch for response in responses] == [2]
     t.seal()

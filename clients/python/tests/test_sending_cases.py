@@ -15,11 +15,10 @@ from conftest import NODE, ROOT
 from anabranch._recording import queue as _queue
 from anabranch._recording import rpc
 from anabranch._recording import sender as _sender
-from anabranch._recording.office import Identity
-from anabranch._recording.outbox import Outbox
 from anabranch._recording.segment import Kind
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
-from anabranch._recording.spool import MemorySpool
+from anabranch._recording.spool import Identity, MemorySpool
+from anabranch._recording.transfer import Transfer
 from anabranch._wire.retry import Failure, Patience, Situation, judge
 from anabranch.v1.trajectory_pb2 import Content, Observation, Step
 from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
@@ -121,10 +120,10 @@ def sender(
 
 @pytest.mark.parametrize("case", CASES["streams"], ids=lambda case: case["title"])
 def test_streams(case: dict[str, Any], servers: Servers, sender: _sender.Sender) -> None:
-    box = write(sender, case)
+    transfer = write(sender, case)
     expected = {"calls": [], "markers": [], "streams": len(case["streams"]), **case.get("recorder", case["writer"])}
-    failure = "" if box.failure is None else box.failure.reason or box.failure.code
-    durable = max(case.get("start", 0), box.durable)
+    failure = "" if transfer.failure is None else transfer.failure.reason or transfer.failure.code
+    durable = max(case.get("start", 0), transfer.durable)
     seen = {"durable": durable, "failure": failure, **servers.seen(case["title"])}
     assert seen["connections"] >= expected.pop("connections", 1)
     assert seen["waited_ms"] >= expected.pop("waited_ms", 0)
@@ -132,17 +131,17 @@ def test_streams(case: dict[str, Any], servers: Servers, sender: _sender.Sender)
     assert {key: seen[key] for key in expected} == expected
 
 
-def write(sender: _sender.Sender, case: dict[str, Any]) -> Outbox:
+def write(sender: _sender.Sender, case: dict[str, Any]) -> Transfer:
     """Records the steps of a case and waits until they are durable, or the rest of them cannot be sent."""
     spool = sender.spool
     assert isinstance(spool, MemorySpool)
     identity = Identity(TRAJECTORY, str(uuid.uuid4()), take_over=case.get("take_over", True))
-    track = spool.track(identity.to_bytes())
-    box = Outbox(sender, spool, None, track.number, identity)
+    spooled = spool.add(identity.to_bytes())
+    transfer = Transfer(sender, spool, None, spooled.number, identity)
 
     def record(kind: Kind, number: int, content: bytes) -> None:
-        box.add(spool.append(track, kind, number, content))
-        sender.notify(box)
+        transfer.add(spool.append(spooled, kind, number, content))
+        sender.notify(transfer)
 
     number = case.get("start", 0)
     if case.get("create"):
@@ -159,8 +158,8 @@ def write(sender: _sender.Sender, case: dict[str, Any]) -> Outbox:
             record(Kind.STEP, number, step.SerializeToString())
             number += 1
         sender.release()
-        ended: Callable[[], bool] = lambda: box.failure is not None or not box.waiting
+        ended: Callable[[], bool] = lambda: transfer.failure is not None or not transfer.waiting
         assert sender.wait(ended, SECONDS), f"steps wait after {SECONDS} s"
-        if box.failure is not None:
+        if transfer.failure is not None:
             break
-    return box
+    return transfer

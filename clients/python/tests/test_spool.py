@@ -14,9 +14,8 @@ import pytest
 from anabranch._recording import segment as _segment
 from anabranch._recording import spool as _spool
 from anabranch._recording.abandoned import Owner, abandoned
-from anabranch._recording.office import Identity
 from anabranch._recording.segment import Entry, Kind, Marks, read_segment
-from anabranch._recording.spool import MemorySpool, Spool, SpoolFullError
+from anabranch._recording.spool import Identity, MemorySpool, Spool, SpoolFullError
 
 SIZE = 64 * 1024
 
@@ -44,9 +43,9 @@ def contents(folder: Path, kind: Kind = Kind.STEP) -> list[bytes]:
 
 def test_records_are_read_back_in_order(folder: Path) -> None:
     spool = Spool(folder, 1 << 30)
-    tracks = [spool.track(b"one"), spool.track(b"two")]
+    both = [spool.add(b"one"), spool.add(b"two")]
     written = [os.urandom(number % 3000) for number in range(300)]
-    entries = [spool.append(tracks[number % 2], Kind.STEP, number, data) for number, data in enumerate(written)]
+    entries = [spool.append(both[number % 2], Kind.STEP, number, data) for number, data in enumerate(written)]
     assert [entry.position for entry in entries] == [number // 2 for number in range(300)]
     assert [spool.load(entry) for entry in entries] == written
     assert contents(folder) == written
@@ -56,19 +55,19 @@ def test_records_are_read_back_in_order(folder: Path) -> None:
 def test_a_record_larger_than_a_segment_has_a_segment_of_its_own(folder: Path) -> None:
     spool = Spool(folder, 1 << 30)
     data = os.urandom(3 * SIZE)
-    track = spool.track(b"")
-    entries = [spool.append(track, Kind.UPLOAD, 0, data), spool.append(track, Kind.STEP, 0, b"x")]
+    spooled = spool.add(b"")
+    entries = [spool.append(spooled, Kind.UPLOAD, 0, data), spool.append(spooled, Kind.STEP, 0, b"x")]
     assert [spool.load(entry) for entry in entries] == [data, b"x"]
     assert contents(folder, Kind.UPLOAD) == [data]
 
 
 def test_acked_segments_are_reused_and_the_folder_stays_small(folder: Path) -> None:
     spool = Spool(folder, 1 << 30)
-    track = spool.track(b"t")
+    spooled = spool.add(b"t")
     for number in range(2000):
-        spool.release(spool.append(track, Kind.STEP, number, bytes(1000)))
+        spool.release(spool.append(spooled, Kind.STEP, number, bytes(1000)))
         spool.maintain()
-    last = spool.append(track, Kind.STEP, 2000, b"last")
+    last = spool.append(spooled, Kind.STEP, 2000, b"last")
     assert len(list(folder.glob("*.seg"))) <= 5
     assert contents(folder)[-1] == b"last"
     assert spool.load(last) == b"last"
@@ -76,9 +75,9 @@ def test_acked_segments_are_reused_and_the_folder_stays_small(folder: Path) -> N
 
 def test_every_prefix_of_a_write_is_a_torn_tail(folder: Path) -> None:
     spool = Spool(folder, 1 << 30)
-    track = spool.track(b"t")
-    spool.append(track, Kind.STEP, 0, b"first")
-    begin = spool.append(track, Kind.STEP, 1, b"second record").offset
+    spooled = spool.add(b"t")
+    spool.append(spooled, Kind.STEP, 0, b"first")
+    begin = spool.append(spooled, Kind.STEP, 1, b"second record").offset
     path = next(folder.glob("*.seg"))
     whole = path.read_bytes()
     for end in range(begin - 24, begin + 13):
@@ -89,8 +88,8 @@ def test_every_prefix_of_a_write_is_a_torn_tail(folder: Path) -> None:
 
 def test_a_flipped_byte_is_damage_and_the_records_after_it_are_read(folder: Path) -> None:
     spool = Spool(folder, 1 << 30)
-    track = spool.track(b"t")
-    entries = [spool.append(track, Kind.STEP, number, b"%03d" % number * 5) for number in range(10)]
+    spooled = spool.add(b"t")
+    entries = [spool.append(spooled, Kind.STEP, number, b"%03d" % number * 5) for number in range(10)]
     path = next(folder.glob("*.seg"))
     whole = path.read_bytes()
     start = entries[4].offset - 24
@@ -123,7 +122,7 @@ def test_a_full_disk_and_a_reached_limit_raise(folder: Path, monkeypatch: pytest
     with pytest.raises(SpoolFullError, match="ANABRANCH_SPOOL_BYTES"):
         Spool(folder, SIZE - 1)
     spool = Spool(folder, 1 << 30)
-    track = spool.track(b"t")
+    spooled = spool.add(b"t")
 
     def full(file: int, size: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -132,7 +131,7 @@ def test_a_full_disk_and_a_reached_limit_raise(folder: Path, monkeypatch: pytest
     recorded: list[Entry] = []
     with pytest.raises(SpoolFullError, match="No space left"):
         while True:
-            recorded.append(spool.append(track, Kind.STEP, len(recorded), bytes(1000)))
+            recorded.append(spool.append(spooled, Kind.STEP, len(recorded), bytes(1000)))
     assert len(contents(folder)) == len(recorded) > 50
 
 
@@ -142,23 +141,23 @@ def test_five_percent_of_the_disk_stay_free(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(_spool.shutil, "disk_usage", lambda path: usage)
     spool = Spool(folder, 1 << 30)
     usage.free -= 1
-    track = spool.track(b"t")
+    spooled = spool.add(b"t")
     recorded = 0
     with pytest.raises(SpoolFullError, match="less than 5 % of the disk would stay free"):
         while True:
-            spool.append(track, Kind.STEP, recorded, bytes(1000))
+            spool.append(spooled, Kind.STEP, recorded, bytes(1000))
             recorded += 1
     assert len(contents(folder)) == recorded > 50
 
 
 def test_memory_is_bounded() -> None:
     spool = MemorySpool(1000)
-    track = spool.track(b"t")
-    entries = [spool.append(track, Kind.STEP, number, bytes(100)) for number in range(10)]
+    spooled = spool.add(b"t")
+    entries = [spool.append(spooled, Kind.STEP, number, bytes(100)) for number in range(10)]
     with pytest.raises(SpoolFullError):
-        spool.append(track, Kind.STEP, 10, b"x")
+        spool.append(spooled, Kind.STEP, 10, b"x")
     spool.release(entries[0])
-    assert spool.append(track, Kind.STEP, 10, b"x").position == 10
+    assert spool.append(spooled, Kind.STEP, 10, b"x").position == 10
 
 
 def test_marks_survive_and_a_damaged_mark_counts_as_none(tmp_path: Path) -> None:
@@ -197,11 +196,11 @@ def test_a_live_owner_keeps_its_folder_and_a_dead_one_loses_it(tmp_path: Path) -
     parent.parent.mkdir()
     owner = Owner.create(parent)
     spool = Spool(owner.folder, 1 << 30)
-    track = spool.track(Identity("0b7b6a54-0000-4000-8000-000000000000", "writer", "name").to_bytes())
+    spooled = spool.add(Identity("0b7b6a54-0000-4000-8000-000000000000", "writer", "name").to_bytes())
     from anabranch.v1.trajectory_pb2 import Step
 
     for number in range(5):
-        spool.append(track, Kind.STEP, number, Step(step_number=number).SerializeToString())
+        spool.append(spooled, Kind.STEP, number, Step(step_number=number).SerializeToString())
     assert spool.marks is not None
     spool.marks.set(0, 2)
     other = subprocess.run([sys.executable, "-c", FORKS, str(parent)], check=False)
@@ -229,13 +228,13 @@ def test_a_process_does_not_take_over_its_own_folders(tmp_path: Path) -> None:
 
 def test_segments_that_were_unmapped_while_they_waited_are_not_reused(tmp_path: Path) -> None:
     log = Spool(tmp_path, 1 << 30)
-    track = log.track(b"t")
-    entries = [log.append(track, Kind.STEP, number, bytes(SIZE // 8)) for number in range(80)]
+    spooled = log.add(b"t")
+    entries = [log.append(spooled, Kind.STEP, number, bytes(SIZE // 8)) for number in range(80)]
     log.maintain()
     for entry in entries:
         log.release(entry)
     log.maintain()
     for number in range(80, 160):
-        log.append(track, Kind.STEP, number, bytes(SIZE // 8))
+        log.append(spooled, Kind.STEP, number, bytes(SIZE // 8))
         log.maintain()
     assert log.steps == 160

@@ -247,7 +247,7 @@ class Client(ClientReading, ClientRuns):
         group: StepGroup | None = None,
     ) -> Trajectory:
         from anabranch._recording.history import Position
-        from anabranch._recording.office import Identity
+        from anabranch._recording.spool import Identity
         from anabranch.trajectory import Trajectory
 
         identity = Identity(trajectory_id, str(uuid.uuid4()), name, epoch, epoch is not None, is_attempt)

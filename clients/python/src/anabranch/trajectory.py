@@ -13,9 +13,8 @@ from anabranch._recording import history as _history
 from anabranch._recording import rpc
 from anabranch._recording.arguments import flag_of, names_of, number_of, prompt_of, text_of, write_metrics, write_tokens
 from anabranch._recording.history import Checkpoint, Position
-from anabranch._recording.office import Identity
 from anabranch._recording.segment import Kind
-from anabranch._recording.spool import SpoolFullError
+from anabranch._recording.spool import Identity, SpoolFullError
 from anabranch._recording.steps import UNSET, TooLargeError, encode, fill
 from anabranch._recording.turns import Turn
 from anabranch._wire.errors import AnabranchError, RecorderClosed, SpoolFull, StepTooLarge, error_from_failure
@@ -69,7 +68,7 @@ class Trajectory(TrajectoryReading):
         self._labels = dict(labels)
         self._values = client.values
         self._lock = threading.RLock()
-        self._box, self._track = recorder.open(identity, group)
+        self._transfer, self._spooled = recorder.open(identity, group)
         self._next = self._start = next_step
         self._existed = identity.take_over
         self._at = start
@@ -86,7 +85,7 @@ class Trajectory(TrajectoryReading):
     @property
     def id(self) -> str:
         """Id of the trajectory. It changes if another writer continues the trajectory, or after `checkpoint()`."""
-        return self._box.trajectory_id
+        return self._transfer.trajectory_id
 
     @property
     def next_step(self) -> int:
@@ -121,12 +120,12 @@ class Trajectory(TrajectoryReading):
     @property
     def dropped(self) -> str:
         """Why the server accepts no further steps, which are dropped. Empty if it accepts them."""
-        return self._box.dropped
+        return self._transfer.dropped
 
     @property
     def settled(self) -> int:
         """Number of records that are durable on the server."""
-        return self._box.settled
+        return self._transfer.settled
 
     def __repr__(self) -> str:
         return f"Trajectory({self.id!r}, name={self.name!r}, next_step={self._next})"
@@ -269,14 +268,14 @@ class Trajectory(TrajectoryReading):
 
     def wait_for(self, position: int, timeout: float | None) -> None:
         """Waits until the record at a position is durable."""
-        box, recorder = self._box, self._recorder
-        if self._ended or position == _REFUSED or (not recorder.alive and box.settled <= position):
+        transfer, recorder = self._transfer, self._recorder
+        if self._ended or position == _REFUSED or (not recorder.alive and transfer.settled <= position):
             problem = self._problem()
             assert problem is not None
             raise problem
-        done = recorder.sender.wait(lambda: box.settled > position or box.failure is not None, timeout)
-        if box.failure is not None and position >= box.failed_at:
-            raise error_from_failure(box.failure, str(box.failure))
+        done = recorder.sender.wait(lambda: transfer.settled > position or transfer.failure is not None, timeout)
+        if transfer.failure is not None and position >= transfer.failed_at:
+            raise error_from_failure(transfer.failure, str(transfer.failure))
         if not done:
             raise TimeoutError(f"steps of trajectory {self.id} are not durable after {timeout} s; they are kept")
 
@@ -341,7 +340,7 @@ class Trajectory(TrajectoryReading):
         problem = self._problem()
         if problem is not None:
             return self._refuse(problem)
-        position = self._track.position
+        position = self._spooled.position
         if prompt is not UNSET:
             self._at.add_tokens(step.actions[0], prompt)
         try:
@@ -366,11 +365,11 @@ class Trajectory(TrajectoryReading):
             log.warning("anabranch: step %d: %s; a marker replaces it", number, error)
             data, uploads = rpc.marker_of(number, str(error)), []
         for upload in uploads:
-            self._last_position = self._recorder.record(self._box, self._track, Kind.UPLOAD, number, upload).position
+            self._last_position = self._recorder.record(self._transfer, self._spooled, Kind.UPLOAD, number, upload)
         kind = Kind.STEP
         if tags:
             kind, data = Kind.TAGGED_STEP, rpc.tagged_step(data, number, tags)
-        self._last_position = self._recorder.record(self._box, self._track, kind, number, data).position
+        self._last_position = self._recorder.record(self._transfer, self._spooled, kind, number, data)
         return self._last_position
 
     def _record(self, kind: Kind, payload: bytes) -> None:
@@ -378,19 +377,23 @@ class Trajectory(TrajectoryReading):
         if self._problem() is not None:
             return
         try:
-            self._last_position = self._recorder.record(self._box, self._track, kind, self._next, payload).position
+            self._last_position = self._recorder.record(self._transfer, self._spooled, kind, self._next, payload)
         except SpoolFullError as error:
             self._end(str(error))
 
     def after(self, source: Trajectory, step: int) -> None:
         """Waits with sending until a step of another trajectory is durable."""
-        box = source._box
+        transfer = source._transfer
         inherited, existed = step < source._start, source._existed
 
         def durable() -> bool:
-            return box.durable > step or (inherited and (existed or box.settled > 0)) or box.failure is not None
+            return (
+                transfer.durable > step
+                or (inherited and (existed or transfer.settled > 0))
+                or transfer.failure is not None
+            )
 
-        self._box.waits_for = durable
+        self._transfer.waits_for = durable
 
     def create(self, method: str, request: bytes) -> None:
         """Records the call that creates the trajectory."""
@@ -406,7 +409,7 @@ class Trajectory(TrajectoryReading):
             return RecorderClosed(text, reason="RECORDER_CLOSED")
         if self._sealed:
             return TrajectorySealed(f"trajectory {self.id} is sealed", reason="TRAJECTORY_SEALED")
-        dropped, failure = self._box.dropped, self._box.failure
+        dropped, failure = self._transfer.dropped, self._transfer.failure
         return error_from_failure(failure, dropped) if dropped and failure is not None else None
 
     def _refuse(self, problem: AnabranchError) -> Receipt:
@@ -424,13 +427,13 @@ class Trajectory(TrajectoryReading):
         self._ended = f"recording of trajectory {self.id} has ended after step {self._next - 1}: {problem}"
 
         labels = {**self._labels, "anabranch.incomplete": "true"}
-        self._box.last_call = (rpc.UPDATE, lambda trajectory_id: rpc.labels_of(trajectory_id, labels))
-        self._recorder.sender.notify(self._box)
+        self._transfer.last_call = (rpc.UPDATE, lambda trajectory_id: rpc.labels_of(trajectory_id, labels))
+        self._recorder.sender.notify(self._transfer)
 
     def _branch_off(self, at: int) -> None:
         """Makes this trajectory a branch at a checkpoint (rule W13)."""
         self._rewound = False
         following = self.client.branch(self, at=at, name=self.name, successor=True)
-        self._box, self._track = following._box, following._track
+        self._transfer, self._spooled = following._transfer, following._spooled
         self._start, self._existed = at + 1, False
         self._last_position = following._last_position

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from anabranch._recording.office import Identity, Moved, Office
-from anabranch._recording.outbox import Outbox
 from anabranch._recording.segment import STEPS, Entry, Kind, Marks, Record, read_segment
+from anabranch._recording.spool import Identity, Moved
+from anabranch._recording.transfer import SenderInterface, Transfer
 
 _LOCK = "lock"
 _MOVED = "moved"
@@ -119,10 +119,10 @@ def _key(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def note_move(folder: Path, track: int, moved: Moved) -> None:
+def note_move(folder: Path, number: int, moved: Moved) -> None:
     """Records durably that the rest of a trajectory becomes another one, so that a restart creates only one."""
     with (folder / _MOVED).open("a") as file:
-        file.write(json.dumps([track, moved.trajectory_id, moved.source, moved.shared]) + "\n")
+        file.write(json.dumps([number, moved.trajectory_id, moved.source, moved.shared]) + "\n")
 
 
 def _moves(folder: Path) -> dict[int, Moved]:
@@ -130,10 +130,10 @@ def _moves(folder: Path) -> dict[int, Moved]:
     path = folder / _MOVED
     for line in path.read_text().splitlines() if path.exists() else ():
         try:
-            track, trajectory_id, source, shared = json.loads(line)
+            number, trajectory_id, source, shared = json.loads(line)
         except ValueError:
             continue
-        moves[track] = Moved(trajectory_id, source, shared)
+        moves[number] = Moved(trajectory_id, source, shared)
     return moves
 
 
@@ -141,7 +141,7 @@ def _moves(folder: Path) -> dict[int, Moved]:
 class Left:
     """What a folder has of one trajectory."""
 
-    track: int
+    number: int
     identity: Identity
     settled: int
     entries: list[Entry]
@@ -177,36 +177,36 @@ class Abandoned:
         self.marks = Marks(owner.folder / "marks")
         self.damaged: list[Path] = []
         self.left = list(self._read())
-        self.boxes: list[Outbox] = []
+        self.transfers: list[Transfer] = []
 
     @property
     def steps(self) -> int:
         return sum(each.steps for each in self.left)
 
-    def outboxes(self, office: Office) -> list[Outbox]:
-        """Returns the outboxes that send what is left."""
+    def begin(self, sender: SenderInterface) -> list[Transfer]:
+        """Returns the transfers that send what is left."""
         moves = _moves(self.owner.folder)
         for each in self.left:
-            box = Outbox(office, _Files(), self.marks, each.track, each.identity)
-            box.moving = lambda moved, track=each.track: note_move(self.owner.folder, track, moved)
-            box.settled = each.settled
-            moved = moves.get(each.track)
+            transfer = Transfer(sender, _Files(), self.marks, each.number, each.identity)
+            transfer.moving = lambda moved, number=each.number: note_move(self.owner.folder, number, moved)
+            transfer.settled = each.settled
+            moved = moves.get(each.number)
             if moved is not None and each.entries:
-                box.moved = moved
+                transfer.moved = moved
             for entry in each.entries:
-                box.add(entry)
-            self.boxes.append(box)
-        return self.boxes
+                transfer.add(entry)
+            self.transfers.append(transfer)
+        return self.transfers
 
     @property
     def done(self) -> bool:
         """Whether nothing is left to send."""
-        return not any(box.waiting for box in self.boxes)
+        return not any(transfer.waiting for transfer in self.transfers)
 
     @property
     def stuck(self) -> bool:
         """Whether something is left, and none of it can be sent."""
-        return not self.done and all(box.failure is not None for box in self.boxes if box.waiting)
+        return not self.done and all(transfer.failure is not None for transfer in self.transfers if transfer.waiting)
 
     def delete(self) -> None:
         """Deletes the folder. Damaged segments are set aside."""
@@ -230,16 +230,16 @@ class Abandoned:
                     identities[record.trajectory] = Identity.from_bytes(content)
                 else:
                     records.setdefault(record.trajectory, {})[record.position] = record
-        for track, by_position in records.items():
-            settled = self.marks.get(track)
+        for number, by_position in records.items():
+            settled = self.marks.get(number)
             entries: list[Entry] = []
-            while track in identities and (record := by_position.get(settled + len(entries))) is not None:
+            while number in identities and (record := by_position.get(settled + len(entries))) is not None:
                 entries.append(_entry_of(record))
             waiting = sum(1 for position, each in by_position.items() if position >= settled and each.kind in STEPS)
-            identity = identities.get(track, Identity("unknown", ""))
+            identity = identities.get(number, Identity("unknown", ""))
             used = sum(1 for entry in entries if entry.is_step)
             if entries or waiting > used:
-                yield Left(track, identity, settled, entries, waiting - used)
+                yield Left(number, identity, settled, entries, waiting - used)
 
 
 def _entry_of(record: Record) -> Entry:

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch._recording import rpc
-from anabranch._recording.office import Office
 from anabranch._recording.segment import Entry
+from anabranch._recording.transfer import SenderInterface, Share, Transfer
 from anabranch._wire.retry import Failure
 
 if TYPE_CHECKING:
-    from anabranch._recording.outbox import Outbox
     from anabranch.v1.trajectory_service_pb2 import AppendResult
 
 #: From this number of trajectories without a stream on, one message is cheaper than their streams.
 BATCH_FROM = 16
 #: Part of `messageBytes` that the entries of a message may take, in percent.
 _MESSAGE_SHARE = 95
-#: Leaves room for the records of others.
-ENTRY_BYTES = 64 * 1024
 
-Recorded = list[tuple["Outbox", Entry]]
+Recorded = list[tuple[Transfer, Entry]]
 
 
 class StepGroup:
@@ -37,10 +33,10 @@ class StepGroup:
         self._open = False
         self._recorded: Recorded = []
 
-    def add(self, box: Outbox, entry: Entry) -> None:
+    def add(self, transfer: Transfer, entry: Entry) -> None:
         """Adds a record. Outside of a `with` block, it reaches the sender alone."""
         with self._lock:
-            self._recorded.append((box, entry))
+            self._recorded.append((transfer, entry))
             if not self._open:
                 self._publish()
 
@@ -64,53 +60,45 @@ class StepGroup:
         self._recorded = []
 
 
-@dataclass(frozen=True)
-class Share:
-    """What a message has of one trajectory."""
-
-    content: bytes
-    entries: Sequence[Entry]
-
-
 class Batches:
     """Sends messages of AppendBatch. What is recorded before they are answered is gathered for the next ones."""
 
-    def __init__(self, office: Office) -> None:
-        self._office = office
+    def __init__(self, sender: SenderInterface) -> None:
+        self._sender = sender
         self._unanswered = 0
-        self._gathered: dict[Outbox, None] = {}
+        self._gathered: dict[Transfer, None] = {}
 
-    def send(self, boxes: Sequence[Outbox]) -> None:
+    def send(self, transfers: Sequence[Transfer]) -> None:
         """Sends the first records of each trajectory. What a message cannot have goes over a stream or its own call."""
         if self._unanswered > 0:
-            self._gathered.update(dict.fromkeys(boxes))
+            self._gathered.update(dict.fromkeys(transfers))
             return
-        shares: list[tuple[Outbox, Share]] = []
+        shares: list[tuple[Transfer, Share]] = []
         size = 0
-        limits = self._office.connections.limits
+        limits = self._sender.connections.limits
         most_bytes = limits["messageBytes"] * _MESSAGE_SHARE // 100
-        for box in boxes:
-            share = box.share()
+        for transfer in transfers:
+            share = transfer.share()
             if share is None:
-                box.pump()
+                transfer.pump()
                 continue
             if shares and (size + len(share.content) > most_bytes or len(shares) == limits["batchEntries"]):
                 self._send(shares)
                 shares, size = [], 0
-            shares.append((box, share))
+            shares.append((transfer, share))
             size += len(share.content)
         if shares:
             self._send(shares)
 
-    def _send(self, shares: list[tuple[Outbox, Share]]) -> None:
+    def _send(self, shares: list[tuple[Transfer, Share]]) -> None:
         def done(response: bytes | Failure) -> None:
-            self._office.later(lambda: self._take(shares, response))
+            self._sender.later(lambda: self._take(shares, response))
 
         self._unanswered += 1
         request = rpc.batch_of([share.content for _, share in shares])
-        self._office.connections.call(rpc.APPEND_BATCH, request, done)
+        self._sender.connections.call(rpc.APPEND_BATCH, request, done)
 
-    def _take(self, shares: list[tuple[Outbox, Share]], response: bytes | Failure) -> None:
+    def _take(self, shares: list[tuple[Transfer, Share]], response: bytes | Failure) -> None:
         from anabranch.v1.trajectory_service_pb2 import AppendBatchResponse
 
         self._unanswered -= 1
@@ -119,9 +107,9 @@ class Batches:
             results = [response] * len(shares)
         else:
             results = AppendBatchResponse.FromString(response).results
-        for (box, share), result in zip(shares, results, strict=True):
-            box.shared(share, result)
+        for (transfer, share), result in zip(shares, results, strict=True):
+            transfer.shared(share, result)
         if self._unanswered == 0:
             gathered, self._gathered = self._gathered, {}
-            for box in gathered:
-                self._office.notify(box)
+            for transfer in gathered:
+                self._sender.notify(transfer)

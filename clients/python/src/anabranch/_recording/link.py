@@ -1,12 +1,11 @@
-"""The stream of an outbox, and since when the server owes it an answer."""
+"""The stream of a transfer, and since when the server owes it an answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from anabranch._recording.office import Office
-from anabranch._recording.rpc import Stream
+from anabranch._recording.rpc import Connections, Stream
 from anabranch._wire.retry import Failure
 
 if TYPE_CHECKING:
@@ -18,10 +17,14 @@ Take = Callable[["AppendStepsResponse | Failure | None"], None]
 class Link:
     """At most one stream at a time. What an earlier one still reports is ignored."""
 
-    def __init__(self, office: Office) -> None:
+    def __init__(
+        self, connections: Connections, now: Callable[[], float], later: Callable[[Callable[[], None]], None]
+    ) -> None:
         #: Whether the server has granted the stream.
         self.opened = False
-        self._office = office
+        self._connections = connections
+        self._now = now
+        self._later = later
         self._stream: Stream | None = None
         self._awaits_since: float | None = None
         self._used = 0.0
@@ -35,33 +38,33 @@ class Link:
         holder: list[Stream] = []
 
         def report(response: AppendStepsResponse | Failure | None) -> None:
-            self._office.later(lambda: take(response) if holder and holder[0] is self._stream else None)
+            self._later(lambda: take(response) if holder and holder[0] is self._stream else None)
 
         try:
-            self._stream = self._office.connections.open_stream(opening, report)
+            self._stream = self._connections.open_stream(opening, report)
         except RuntimeError:
             return False
         holder.append(self._stream)
         self.opened = False
-        self._awaits_since = self._used = self._office.now()
+        self._awaits_since = self._used = self._now()
         return True
 
     def send(self, frame: bytes) -> None:
         if self._stream is not None:
             self._stream.send(frame)
             if self._awaits_since is None:
-                self._awaits_since = self._office.now()
+                self._awaits_since = self._now()
 
     def heard(self, *, owed: bool) -> None:
         """Records a response. `owed` says whether the server owes another one."""
-        self._used = self._office.now()
+        self._used = self._now()
         self._awaits_since = self._used if owed or (self._stream is not None and not self.opened) else None
 
     def silent(self, seconds: float) -> bool:
-        return self._awaits_since is not None and self._office.now() - self._awaits_since > seconds
+        return self._awaits_since is not None and self._now() - self._awaits_since > seconds
 
     def idle(self, seconds: float) -> bool:
-        return self._stream is not None and self._office.now() - self._used > seconds
+        return self._stream is not None and self._now() - self._used > seconds
 
     def close(self, *, cancel: bool = False) -> None:
         """Ends the stream after its frames, or at once."""
@@ -71,7 +74,7 @@ class Link:
             self._stream.cancel()
         else:
             self._stream.finish()
-        self._office.connections.release(self._stream)
+        self._connections.release(self._stream)
         self._stream = None
         self.opened = False
         self._awaits_since = None

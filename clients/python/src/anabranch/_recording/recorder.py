@@ -15,12 +15,11 @@ from pathlib import Path
 
 from anabranch._recording.abandoned import Owner, folder_of, note_move, resolved, spool_root
 from anabranch._recording.batch import StepGroup
-from anabranch._recording.office import Identity, Moved
-from anabranch._recording.outbox import Outbox
-from anabranch._recording.segment import Entry, Kind
+from anabranch._recording.segment import Kind
 from anabranch._recording.sender import Sender
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
-from anabranch._recording.spool import MemorySpool, Spool, SpoolFullError, Track
+from anabranch._recording.spool import Identity, MemorySpool, Moved, Spool, SpooledTrajectory, SpoolFullError
+from anabranch._recording.transfer import Transfer
 
 log = logging.getLogger("anabranch")
 
@@ -60,7 +59,7 @@ class Recorder:
         self._dropped = 0
         self._groups: weakref.WeakSet[StepGroup] = weakref.WeakSet()
         #: Where calls that concern a run are recorded, by the run's id.
-        self._calls: dict[str, tuple[Outbox, Track]] = {}
+        self._calls: dict[str, tuple[Transfer, SpooledTrajectory]] = {}
         self._calls_lock = threading.Lock()
         self.sender.start()
 
@@ -82,36 +81,38 @@ class Recorder:
         self._groups.add(group)
         return group
 
-    def open(self, identity: Identity, group: StepGroup | None = None) -> tuple[Outbox, Track]:
+    def open(self, identity: Identity, group: StepGroup | None = None) -> tuple[Transfer, SpooledTrajectory]:
         """Adds a trajectory."""
-        track = self.spool.track(identity.to_bytes())
-        box = Outbox(self.sender, self.spool, self.spool.marks, track.number, identity, group)
-        box.moving = lambda moved: self._note_move(track.number, moved)
-        return box, track
+        spooled = self.spool.add(identity.to_bytes())
+        transfer = Transfer(self.sender, self.spool, self.spool.marks, spooled.number, identity)
+        transfer.moving = lambda moved: self._note_move(spooled.number, moved)
+        if group is not None:
+            transfer.shares, transfer.deliver = True, group.add
+        return transfer, spooled
 
-    def record(self, box: Outbox, track: Track, kind: Kind, number: int, payload: bytes) -> Entry:
-        """Appends a record and tells the sender. Raises SpoolFullError."""
-        entry = self.spool.append(track, kind, number, payload)
-        if box.group is None:
-            box.add(entry)
-            self.sender.notify(box)
+    def record(self, transfer: Transfer, spooled: SpooledTrajectory, kind: Kind, number: int, payload: bytes) -> int:
+        """Appends a record, tells the sender, and returns its position. Raises SpoolFullError."""
+        entry = self.spool.append(spooled, kind, number, payload)
+        if transfer.deliver is None:
+            transfer.add(entry)
+            self.sender.notify(transfer)
         else:
-            box.group.add(box, entry)
-        return entry
+            transfer.deliver(transfer, entry)
+        return entry.position
 
-    def calls(self, run_id: str) -> tuple[Outbox, int]:
-        """Returns the outbox of the calls that concern a run, and how many were recorded."""
+    def calls(self, run_id: str) -> tuple[Transfer, int]:
+        """Returns the transfer of the calls that concern a run, and how many were recorded."""
         with self._calls_lock:
-            box, track = self._calls_of(run_id)
-            return box, track.position
+            transfer, spooled = self._calls_of(run_id)
+            return transfer, spooled.position
 
-    def record_call(self, run_id: str, method: str, request: bytes) -> tuple[Outbox, int]:
+    def record_call(self, run_id: str, method: str, request: bytes) -> tuple[Transfer, int]:
         """Records a call that concerns a run, and returns its position. Calls are made in order. Raises SpoolFullError."""
         with self._calls_lock:
-            box, track = self._calls_of(run_id)
-            return box, self.record(box, track, Kind.VERB, 0, method.encode() + b"\0" + request).position
+            transfer, spooled = self._calls_of(run_id)
+            return transfer, self.record(transfer, spooled, Kind.VERB, 0, method.encode() + b"\0" + request)
 
-    def _calls_of(self, run_id: str) -> tuple[Outbox, Track]:
+    def _calls_of(self, run_id: str) -> tuple[Transfer, SpooledTrajectory]:
         if run_id not in self._calls:
             self._calls[run_id] = self.open(Identity(run_id, str(uuid.uuid4())))
         return self._calls[run_id]
@@ -134,9 +135,10 @@ class Recorder:
         wanted = self.sender.scan()
 
         def settled() -> bool:
-            boxes = [box for each in list(self.sender.adopted) for box in each.boxes]
+            transfers = [transfer for each in list(self.sender.adopted) for transfer in each.transfers]
             return self.sender.scans >= wanted and not any(
-                box.waiting and box.failure is None and box.trajectory_id == trajectory_id for box in boxes
+                transfer.waiting and transfer.failure is None and transfer.trajectory_id == trajectory_id
+                for transfer in transfers
             )
 
         return self.sender.wait(settled, seconds)
@@ -161,7 +163,7 @@ class Recorder:
         self.sender.stop()
         if self._owner is not None:
             self.spool.close(delete=False)
-        calls = sum(track.position - box.settled for box, track in self._calls.values())
+        calls = sum(spooled.position - transfer.settled for transfer, spooled in self._calls.values())
         counts = {"steps": self.stats(Counter()).spooled, "logs of metrics": calls}
         left = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
         if done and not self.sender.keeps and not self.sender.adopted:
@@ -184,9 +186,9 @@ class Recorder:
         """In a forked child: the parent owns everything."""
         self.alive = False
 
-    def _note_move(self, track: int, moved: Moved) -> None:
+    def _note_move(self, number: int, moved: Moved) -> None:
         if self._owner is not None:
-            note_move(self._owner.folder, track, moved)
+            note_move(self._owner.folder, number, moved)
 
 
 _Key = tuple[str, "Path | None", Sending]

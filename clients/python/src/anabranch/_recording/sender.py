@@ -12,10 +12,10 @@ from queue import Empty, SimpleQueue
 
 from anabranch._recording.abandoned import Abandoned, abandoned
 from anabranch._recording.batch import BATCH_FROM, Batches, Recorded
-from anabranch._recording.outbox import Outbox
 from anabranch._recording.rpc import Connections
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import MemorySpool, Spool
+from anabranch._recording.transfer import Transfer
 from anabranch._wire.reach import reach_of
 from anabranch._wire.retry import Failure
 from anabranch._wire.scope import scope
@@ -51,11 +51,11 @@ class Sender:
         self._parent = parent
         self._silence = sending.silence
         self._events: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self._ready: deque[Outbox] = deque()
-        #: Records of groups that their outboxes do not have yet.
+        self._ready: deque[Transfer] = deque()
+        #: Records of groups that their transfers do not have yet.
         self._delivered: deque[Recorded] = deque()
         self._batches = Batches(self)
-        self._boxes: set[Outbox] = set()
+        self._transfers: set[Transfer] = set()
         #: What waits for the version and the limits of the server.
         self._asking: list[Callable[[Failure | None], None]] = []
         self._sleeping = False
@@ -80,15 +80,15 @@ class Sender:
             self._thread = threading.Thread(target=self._run, name="anabranch-sender", daemon=True)
             self._thread.start()
 
-    def notify(self, box: Outbox) -> None:
-        """Tells the sender that an outbox has a new record."""
-        if not box.queued:
-            box.queued = True
-            self._ready.append(box)
+    def notify(self, transfer: Transfer) -> None:
+        """Tells the sender that a transfer has a new record."""
+        if not transfer.queued:
+            transfer.queued = True
+            self._ready.append(transfer)
             self._wake()
 
     def deliver(self, recorded: Recorded) -> None:
-        """Takes records that are to be sent together. Their outboxes get them in the sender's thread."""
+        """Takes records that are to be sent together. Their transfers get them in the sender's thread."""
         self._delivered.append(recorded)
         self._wake()
 
@@ -116,7 +116,7 @@ class Sender:
         return wanted
 
     def wait(self, condition: Callable[[], bool], seconds: float | None) -> bool:
-        """Waits until a condition of outboxes holds. Returns whether it does."""
+        """Waits until a condition of transfers holds. Returns whether it does."""
         deadline = None if seconds is None else time.monotonic() + seconds
         own = scope()
         self.waiters += 1
@@ -137,13 +137,13 @@ class Sender:
     def busy(self) -> bool:
         """Whether records wait that can still be sent."""
         return bool(self._delivered or self._ready) or any(
-            box.waiting and box.failure is None for box in list(self._boxes)
+            transfer.waiting and transfer.failure is None for transfer in list(self._transfers)
         )
 
     @property
     def keeps(self) -> bool:
         """Whether records wait, also those that cannot be sent."""
-        return any(box.waiting for box in list(self._boxes))
+        return any(transfer.waiting for transfer in list(self._transfers))
 
     def stop(self) -> None:
         """Ends the thread and the connections. What is not sent stays in the spool."""
@@ -153,7 +153,7 @@ class Sender:
             self._thread.join(2)
         self.connections.close()
 
-    # What outboxes call
+    # What transfers call
 
     def now(self) -> float:
         return time.monotonic()
@@ -244,22 +244,22 @@ class Sender:
             except Empty:
                 break
         while self._delivered:
-            for box, entry in self._delivered[0]:
-                box.add(entry)
-                self.notify(box)
+            for transfer, entry in self._delivered[0]:
+                transfer.add(entry)
+                self.notify(transfer)
             # Other threads look at `busy`: the records must be in one of the lists.
             self._delivered.popleft()
-        ready: list[Outbox] = []
+        ready: list[Transfer] = []
         while self._ready:
-            box = self._ready.popleft()
-            box.queued = False
-            self._boxes.add(box)
-            ready.append(box)
-        many = sum(not box.streaming for box in ready) >= BATCH_FROM
-        self._batches.send([box for box in ready if many or box.shares])
-        for box in ready:
-            if not (many or box.shares):
-                box.pump()
+            transfer = self._ready.popleft()
+            transfer.queued = False
+            self._transfers.add(transfer)
+            ready.append(transfer)
+        many = sum(not transfer.streaming for transfer in ready) >= BATCH_FROM
+        self._batches.send([transfer for transfer in ready if many or transfer.shares])
+        for transfer in ready:
+            if not (many or transfer.shares):
+                transfer.pump()
         self._check()
         if self.spool is not None:
             self.spool.maintain()
@@ -274,20 +274,20 @@ class Sender:
 
     def _pause(self) -> float:
         now = self.now()
-        return min(0.5, *(box.retry_at - now for box in self._boxes if box.retry_at > now), 0.5)
+        return min(0.5, *(transfer.retry_at - now for transfer in self._transfers if transfer.retry_at > now), 0.5)
 
     def _check(self) -> None:
         """Does what is due by time."""
         now = self.now()
-        for box in [box for box in self._boxes if 0 < box.retry_at <= now]:
-            box.retry_at = 0.0
-            box.pump()
+        for transfer in [transfer for transfer in self._transfers if 0 < transfer.retry_at <= now]:
+            transfer.retry_at = 0.0
+            transfer.pump()
         if now >= self._next_check:
             self._next_check = now + 0.5
-            for box in list(self._boxes):
-                box.check_silence(self._silence, _IDLE_SECONDS)
-                if not box.waiting and not box.streaming:
-                    self._boxes.discard(box)
+            for transfer in list(self._transfers):
+                transfer.check_silence(self._silence, _IDLE_SECONDS)
+                if not transfer.waiting and not transfer.streaming:
+                    self._transfers.discard(transfer)
             for each in [each for each in self.adopted if each.done]:
                 self.adopted.remove(each)
                 each.delete()
@@ -306,9 +306,9 @@ class Sender:
 
     def _adopt(self, found: Abandoned) -> None:
         self.adopted.append(found)
-        for box in found.outboxes(self):
-            self._boxes.add(box)
-            box.pump()
+        for transfer in found.begin(self):
+            self._transfers.add(transfer)
+            transfer.pump()
         unusable = sum(left.unusable for left in found.left)
         if unusable or found.damaged:
             self.dropped_steps += unusable

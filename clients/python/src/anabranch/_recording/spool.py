@@ -10,11 +10,13 @@ that are acked, and prepares the next segment.
 from __future__ import annotations
 
 import errno
+import json
 import mmap
 import os
 import shutil
 import threading
 from collections import deque
+from dataclasses import dataclass
 from pathlib import Path
 
 from anabranch._recording.segment import (
@@ -41,7 +43,42 @@ class SpoolFullError(Exception):
     """No segment is available."""
 
 
-class Track:
+@dataclass(frozen=True)
+class Identity:
+    """What a spool says about a trajectory."""
+
+    trajectory_id: str
+    #: Identifies the lifetime of the process that recorded.
+    writer_id: str
+    name: str = ""
+    #: Epoch of the writer that the trajectory had when this process resumed it, which takes over from that writer. None
+    #: if the process created the trajectory.
+    epoch: int | None = None
+    #: Whether to take over from any writer before the first grant. Without it, from none but the writer above.
+    take_over: bool = False
+    #: Whether the trajectory is an attempt at a rollout: what the end of its lease cuts off is dropped.
+    is_attempt: bool = False
+
+    def to_bytes(self) -> bytes:
+        return json.dumps([self.trajectory_id, self.writer_id, self.name, self.epoch, self.is_attempt]).encode()
+
+    @staticmethod
+    def from_bytes(data: bytes) -> Identity:
+        trajectory_id, writer_id, name, epoch, is_attempt = json.loads(data)
+        return Identity(trajectory_id, writer_id, name, epoch, is_attempt=is_attempt)
+
+
+@dataclass(frozen=True)
+class Moved:
+    """The rest of a trajectory that became a trajectory of its own."""
+
+    trajectory_id: str
+    source: str
+    #: Number of steps that both share.
+    shared: int
+
+
+class SpooledTrajectory:
     """A trajectory in a spool."""
 
     __slots__ = ("header", "number", "position", "segment")
@@ -74,16 +111,16 @@ class Spool:
         self._free: list[Segment] = []
         self.marks = Marks(folder / "marks")
 
-    def track(self, header: bytes) -> Track:
+    def add(self, header: bytes) -> SpooledTrajectory:
         """Adds a trajectory."""
         with self._lock:
             self._trajectories += 1
-            return Track(self._trajectories - 1, header)
+            return SpooledTrajectory(self._trajectories - 1, header)
 
-    def append(self, track: Track, kind: Kind, number: int, payload: bytes) -> Entry:
+    def append(self, spooled: SpooledTrajectory, kind: Kind, number: int, payload: bytes) -> Entry:
         """Appends a record. When this returns, the record survives the end of the process. Raises SpoolFullError."""
         length = len(payload)
-        needed = room_of(length) + room_of(len(track.header))
+        needed = room_of(length) + room_of(len(spooled.header))
         while True:
             with self._lock:
                 segment = self._active
@@ -92,14 +129,14 @@ class Spool:
                     segment = self._active = self._standby
                     self._standby = None
                 if segment.end + needed <= segment.size:
-                    if track.segment is not segment:
-                        segment.write(track.number, Kind.TRAJECTORY, 0, track.header)
-                        track.segment = segment
-                    entry = Entry(kind, track.position, number, None, length)
+                    if spooled.segment is not segment:
+                        segment.write(spooled.number, Kind.TRAJECTORY, 0, spooled.header)
+                        spooled.segment = segment
+                    entry = Entry(kind, spooled.position, number, None, length)
                     entry.segment = segment
-                    entry.offset = segment.write(track.number, kind, track.position, payload)
+                    entry.offset = segment.write(spooled.number, kind, spooled.position, payload)
                     segment.written += 1
-                    track.position += 1
+                    spooled.position += 1
                     self.steps += kind in STEPS
                     if self._kept - self._sent + length <= _KEPT_BYTES:
                         self._kept += length
@@ -217,19 +254,19 @@ class MemorySpool:
         self._sent = 0
         self.marks = None
 
-    def track(self, header: bytes) -> Track:
+    def add(self, header: bytes) -> SpooledTrajectory:
         with self._lock:
             self._trajectories += 1
-            return Track(self._trajectories - 1, header)
+            return SpooledTrajectory(self._trajectories - 1, header)
 
-    def append(self, track: Track, kind: Kind, number: int, payload: bytes) -> Entry:
+    def append(self, spooled: SpooledTrajectory, kind: Kind, number: int, payload: bytes) -> Entry:
         length = len(payload)
         with self._lock:
             if self._kept - self._sent + length > self._limit:
                 raise SpoolFullError(f"the spool in memory has {self._limit} bytes, and they are in use")
             self._kept += length
-            entry = Entry(kind, track.position, number, payload, length)
-            track.position += 1
+            entry = Entry(kind, spooled.position, number, payload, length)
+            spooled.position += 1
             self.steps += kind in STEPS
             return entry
 

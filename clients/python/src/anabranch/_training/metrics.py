@@ -14,8 +14,8 @@ from anabranch._wire.outage import CALL_SECONDS
 from anabranch.receipt import Receipt
 
 if TYPE_CHECKING:
-    from anabranch._recording.outbox import Outbox
     from anabranch._recording.recorder import Recorder
+    from anabranch._recording.transfer import Transfer
     from anabranch._wire.values import ValueEncoder
 
 LOG_METRICS = "RunService/LogMetrics"
@@ -55,30 +55,30 @@ class Metrics:
     def flush(self) -> None:
         """Returns when everything logged so far is durable. Raises Unreachable if the server stays away for too long, and
         AnabranchError after the retry limit of the client."""
-        box, recorded = self._recorder.calls(self._run_id)
+        transfer, recorded = self._recorder.calls(self._run_id)
         limit = float(os.environ.get("ANABRANCH_CALL_SECONDS") or CALL_SECONDS)
-        if not self._wait(box, recorded, limit):
+        if not self._wait(transfer, recorded, limit):
             raise Unreachable(f"metrics of run {self._run_id} are not durable after {limit:.0f} s; they are kept")
 
     def wait_for(self, position: int, timeout: float | None) -> None:
         """Waits until a record is durable."""
         if position == 1 << 62:
             raise SpoolFull(f"metrics of run {self._run_id} were not recorded: the spool is full", reason="SPOOL_FULL")
-        if not self._wait(self._box, position + 1, timeout):
+        if not self._wait(self._transfer, position + 1, timeout):
             raise TimeoutError(f"metrics of run {self._run_id} are not durable after {timeout} s; they are kept")
 
-    def _wait(self, box: Outbox, recorded: int, seconds: float | None) -> bool:
+    def _wait(self, transfer: Transfer, recorded: int, seconds: float | None) -> bool:
         """Waits until the first records are durable. Returns whether they are."""
-        done = self._recorder.sender.wait(lambda: box.settled >= recorded or box.failure is not None, seconds)
-        if box.failure is not None and box.settled < recorded:
-            raise error_from_failure(box.failure, str(box.failure))
+        done = self._recorder.sender.wait(lambda: transfer.settled >= recorded or transfer.failure is not None, seconds)
+        if transfer.failure is not None and transfer.settled < recorded:
+            raise error_from_failure(transfer.failure, str(transfer.failure))
         return done
 
     @property
     def settled(self) -> int:
         """Number of records that the server has."""
-        return self._box.settled
+        return self._transfer.settled
 
     @property
-    def _box(self) -> Outbox:
+    def _transfer(self) -> Transfer:
         return self._recorder.calls(self._run_id)[0]

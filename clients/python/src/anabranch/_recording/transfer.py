@@ -4,48 +4,79 @@ from __future__ import annotations
 
 import math
 import uuid
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from anabranch._recording import rpc
-from anabranch._recording.batch import ENTRY_BYTES, Share
 from anabranch._recording.link import Link
-from anabranch._recording.office import Identity, Moved, Office, Records
 from anabranch._recording.queue import Queue
+from anabranch._recording.rpc import Connections
 from anabranch._recording.segment import STEPS, Entry, Kind, Marks
+from anabranch._recording.spool import Identity, Moved
 from anabranch._wire.retry import Failure, Patience, Situation, judge, protocol_error
 
 if TYPE_CHECKING:
-    from anabranch._recording.batch import StepGroup
     from anabranch.v1.trajectory_service_pb2 import AppendOpened, AppendResult, AppendStepsResponse
 
 #: How often a branch checks whether its branch point is durable.
 _BRANCH_POINT_SECONDS = 0.05
 _NO_THREAD_SECONDS = 0.05
 _BEFORE_BRANCH = ("BRANCH_POINT_BEYOND_END", "TRAJECTORY_NOT_FOUND")
-#: How often the creation of a branch is tried whose branch point another outbox has to send first.
+#: How often the creation of a branch is tried whose branch point another transfer has to send first.
 _BRANCH_TRIES = 60
+#: Size of a share. Leaves room for those of others.
+_SHARE_BYTES = 64 * 1024
 
 
-class Outbox:
+class Records(Protocol):
+    """Where the contents of entries are."""
+
+    def load(self, entry: Entry) -> bytes: ...
+    def release(self, entry: Entry) -> None: ...
+
+
+class SenderInterface(Protocol):
+    """What a transfer needs of the sender. `later` runs a function in the sender's thread, and `ask` asks the server for
+    its version and limits, and calls a function there: with None if they are known and compatible."""
+
+    connections: Connections
+    #: Retry limit: how many seconds after the first failure without progress a transfer stops sending.
+    give_up_after: float
+
+    @property
+    def place(self) -> str: ...
+
+    def now(self) -> float: ...
+    def notify(self, transfer: Transfer) -> None: ...
+    def ask(self, answered: Callable[[Failure | None], None]) -> None: ...
+    def later(self, work: Callable[[], None]) -> None: ...
+    def acked(self, steps: int) -> None: ...
+    def dropped(self, steps: int, problem: str) -> None: ...
+    def unstored(self, problem: str) -> None: ...
+    def failed(self, failure: Failure) -> None: ...
+    def report(self, message: str) -> None: ...
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a message has of one trajectory."""
+
+    content: bytes
+    entries: Sequence[Entry]
+
+
+class Transfer:
     """The records of one trajectory, in order. Everything but `add` and the read-only state belongs to the sender."""
 
     def __init__(
-        self,
-        office: Office,
-        records: Records,
-        marks: Marks | None,
-        track: int,
-        identity: Identity,
-        group: StepGroup | None = None,
+        self, sender: SenderInterface, records: Records, marks: Marks | None, number: int, identity: Identity
     ) -> None:
         self.trajectory_id = identity.trajectory_id
         self.queued = False
-        #: The trajectories that step together with this one. None if it steps alone.
-        self.group = group
         #: Whether records are sent in batches, as long as that works: those of a group, and others after their first
         #: one.
-        self.shares = group is not None
+        self.shares = False
         #: Number of records that are acked or given up.
         self.settled = 0
         #: All steps below this number are durable.
@@ -57,17 +88,19 @@ class Outbox:
         #: Position of the first record that cannot be sent.
         self.failed_at = 0
         self.moving: Callable[[Moved], None] = lambda moved: None
+        #: Takes the records of trajectories that step together. Unset if this one steps alone.
+        self.deliver: Callable[[Transfer, Entry], None] | None = None
         #: Whether this trajectory can be created: its branch point is durable. Unset if it needs none.
         self.waits_for: Callable[[], bool] | None = None
         #: A call that is made after all records: its method, and its request as a function of the trajectory's id.
         self.last_call: tuple[str, Callable[[str], bytes]] | None = None
-        self._office = office
+        self._sender = sender
         self._records = records
         self._marks = marks
-        self._track = track
+        self._number = number
         self._identity = identity
         self._queue = Queue()
-        self._link = Link(office)
+        self._link = Link(sender.connections, sender.now, sender.later)
         self._ever_opened = False
         self._busy = False
         #: Steps below this number are sent one by one, because one of them was rejected.
@@ -90,7 +123,7 @@ class Outbox:
         self._rejected_step: Entry | None = None
         #: What can still be sent in place of the rejected step.
         self._remedies: Iterator[bytes] = iter(())
-        self._patience = Patience(office.give_up_after, office.now)
+        self._patience = Patience(sender.give_up_after, sender.now)
         self.retry_at = 0.0
         #: Adds a record. Threads that record call this, the sender everything else.
         self.add = self._queue.add
@@ -110,20 +143,20 @@ class Outbox:
 
     @property
     def _can_share(self) -> bool:
-        known = self._office.connections.limits.known
+        known = self._sender.connections.limits.known
         return known and self._batches and not self._comparing and not self._isolating
 
     def pump(self) -> None:
         """Sends what can be sent now."""
         self._queue.collect()
-        if self.failure is not None or self._busy or self._office.now() < self.retry_at:
+        if self.failure is not None or self._busy or self._sender.now() < self.retry_at:
             return
-        if self.waiting and not self._office.connections.limits.known:
+        if self.waiting and not self._sender.connections.limits.known:
             self._ask()
             return
         if self.waits_for is not None:
             if not self.waits_for():
-                self.retry_at = self._office.now() + _BRANCH_POINT_SECONDS
+                self.retry_at = self._sender.now() + _BRANCH_POINT_SECONDS
                 return
             self.waits_for = None
         if self.moved is not None:
@@ -135,7 +168,7 @@ class Outbox:
             # A seal needs the epoch of the writer, and a stream is granted it.
             seals = head.kind == Kind.SEAL and self._epoch is None
             if self.shares and self._can_share and (creates or head.is_step or head.kind == Kind.SEAL):
-                self._office.notify(self)
+                self._sender.notify(self)
             elif self._comparing or not (creates or seals or head.is_step):
                 self._act(head)
             else:
@@ -155,7 +188,7 @@ class Outbox:
                 self._retry(failure)
             self.pump()
 
-        self._office.ask(answered)
+        self._sender.ask(answered)
 
     def _use_stream(self) -> None:
         if not self._link.opened:
@@ -180,9 +213,9 @@ class Outbox:
         """Returns what a message of AppendBatch has of this trajectory. None if it needs a stream or a call of its own."""
         self._queue.collect()
         unfit = self._busy or self._link.exists or not self._can_share
-        if unfit or self.failure or self.moved or self.waits_for or self._office.now() < self.retry_at:
+        if unfit or self.failure or self.moved or self.waits_for or self._sender.now() < self.retry_at:
             return None
-        entries = self._queue.share(ENTRY_BYTES)
+        entries = self._queue.share(_SHARE_BYTES)
         if not entries or (entries[0].kind == Kind.CREATE and not self._creates_by_open):
             return None
         self._busy = self.shares = True
@@ -215,10 +248,10 @@ class Outbox:
             # The interpreter starts no threads any more: a batch needs none.
             self._creating = None
             self.shares = True
-            self.retry_at = self._office.now() + _NO_THREAD_SECONDS
+            self.retry_at = self._sender.now() + _NO_THREAD_SECONDS
 
     def _send_frames(self) -> None:
-        step_bytes = self._office.connections.limits["stepBytes"]
+        step_bytes = self._sender.connections.limits["stepBytes"]
         while self._link.exists and (steps := self._queue.frame(one_by_one=self._isolating, step_bytes=step_bytes)):
             self._link.send(rpc.frame_of([(entry.kind, self._load(entry)) for entry in steps]))
 
@@ -314,7 +347,7 @@ class Outbox:
         return not self._creates_by_open
 
     def _retry(self, failure: Failure) -> None:
-        self._office.failed(failure)
+        self._sender.failed(failure)
         self._wait(failure)
 
     def _wait(self, failure: Failure, *, at_once: bool = False) -> None:
@@ -328,10 +361,10 @@ class Outbox:
         """Starts the call of a record. Those after it wait for its end."""
         self._busy = True
         content = self._load(entry)
-        connections = self._office.connections
+        connections = self._sender.connections
 
         def done(result: bytes | Failure) -> None:
-            self._office.later(lambda: self._acted(entry, result))
+            self._sender.later(lambda: self._acted(entry, result))
 
         if entry.kind == Kind.UPLOAD:
             connections.put_state(content, done)
@@ -369,7 +402,7 @@ class Outbox:
             self._epoch = None
         else:
             what = "metrics of run" if entry.kind == Kind.VERB else f"{entry.kind.name.lower()} of trajectory"
-            self._office.unstored(f"{what} {self.trajectory_id} failed: {failure}")
+            self._sender.unstored(f"{what} {self.trajectory_id} failed: {failure}")
             self._settle([self._queue.take_head()])
 
     def _make_last_call(self, method: str, request_of: Callable[[str], bytes]) -> None:
@@ -380,10 +413,10 @@ class Outbox:
             if isinstance(result, Failure) and not self._patience.useless(result):
                 return self._retry(result)
             self.last_call = None
-            self._office.acked(0)
+            self._sender.acked(0)
 
-        done: rpc.Done = lambda result: self._office.later(lambda: ended(result))
-        self._office.connections.call(method, request_of(self.trajectory_id), done)
+        done: rpc.Done = lambda result: self._sender.later(lambda: ended(result))
+        self._sender.connections.call(method, request_of(self.trajectory_id), done)
 
     def _replace_first(self, failure: Failure) -> None:
         self._isolated_below = 0
@@ -397,7 +430,7 @@ class Outbox:
             self._fail(failure)
             return
         entry.replacement, entry.kind = replacement, Kind.STEP
-        self._office.unstored(f"step {entry.number} of trajectory {self.trajectory_id} was rejected: {failure}")
+        self._sender.unstored(f"step {entry.number} of trajectory {self.trajectory_id} was rejected: {failure}")
 
     def _cut_off(self, failure: Failure) -> None:
         """Another writer has continued the trajectory, or sealed it: the rest becomes a branch, or is dropped."""
@@ -409,7 +442,7 @@ class Outbox:
 
     def _compared(self, entry: Entry, result: bytes | Failure) -> None:
         """Finds the last step that this process and the server have in common; the rest becomes a branch."""
-        moved_bytes = self._office.connections.limits["contentStateBytes"]
+        moved_bytes = self._sender.connections.limits["contentStateBytes"]
         step = rpc.step_of(entry.kind, self._load(entry))
         if isinstance(result, bytes) and rpc.is_stored(step, result, moved_bytes):
             self._settle([self._queue.take_head()])
@@ -427,8 +460,8 @@ class Outbox:
     def _create_rest(self, moved: Moved) -> None:
         self._busy = True
         method, request = rpc.rest_of(moved.source, moved.shared, moved.trajectory_id, self._identity.name)
-        done: rpc.Done = lambda result: self._office.later(lambda: self._moved_to(moved, result))
-        self._office.connections.call(method, request, done)
+        done: rpc.Done = lambda result: self._sender.later(lambda: self._moved_to(moved, result))
+        self._sender.connections.call(method, request, done)
 
     def _moved_to(self, moved: Moved, result: bytes | Failure) -> None:
         self._busy = False
@@ -441,7 +474,7 @@ class Outbox:
             self.moved = None
             self.trajectory_id, self._uid, self._epoch, self._refused_by = moved.trajectory_id, "", None, None
             self._ever_opened = False
-            self._office.report(
+            self._sender.report(
                 f"trajectory {moved.source} was continued or sealed by another writer: "
                 f"steps from {moved.shared} on are in its branch {moved.trajectory_id}"
             )
@@ -460,7 +493,7 @@ class Outbox:
             return
         self._mark(entries[-1])
         self._patience.progress()
-        self._office.acked(steps)
+        self._sender.acked(steps)
 
     def _fail(self, failure: Failure, dropped: str = "") -> None:
         """Gives the rest up. With a reason to drop it, and if the trajectory was deleted, removes it from the spool."""
@@ -477,7 +510,7 @@ class Outbox:
                 self._records.release(entry)
             if entries:
                 self._mark(entries[-1])
-            self._office.dropped(steps, dropped)
+            self._sender.dropped(steps, dropped)
         else:
             calls = self._queue.count((Kind.VERB,))
             what = (
@@ -485,14 +518,14 @@ class Outbox:
                 if calls
                 else f"trajectory {self.trajectory_id}: {steps} steps"
             )
-            self._office.report(f"{what} cannot be sent and are kept {self._office.place}: {failure}")
+            self._sender.report(f"{what} cannot be sent and are kept {self._sender.place}: {failure}")
         # Threads that record look at `dropped` first.
         self.failure, self.dropped = failure, dropped
 
     def _mark(self, entry: Entry) -> None:
         self.settled = entry.position + 1
         if self._marks is not None:
-            self._marks.set(self._track, self.settled)
+            self._marks.set(self._number, self.settled)
 
     def _addressee(self) -> rpc.Addressee:
         epoch = self._epoch if self._epoch is not None else self._refused_by
