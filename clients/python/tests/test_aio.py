@@ -130,8 +130,8 @@ def returned(method: Any) -> str:
 
 
 def instance_attributes(cls: type[Any]) -> set[str]:
-    """Returns the attributes that `__init__` of a class sets."""
-    if "__init__" not in vars(cls) or is_dataclass(cls):
+    """Returns the attributes that `__init__` of a class, or of its base, sets."""
+    if not inspect.isfunction(cls.__init__) or is_dataclass(cls):
         return set()
     return set(re.findall(r"self\.(\w+)(?:: .+)? = ", inspect.getsource(cls.__init__)))
 

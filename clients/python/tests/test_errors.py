@@ -16,7 +16,7 @@ from google.rpc.status_pb2 import Status
 
 from anabranch import errors
 from anabranch._wire.connection import open_stubs
-from anabranch._wire.errors import error_from_rpc, raising_reasons
+from anabranch._wire.failures import error_from_rpc, raising_reasons
 from anabranch.v1.error_pb2 import ErrorReason
 from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
 

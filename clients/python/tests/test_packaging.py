@@ -85,9 +85,9 @@ BESIDE_OPENTELEMETRY = """
 import sys
 def ours():
     import anabranch.v1.trajectory_service_pb2_grpc
-    from anabranch._wire import errors as _errors
+    from anabranch._wire import failures
     import grpc
-    _errors.error_from_rpc(grpc.RpcError("translated"))
+    failures.error_from_rpc(grpc.RpcError("translated"))
     from google.rpc.status_pb2 import Status
     from google.rpc.error_details_pb2 import ErrorInfo
 def theirs():

@@ -22,7 +22,7 @@ import anabranch as ab
 from anabranch._recording import rpc
 from anabranch._recording import sender as _sender
 from anabranch._recording import spool as _spool
-from anabranch._wire.retry import Failure
+from anabranch._wire.failures import Failure
 from anabranch.client import _NAMES
 from anabranch.errors import RunNotFound, SpoolFull, TrajectoryNotFound, TrajectorySealed
 from anabranch.v1.trajectory_service_pb2 import AppendOpened, AppendStepsResponse, ListTagsRequest

@@ -19,7 +19,8 @@ from anabranch._recording.segment import Kind
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import Identity, MemorySpool
 from anabranch._recording.transfer import Transfer
-from anabranch._wire.retry import Failure, Patience, Situation, judge
+from anabranch._wire.failures import Failure
+from anabranch._wire.retry import Patience, Situation, judge
 from anabranch.v1.trajectory_pb2 import Content, Observation, Step
 from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
 

@@ -14,8 +14,8 @@ from recorded import branch, new_step, record, token_step
 
 import anabranch as ab
 from anabranch._reading.read import Selection
+from anabranch._recording.arguments import write_logprobs
 from anabranch._wire.connection import Connection
-from anabranch._wire.context import write_logprobs
 from anabranch.episodes import Episodes, episode_of
 from anabranch.tokens import TokenRow
 from anabranch.v1.state_service_pb2 import PutStateRequest

@@ -51,7 +51,7 @@ def other(server: Server) -> Iterator[Front]:
 def test_the_major_version_must_be_the_same_and_below_1_the_minor_one(
     own: str, version: str, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ab, "__version__", own)
+    monkeypatch.setattr("anabranch._wire.limits.__version__", own)
     limits = Limits()
     if fits:
         limits.take(GetServerInfoResponse(version=version))

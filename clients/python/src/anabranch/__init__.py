@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from anabranch._wire.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from anabranch import aio as aio
     from anabranch import errors as errors
@@ -27,8 +29,6 @@ if TYPE_CHECKING:
     from anabranch.runs import Run as Run
     from anabranch.runs import Stage as Stage
     from anabranch.trajectory import Trajectory as Trajectory
-
-__version__ = "0.1.0"
 
 #: The module that has each name.
 _MODULES = {

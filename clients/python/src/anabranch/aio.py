@@ -24,7 +24,7 @@ from anabranch import rollouts as _rollouts
 from anabranch import runs as _runs
 from anabranch import tasks as _tasks
 from anabranch import trajectory as _trajectory
-from anabranch._reading.methods import HasId
+from anabranch._reading.read import HasId
 from anabranch._recording import turns as _turns
 from anabranch._recording.history import Checkpoint
 from anabranch._recording.recorder import Stats
@@ -433,7 +433,7 @@ class Client(Wrapper[_client.Client]):
         name: str = "",
         labels: Mapping[str, str] | None = None,
         metadata: object = None,
-        run: object = None,
+        run: HasId | str | None = None,
         id: str | None = None,
         resume: Resume = "never",
         resume_timeout: float = 30.0,

@@ -32,14 +32,14 @@ from anabranch._wire.values import ValueEncoder
 if TYPE_CHECKING:
     import pandas as pd
 
-    from anabranch.episodes import Episode
+    from anabranch._reading.episode import RecordedEpisode
 
 _PURPOSE = "for tables of steps"
 _BATCH_ROWS = 1024
 Row = dict[str, Any]
 
 
-def rows_of(episode: Episode) -> list[Row]:
+def rows_of(episode: RecordedEpisode) -> list[Row]:
     """Returns a row per step, with values as they were recorded."""
     steps = episode.steps
     episode.prefetch()
@@ -60,7 +60,7 @@ def rows_of(episode: Episode) -> list[Row]:
     ]
 
 
-def frame_of(episodes: Iterable[Episode]) -> pd.DataFrame:
+def frame_of(episodes: Iterable[RecordedEpisode]) -> pd.DataFrame:
     """Returns a frame whose cells have the values as they were recorded."""
     pandas = optional("pandas", _PURPOSE)
     rows = [row for episode in episodes for row in rows_of(episode)]
@@ -68,7 +68,7 @@ def frame_of(episodes: Iterable[Episode]) -> pd.DataFrame:
     return pandas.DataFrame({name: [row.get(name) for row in rows] for name in names})
 
 
-def reader_of(episodes: Iterable[Episode]) -> Any:
+def reader_of(episodes: Iterable[RecordedEpisode]) -> Any:
     """Returns a `pyarrow.RecordBatchReader` that reads the episodes as it is read. The first episode is read at once, for the schema."""
     pyarrow = optional("pyarrow", _PURPOSE)
     iterator = iter(episodes)
@@ -89,13 +89,13 @@ def reader_of(episodes: Iterable[Episode]) -> Any:
     return pyarrow.RecordBatchReader.from_batches(schema, batches())
 
 
-def hugging_face_of(episodes: Iterable[Episode]) -> Any:
+def hugging_face_of(episodes: Iterable[RecordedEpisode]) -> Any:
     """Returns an iterable dataset. Its columns have the values as they were recorded; arrays stay arrays."""
     datasets = optional("datasets", "for Hugging Face datasets")
     return datasets.IterableDataset.from_generator(_generate_rows, gen_kwargs={"episodes": episodes})
 
 
-def _generate_rows(episodes: Iterable[Episode]) -> Iterator[Row]:
+def _generate_rows(episodes: Iterable[RecordedEpisode]) -> Iterator[Row]:
     for episode in episodes:
         yield from rows_of(episode)
 

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from anabranch._reading.methods import ClientReading
+from anabranch._reading.read import HasId, id_of
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._training.methods import ClientRuns
 from anabranch._wire.connection import Connection, address_from
@@ -81,7 +82,7 @@ class Client(ClientReading, ClientRuns):
         name: str = "",
         labels: Mapping[str, str] | None = None,
         metadata: object = None,
-        run: object = None,
+        run: HasId | str | None = None,
         id: str | None = None,
         resume: Resume = "never",
         resume_timeout: float = 30.0,
@@ -109,7 +110,7 @@ class Client(ClientReading, ClientRuns):
         name: str,
         labels: Mapping[str, str],
         metadata: object,
-        run: object = None,
+        run: HasId | str | None = None,
         group: StepGroup | None = None,
     ) -> Trajectory:
         """Returns a new trajectory. The trajectories of a group step together."""
@@ -117,7 +118,7 @@ class Client(ClientReading, ClientRuns):
         from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
 
         request = CreateTrajectoryRequest(trajectory_id=trajectory_id, request_id=trajectory_id)
-        request.name, request.task_id, request.run_id = name, task, _id_of(run)
+        request.name, request.task_id, request.run_id = name, task, id_of(run)
         request.labels.update(labels)
         if metadata is not None:
             request.metadata_json = self.values.info_json(metadata, "metadata")
@@ -125,12 +126,14 @@ class Client(ClientReading, ClientRuns):
         created.create(CREATE, request.SerializeToString())
         return created
 
-    def _named(self, run: object, task: str, name: str, deadline: float) -> str:
+    def _named(self, run: HasId | str | None, task: str, name: str, deadline: float) -> str:
         """Returns the id of the trajectory with this name. A run that is given by its id is read for its experiment."""
         from anabranch._recording.history import experiment_of
 
-        run_id = _id_of(run)
-        experiment = str(getattr(run, "experiment_id", "")) or (run_id and experiment_of(self, run_id, deadline))
+        run_id = id_of(run)
+        experiment = str(getattr(run, "experiment_id", "")) or (
+            run_id and experiment_of(self.connection, run_id, deadline)
+        )
         return str(uuid.uuid5(_NAMES, json.dumps([experiment, run_id, task, name])))
 
     def branch(
@@ -276,7 +279,7 @@ class Client(ClientReading, ClientRuns):
                 raise TimeoutError(
                     f"trajectory {following}: spooled steps were not sent within {timeout} s of resuming"
                 )
-            found = find(self, following, deadline)
+            found = find(self.connection, following, deadline)
             if found is None:
                 break
             latest, following = found, successor_of(following)
@@ -319,11 +322,6 @@ class Client(ClientReading, ClientRuns):
 def successor_of(trajectory_id: str) -> str:
     """Returns the id of the branch that continues a trajectory at a checkpoint."""
     return str(uuid.uuid5(uuid.UUID(trajectory_id), "successor"))
-
-
-def _id_of(value: object) -> str:
-    """Returns the id of an object, or the id itself."""
-    return "" if value is None else value if isinstance(value, str) else str(getattr(value, "id", value))
 
 
 def _absolute(spool: Spool) -> Spool:

@@ -7,7 +7,7 @@ from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from anabranch._reading.methods import id_of
+from anabranch._reading.read import id_of
 from anabranch._training.replay import Replay
 from anabranch._training.snapshots import Restore, Snapshot, Snapshots, random_state
 from anabranch._wire.kinds import is_a

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +14,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from anabranch._wire.decode import decode_json
-from anabranch._wire.errors import AnabranchError, raising_reasons
+from anabranch._wire.errors import AnabranchError
+from anabranch._wire.failures import raising_reasons
 from anabranch._wire.outage import call, result_of
 from anabranch._wire.scope import Interrupted, is_interrupt
 from anabranch.errors import LeaseLost, RolloutConflict
@@ -24,8 +27,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from anabranch._recording.turns import Turn
+    from anabranch._training.client import TrainingClient
     from anabranch._training.leases import Leases
-    from anabranch._training.methods import ClientRuns
     from anabranch._wire.connection import Connection
     from anabranch.receipt import Receipt
     from anabranch.trajectory import Trajectory
@@ -46,7 +49,7 @@ class Rollout:
     the next call raises LeaseLost, and the context ends without an error.
     """
 
-    def __init__(self, client: ClientRuns, claim: Claim, leases: Leases) -> None:
+    def __init__(self, client: TrainingClient, claim: Claim, leases: Leases) -> None:
         self._client = client
         self._leases = leases
         self.message: RolloutMessage = claim.rollout
@@ -289,7 +292,7 @@ class Rollout:
             request.result.success = self.success
 
 
-def claims(client: ClientRuns, leases: Leases, filters: Mapping[str, Any]) -> Iterator[Rollout]:
+def claims(client: TrainingClient, leases: Leases, filters: Mapping[str, Any]) -> Iterator[Rollout]:
     """Yields rollouts as they can be claimed, one by one, until nothing more can come."""
     from google.protobuf.duration_pb2 import Duration
 
@@ -320,14 +323,14 @@ def claims(client: ClientRuns, leases: Leases, filters: Mapping[str, Any]) -> It
             return
 
 
-def _give_back_claims(client: ClientRuns, leases: Leases, request: ClaimRolloutsRequest) -> None:
+def _give_back_claims(client: TrainingClient, leases: Leases, request: ClaimRolloutsRequest) -> None:
     """Returns what an interrupted call may have claimed to the queue: the same request returns the same claims."""
     with suppress(AnabranchError), raising_reasons():
         for claim in client.connection.stubs.rollouts.ClaimRollouts(request, timeout=_REPLAY_SECONDS).claims:
             Rollout(client, claim, leases).give_back()
 
 
-def claim_by_id(client: ClientRuns, leases: Leases, worker_id: str, rollout_id: str) -> Rollout:
+def claim_by_id(client: TrainingClient, leases: Leases, worker_id: str, rollout_id: str) -> Rollout:
     """Claims one rollout. Raises RolloutConflict if it is not pending."""
     from google.protobuf.duration_pb2 import Duration
 
@@ -349,7 +352,11 @@ def claim_by_id(client: ClientRuns, leases: Leases, worker_id: str, rollout_id: 
 
 
 def work(
-    client: ClientRuns, leases: Leases, play: Callable[[Rollout], object], filters: Mapping[str, Any], concurrency: int
+    client: TrainingClient,
+    leases: Leases,
+    play: Callable[[Rollout], object],
+    filters: Mapping[str, Any],
+    concurrency: int,
 ) -> None:
     """Plays rollouts in `concurrency` threads until nothing more can come."""
     free = Semaphore(concurrency - 1)
@@ -385,3 +392,8 @@ def filters_of(
         "task_ids": list(tasks),
         "labels": dict(labels or {}),
     }
+
+
+def worker_name() -> str:
+    """Returns a name that says where this worker runs."""
+    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from anabranch._reading.read import Selection, read_stage
+from anabranch._reading.read import Selection, read_stage, status_name
 from anabranch._wire.decode import decode_json
 from anabranch._wire.kinds import is_a
 from anabranch._wire.outage import call
@@ -17,8 +17,8 @@ from anabranch.tasks import Task, json_text
 
 if TYPE_CHECKING:
     from anabranch._reading.queries import Series
+    from anabranch._training.client import TrainingClient
     from anabranch._training.leases import Leases
-    from anabranch._training.methods import ClientRuns
     from anabranch.episodes import Episodes
     from anabranch.groups import Group
     from anabranch.receipt import Receipt
@@ -52,7 +52,7 @@ class Plan:
 class Run:
     """A run. `message` is the run as the server returned it last."""
 
-    def __init__(self, client: ClientRuns, message: RunMessage) -> None:
+    def __init__(self, client: TrainingClient, message: RunMessage) -> None:
         self._client = client
         self._connection = client.connection
         self.message = message
@@ -210,7 +210,7 @@ class Run:
 class Stage:
     """A stage of a run: a training step, an evaluation or a baseline."""
 
-    def __init__(self, client: ClientRuns, message: StageMessage) -> None:
+    def __init__(self, client: TrainingClient, message: StageMessage) -> None:
         self._client = client
         self._connection = client.connection
         self.message = message
@@ -285,7 +285,7 @@ class Stage:
 
     @functools.cached_property
     def _worker(self) -> str:
-        from anabranch._training.methods import worker_name
+        from anabranch.rollouts import worker_name
 
         return worker_name()
 
@@ -339,14 +339,8 @@ class Stage:
         return f"Stage({self.number}, {self.status})"
 
 
-def status_name(status: Any) -> str:
-    from anabranch.v1.status_pb2 import Status
-
-    return Status.Name(status).removeprefix("STATUS_").lower()
-
-
 def open_run(
-    client: ClientRuns, name: str, config: object, plan: Plan | None, experiment: str, labels: Mapping[str, str]
+    client: TrainingClient, name: str, config: object, plan: Plan | None, experiment: str, labels: Mapping[str, str]
 ) -> Run:
     """Returns the run with this name. With a config or a plan, creates and starts it if it does not exist, and the
     experiment too."""
@@ -377,7 +371,7 @@ def open_run(
         return create()
 
 
-def find_run(client: ClientRuns, name: str, experiment: str = "") -> Run:
+def find_run(client: TrainingClient, name: str, experiment: str = "") -> Run:
     """Returns the run with this name. Raises RunNotFound."""
     from anabranch.v1.run_service_pb2 import GetRunRequest
 

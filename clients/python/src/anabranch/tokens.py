@@ -16,7 +16,7 @@ from anabranch._wire.decode import logprobs_digest_of, token_digests_of
 from anabranch._wire.tensors import optional
 
 if TYPE_CHECKING:
-    from anabranch.episodes import Episode, Step
+    from anabranch._reading.episode import RecordedEpisode, Step
     from anabranch.v1.trajectory_pb2 import Action
 
 _PURPOSE = "to read tokens"
@@ -153,12 +153,12 @@ class SharedTokens:
         return joined
 
 
-def tokens_of(episodes: Iterable[Episode]) -> Tokens:
+def tokens_of(episodes: Iterable[RecordedEpisode]) -> Tokens:
     """Returns the token rows of episodes, in their order. Raises ValueError if `kept_tokens` exceeds a context."""
     return Tokens([row for episode in episodes for row in _rows_of(episode)])
 
 
-def shared_tokens_of(episodes: Iterable[Episode]) -> SharedTokens:
+def shared_tokens_of(episodes: Iterable[RecordedEpisode]) -> SharedTokens:
     """Returns the token rows of episodes with each shared prefix once. Rewards stand where they do in `tokens_of`."""
     shared = SharedTokens([], [], [])
     known: dict[tuple[int, str, int], int] = {}
@@ -185,7 +185,7 @@ def _slice(row: TokenRow, start: int, end: int) -> TokenRow:
     )
 
 
-def _rows_of(episode: Episode) -> list[TokenRow]:
+def _rows_of(episode: RecordedEpisode) -> list[TokenRow]:
     return [row for row, _ in _rows_with_ends(episode)]
 
 
@@ -193,7 +193,7 @@ Ends = list[tuple[str, int, int]]
 """Owner and number of each step with tokens, and the length of the row after it."""
 
 
-def _rows_with_ends(episode: Episode) -> list[tuple[TokenRow, Ends]]:
+def _rows_with_ends(episode: RecordedEpisode) -> list[tuple[TokenRow, Ends]]:
     rows: list[tuple[TokenRow, Ends]] = []
     pending = 0.0
     episode.prefetch_states(token_digests_of)

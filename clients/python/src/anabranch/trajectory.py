@@ -9,15 +9,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch._reading.methods import TrajectoryReading
-from anabranch._recording import history as _history
 from anabranch._recording import rpc
 from anabranch._recording.arguments import flag_of, names_of, number_of, prompt_of, text_of, write_metrics, write_tokens
-from anabranch._recording.history import Checkpoint, Position
+from anabranch._recording.history import Checkpoint, Position, read_checkpoint
 from anabranch._recording.segment import Kind
 from anabranch._recording.spool import Identity, SpoolFullError
 from anabranch._recording.steps import UNSET, TooLargeError, encode, fill
 from anabranch._recording.turns import Turn
-from anabranch._wire.errors import AnabranchError, RecorderClosed, SpoolFull, StepTooLarge, error_from_failure
+from anabranch._wire.errors import AnabranchError, RecorderClosed, SpoolFull, StepTooLarge
+from anabranch._wire.failures import error_from_failure
 from anabranch._wire.scope import is_interrupt
 from anabranch.errors import TrajectorySealed
 from anabranch.receipt import Receipt
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from anabranch._recording.batch import StepGroup
     from anabranch._recording.recorder import Recorder
+    from anabranch._wire.connection import Connection
     from anabranch.client import Client
     from anabranch.v1.trajectory_pb2 import Step
 
@@ -35,6 +36,8 @@ log = logging.getLogger("anabranch")
 Status = Literal["completed", "failed", "cancelled"]
 #: The default of arguments that are sequences.
 NOTHING: tuple[()] = ()
+#: How long reads of the steps before a resumed one wait until the server has them.
+_SOURCE_SECONDS = 60
 #: Position of a step that is not recorded.
 _REFUSED = 1 << 62
 _STATUSES: dict[str, int] = {"completed": 5, "failed": 6, "cancelled": 7}
@@ -100,17 +103,17 @@ class Trajectory(TrajectoryReading):
     @property
     def reward_sum(self) -> float:
         """Sum of the rewards so far, inherited steps included."""
-        return self._at.reward_sum(self)
+        return self._at.reward_sum(self._source)
 
     @property
     def last_observation(self) -> object:
         """The observation of the last step. None if there is none."""
-        return self._at.last_observation(self)
+        return self._at.last_observation(self._source)
 
     @property
     def messages(self) -> list[dict[str, object]]:
         """The conversation so far: the messages of `reset`, the replies of `turn` and the results of tool calls."""
-        return self._at.messages(self)
+        return self._at.messages(self._source)
 
     def load(self) -> None:
         """Reads what `reward_sum`, `last_observation` and `messages` need of earlier steps. Otherwise they read it at
@@ -226,7 +229,7 @@ class Trajectory(TrajectoryReading):
 
         `reply` is an object or a dict in OpenAI's chat or responses format, or in Anthropic's messages format.
         """
-        return Turn(self, reply)
+        return Turn(self, self._values, reply)
 
     def say(self, messages: Iterable[Mapping[str, object]]) -> None:
         """Adds messages to the conversation. The step that has them follows."""
@@ -295,7 +298,7 @@ class Trajectory(TrajectoryReading):
             return None
         self.flush(timeout)
         with self._lock:
-            found = _history.read_checkpoint(self.client, self.id, at)
+            found = read_checkpoint(self.client.connection, self.id, at)
             if found is None:
                 return None
             if found.step < self._next - 1:
@@ -329,6 +332,15 @@ class Trajectory(TrajectoryReading):
             self.seal("failed", f"{type(error).__name__}: {error}")
 
     # Details
+
+    def _durable(self) -> Connection:
+        """Returns the connection for reads, when the server has what was recorded."""
+        self.flush()
+        return self.client.connection
+
+    def _source(self) -> tuple[Connection, str]:
+        self.flush(_SOURCE_SECONDS)
+        return self.client.connection, self.id
 
     def _append(self, step: Step, tags: Iterable[str], prompt: Any = UNSET) -> Receipt:
         """Records a step under the next number. The caller holds the lock. `prompt` is set if the step has tokens."""

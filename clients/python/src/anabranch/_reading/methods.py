@@ -4,32 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from anabranch._reading.read import Selection, Status
+from anabranch._reading.read import HasId, Selection, Status, id_of
 
 if TYPE_CHECKING:
     from anabranch._reading.compare import Comparison
     from anabranch._reading.queries import BranchComparison, Match, Measure, Series, StateAt, StateDifference
     from anabranch._wire.connection import Connection
-    from anabranch.client import Client
     from anabranch.episodes import Episode, Episodes, Step
     from anabranch.tokens import Tokens
     from anabranch.v1.server_service_pb2 import RunPageChanges
     from anabranch.v1.state_service_pb2 import StorageUsage
     from anabranch.v1.trajectory_service_pb2 import TreeNode
-
-
-class HasId(Protocol):
-    """A resource of the server."""
-
-    @property
-    def id(self) -> str: ...
-
-
-def id_of(resource: HasId | str | None) -> str:
-    """Returns the id of a resource, or the id itself; empty for None."""
-    return "" if resource is None else resource if isinstance(resource, str) else resource.id
 
 
 class ClientReading:
@@ -209,14 +196,14 @@ class ClientReading:
 class TrajectoryReading:
     """The reading half of a trajectory. Reads wait until the server has the steps that were recorded."""
 
-    client: Client
-
     if TYPE_CHECKING:
 
         @property
         def id(self) -> str: ...
 
         def flush(self, timeout: float | None = None) -> None: ...
+
+        def _durable(self) -> Connection: ...
 
     def steps(self, start: int = 0, stop: int | None = None, *, follow: bool = False) -> Iterator[Step]:
         """Yields the steps [start, stop), inherited ones included. With `follow`, waits for further steps until the
@@ -275,7 +262,3 @@ class TrajectoryReading:
         from anabranch._reading.tree import tree_text
 
         return tree_text(self._durable(), self.id)
-
-    def _durable(self) -> Connection:
-        self.flush()
-        return self.client.connection

@@ -9,10 +9,10 @@ from anabranch._wire.kinds import is_a
 from anabranch._wire.tensors import optional
 
 if TYPE_CHECKING:
-    from anabranch.episodes import Episode
+    from anabranch._reading.episode import RecordedEpisode
 
 
-def create_dataset(episodes: Iterable[Episode], dataset_id: str, env: Any, fields: dict[str, Any]) -> Any:
+def create_dataset(episodes: Iterable[RecordedEpisode], dataset_id: str, env: Any, fields: dict[str, Any]) -> Any:
     """Creates a dataset from all episodes that have steps. Rewards that are missing become NaN."""
     minari = optional("minari", "for Minari datasets")
     optional("minari.data_collector", "for Minari datasets")
@@ -23,7 +23,7 @@ def create_dataset(episodes: Iterable[Episode], dataset_id: str, env: Any, field
     return minari.create_dataset_from_buffers(dataset_id, buffer=buffers, env=env, **fields)
 
 
-def _buffer_of(episode: Episode, minari: Any) -> Any:
+def _buffer_of(episode: RecordedEpisode, minari: Any) -> Any:
     if not episode.has_reset:
         raise ValueError(f"trajectory {episode.id} does not begin with a reset: its step 0 has an action")
     arrays = episode.to_numpy()

@@ -15,7 +15,7 @@ from anabranch._wire.outage import call, received, resumed, retried
 from anabranch._wire.tensors import optional
 
 if TYPE_CHECKING:
-    from anabranch._reading.methods import HasId
+    from anabranch._reading.read import HasId
     from anabranch._wire.connection import Connection
     from anabranch._wire.outage import Message, Stream
     from anabranch.v1.run_service_pb2 import ListRunsRequest

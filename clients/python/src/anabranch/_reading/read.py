@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from anabranch._wire.outage import call, received, resumed, retried
 
@@ -29,6 +29,18 @@ _IDS = 1000
 #: States up to this size come with the steps that name them.
 INLINE_BYTES = 32 * 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
+
+
+class HasId(Protocol):
+    """A resource of the server."""
+
+    @property
+    def id(self) -> str: ...
+
+
+def id_of(resource: HasId | str | None) -> str:
+    """Returns the id of a resource, or the id itself; empty for None."""
+    return "" if resource is None else resource if isinstance(resource, str) else resource.id
 
 
 @dataclasses.dataclass(frozen=True)
@@ -291,3 +303,10 @@ def statuses_of(statuses: Iterable[Status]) -> list[StatusEnum.ValueType]:
     from anabranch.v1.status_pb2 import Status as StatusEnum
 
     return [StatusEnum.Value(f"STATUS_{status.upper()}") for status in statuses]
+
+
+def status_name(status: StatusEnum.ValueType) -> str:
+    """Returns a status of the protos as clients name it."""
+    from anabranch.v1.status_pb2 import Status as StatusEnum
+
+    return StatusEnum.Name(status).removeprefix("STATUS_").lower()

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from anabranch._reading.shuffle import shuffled
 from anabranch._wire.tensors import optional
 
 if TYPE_CHECKING:
-    from anabranch.episodes import Episodes
+    from anabranch._reading.episode import RecordedEpisode
 
 _torch_data: Any = optional("torch.utils.data", "for datasets of PyTorch")
 
@@ -18,8 +18,8 @@ _torch_data: Any = optional("torch.utils.data", "for datasets of PyTorch")
 class EpisodeDataset(_torch_data.IterableDataset):
     """Yields each episode once across all workers and ranks, as a dict of arrays."""
 
-    def __init__(self, episodes: Episodes, *, shuffle: int, seed: int) -> None:
-        self._episodes = episodes
+    def __init__(self, shard: Callable[[int, int], Iterable[RecordedEpisode]], *, shuffle: int, seed: int) -> None:
+        self._shard = shard
         self._shuffle = shuffle
         self._seed = seed
         self._rank = _rank()
@@ -29,7 +29,7 @@ class EpisodeDataset(_torch_data.IterableDataset):
         return {**self.__dict__, "_rank": _rank() or self._rank}
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        own = self._episodes.shard(*self._part())
+        own = self._shard(*self._part())
         episodes = shuffled(own, self._shuffle, random.Random(self._seed)) if self._shuffle else iter(own)
         return (episode.to_numpy() for episode in episodes)
 

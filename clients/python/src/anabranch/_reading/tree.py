@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from anabranch._reading.read import status_name
 from anabranch._wire.outage import call
 
 if TYPE_CHECKING:
@@ -56,11 +57,9 @@ def _walk(nodes: list[TreeNode]) -> Iterator[tuple[str, TreeNode]]:
 
 
 def _cells(stem: str, node: TreeNode) -> tuple[str, ...]:
-    from anabranch.v1.status_pb2 import Status
-
     trajectory = node.trajectory
     point = f"@{trajectory.branch_point} " if trajectory.HasField("branch_point") else ""
-    status = "deleted" if node.deleted else Status.Name(trajectory.status).removeprefix("STATUS_").lower()
+    status = "deleted" if node.deleted else status_name(trajectory.status)
     reward = "–" if node.deleted else short_number(trajectory.reward_sum)
     name = f"{stem}{point}{_printable(trajectory.name) or '–'}"
     return (name, trajectory.id, str(trajectory.next_step_number), reward, status)

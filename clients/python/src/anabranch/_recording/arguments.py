@@ -6,10 +6,12 @@ reward that is None in hour 15 does not end a run.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-from anabranch._wire.context import Context, listed, new_context, write_logprobs
+from anabranch._recording.context import Context, listed, new_context
+from anabranch._recording.rpc import varint
 from anabranch._wire.kinds import is_a, type_name
 from anabranch._wire.tensors import UnsupportedValue
 
@@ -78,6 +80,22 @@ def write_tokens(values: ValueEncoder, action: Action, token_ids: Any, logprobs:
         action.ClearField("logprobs")
         _unstored(values, logprobs, "logprobs")
     return True
+
+
+def write_logprobs(action: Action, logprobs: Sequence[float]) -> None:
+    """Adds the logprobs of an action: all at once, as they are encoded, which takes half the time of adding each."""
+    try:
+        packed = packed_logprobs(logprobs)
+    except (OverflowError, struct.error):
+        # A value beyond the range of a float becomes an infinity.
+        action.logprobs.extend(logprobs)
+        return
+    # Field 6, length-delimited.
+    action.MergeFromString(b"\x32" + varint(len(packed)) + packed)
+
+
+def packed_logprobs(logprobs: Sequence[float]) -> bytes:
+    return struct.pack(f"<{len(logprobs)}f", *logprobs)
 
 
 def prompt_of(values: ValueEncoder, prompt: Any) -> Context | Sequence[int] | None:

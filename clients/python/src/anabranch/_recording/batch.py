@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from anabranch._recording import rpc
 from anabranch._recording.segment import Entry
 from anabranch._recording.transfer import SenderInterface, Share, Transfer
-from anabranch._wire.retry import Failure
+from anabranch._wire.failures import Failure
 
 if TYPE_CHECKING:
     from anabranch.v1.trajectory_service_pb2 import AppendResult

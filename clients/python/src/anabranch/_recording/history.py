@@ -5,21 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from anabranch._reading.blobs import Blobs
 from anabranch._reading.read import OwnedStep, fetch_states, read_steps
-from anabranch._wire.context import Context, context_after, new_context, write_prompt
+from anabranch._recording.context import Context, context_after, new_context, write_prompt
+from anabranch._recording.turns import messages_of
 from anabranch._wire.decode import decode_content, decode_items
+from anabranch._wire.failures import raising_reasons
+from anabranch._wire.limits import ask
 from anabranch._wire.outage import call
+from anabranch._wire.retry import retrying
+from anabranch.errors import CheckpointNotFound, TrajectoryNotFound
 
 if TYPE_CHECKING:
-    from anabranch.client import Client
+    from anabranch._wire.connection import Connection
     from anabranch.v1.trajectory_pb2 import Action, Step, Trajectory
 
 #: The most that the server sends with a step. Smaller states can be stored where their digests do not find them.
 _INLINE_BYTES = 256 * 1024
-_SECONDS = 60
 
 _T = TypeVar("_T")
 
@@ -27,15 +31,8 @@ _T = TypeVar("_T")
 _UNREAD = object()
 
 
-class Handle(Protocol):
-    """The trajectory whose steps are read. What it inherits must be on the server first."""
-
-    client: Client
-
-    @property
-    def id(self) -> str: ...
-
-    def flush(self, timeout: float | None = None) -> None: ...
+#: Returns the connection and the id of the trajectory whose steps are read, when the server has what it inherits.
+Source = Callable[[], "tuple[Connection, str]"]
 
 
 class Position:
@@ -69,22 +66,22 @@ class Position:
         self.context = write_prompt(action, self.context, prompt)
         self._context_is_read = True
 
-    def reward_sum(self, handle: Handle) -> float:
+    def reward_sum(self, source: Source) -> float:
         if self._reward_before is None:
-            self._reward_before = self._last_step(handle).reward_sum
+            self._reward_before = self._last_step(*source()).reward_sum
         return self._reward_before + self._reward
 
-    def last_observation(self, handle: Handle) -> object:
+    def last_observation(self, source: Source) -> object:
         if self._observation is _UNREAD:
-            step = self._last_step(handle)
-            fetch = Blobs(handle.client.connection, [OwnedStep(handle.id, step)]).get
+            connection, trajectory_id = source()
+            step = self._last_step(connection, trajectory_id)
+            fetch = Blobs(connection, [OwnedStep(trajectory_id, step)]).get
             self._observation = decode_items(step.observations, fetch)
         return self._observation
 
-    def messages(self, handle: Handle) -> list[dict[str, object]]:
+    def messages(self, source: Source) -> list[dict[str, object]]:
         if self._messages_before is None:
-            handle.flush(_SECONDS)
-            self._messages_before, context = _read_conversation(handle.client, handle.id, self.inherited)
+            self._messages_before, context = _read_conversation(*source(), self.inherited)
             if not self._context_is_read:
                 self.context, self._context_is_read = context, True
         return self._messages_before + self._messages
@@ -94,12 +91,11 @@ class Position:
         copied._messages = list(self._messages)
         return copied
 
-    def _last_step(self, handle: Handle) -> Step:
+    def _last_step(self, connection: Connection, trajectory_id: str) -> Step:
         from anabranch.v1.trajectory_service_pb2 import GetStepRequest
 
-        handle.flush(_SECONDS)
-        request = GetStepRequest(trajectory_id=handle.id, step_number=self.inherited - 1)
-        return call(handle.client.connection, lambda stubs: stubs.trajectories.GetStep(request, timeout=60)).step
+        request = GetStepRequest(trajectory_id=trajectory_id, step_number=self.inherited - 1)
+        return call(connection, lambda stubs: stubs.trajectories.GetStep(request, timeout=60)).step
 
 
 class Checkpoint(Mapping[str, Any]):
@@ -122,50 +118,45 @@ class Checkpoint(Mapping[str, Any]):
         return f"Checkpoint(step={self.step}, states={sorted(self._states)})"
 
 
-def find(client: Client, trajectory_id: str, deadline: float) -> Trajectory | None:
+def find(connection: Connection, trajectory_id: str, deadline: float) -> Trajectory | None:
     """Returns a trajectory, or None if it does not exist. Waits for a server that is not reachable, until the deadline
     on the monotonic clock."""
-    from anabranch.errors import TrajectoryNotFound
     from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
 
     request = GetTrajectoryRequest(trajectory_id=trajectory_id)
-    stub = client.connection.stubs.trajectories
+    stub = connection.stubs.trajectories
     try:
-        return _until(client, deadline, lambda left: stub.GetTrajectory(request, timeout=left)).trajectory
+        return _until(connection, deadline, lambda left: stub.GetTrajectory(request, timeout=left)).trajectory
     except TrajectoryNotFound:
         return None
 
 
-def experiment_of(client: Client, run_id: str, deadline: float) -> str:
+def experiment_of(connection: Connection, run_id: str, deadline: float) -> str:
     """Returns the id of the experiment of a run. Waits as `find` does. Raises RunNotFound."""
     from anabranch.v1.run_service_pb2 import GetRunRequest
 
-    stub = client.connection.stubs.runs
+    stub = connection.stubs.runs
     return _until(
-        client, deadline, lambda left: stub.GetRun(GetRunRequest(run_id=run_id), timeout=left)
+        connection, deadline, lambda left: stub.GetRun(GetRunRequest(run_id=run_id), timeout=left)
     ).run.experiment_id
 
 
-def _until(client: Client, deadline: float, once: Callable[[float], _T]) -> _T:
+def _until(connection: Connection, deadline: float, once: Callable[[float], _T]) -> _T:
     """Repeats a call until it succeeds, fails permanently, or the time is up. It is given the seconds that are left."""
-    from anabranch._wire.errors import raising_reasons
-    from anabranch._wire.limits import ask
-    from anabranch._wire.retry import retrying
 
     def left() -> float:
         return max(0.0, deadline - time.monotonic())
 
     def attempt() -> _T:
-        ask(client.connection, left())
+        ask(connection, left())
         return once(left())
 
     with raising_reasons():
         return retrying(attempt, left())
 
 
-def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) -> Checkpoint | None:
+def read_checkpoint(connection: Connection, trajectory_id: str, at: int | str | None) -> Checkpoint | None:
     """Reads the states of a step, of a tag, or of the latest checkpoint. None if there is no latest one."""
-    from anabranch.errors import CheckpointNotFound
     from anabranch.v1.trajectory_pb2 import Content
     from anabranch.v1.trajectory_service_pb2 import GetCheckpointRequest
 
@@ -175,7 +166,7 @@ def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) ->
     elif at is not None:
         request.tag = at
     try:
-        step = call(client.connection, lambda stubs: stubs.trajectories.GetCheckpoint(request, timeout=60)).step
+        step = call(connection, lambda stubs: stubs.trajectories.GetCheckpoint(request, timeout=60)).step
     except CheckpointNotFound:
         if at is None:
             return None
@@ -183,9 +174,9 @@ def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) ->
     number = step.step_number
     found = {state.digest: state.data for state in step.states if state.HasField("data")}
     if len(found) < len(step.states):
-        ((owned,),) = read_steps(client.connection, trajectory_id, number, number + 1, inline_bytes=_INLINE_BYTES)
+        ((owned,),) = read_steps(connection, trajectory_id, number, number + 1, inline_bytes=_INLINE_BYTES)
         found |= owned.blobs
-        found |= fetch_states(client.connection, [state.digest for state in step.states if state.digest not in found])
+        found |= fetch_states(connection, [state.digest for state in step.states if state.digest not in found])
     states = {
         state.name: decode_content(Content(data=found[state.digest], media_type=state.media_type), found.__getitem__)
         for state in step.states
@@ -193,14 +184,14 @@ def read_checkpoint(client: Client, trajectory_id: str, at: int | str | None) ->
     return Checkpoint(number, states)
 
 
-def _read_conversation(client: Client, trajectory_id: str, end: int) -> tuple[list[dict[str, object]], Context | None]:
+def _read_conversation(
+    connection: Connection, trajectory_id: str, end: int
+) -> tuple[list[dict[str, object]], Context | None]:
     """Returns the messages and the tokens of the first steps."""
-    from anabranch._recording.turns import messages_of
-
     messages: list[dict[str, object]] = []
     context: Context | None = new_context()
-    for together in read_steps(client.connection, trajectory_id, stop=end):
-        fetch = Blobs(client.connection, together).get
+    for together in read_steps(connection, trajectory_id, stop=end):
+        fetch = Blobs(connection, together).get
         for step in together:
             messages += messages_of(step.message, fetch)
             context = context_after(context, step.message, fetch)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from anabranch._recording.rpc import Connections, Stream
-from anabranch._wire.retry import Failure
+from anabranch._wire.failures import Failure
 
 if TYPE_CHECKING:
     from anabranch.v1.trajectory_service_pb2 import AppendStepsResponse

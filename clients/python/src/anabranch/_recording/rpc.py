@@ -17,8 +17,8 @@ from anabranch._recording.digest import step_digest
 from anabranch._recording.segment import Kind
 from anabranch._wire.connection import open_stubs
 from anabranch._wire.errors import IncompatibleVersion
+from anabranch._wire.failures import Failure, failure_of
 from anabranch._wire.limits import limits_of
-from anabranch._wire.retry import Failure, failure_of
 from anabranch.v1.limits import LIMITS
 
 if TYPE_CHECKING:

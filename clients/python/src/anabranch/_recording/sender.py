@@ -16,8 +16,8 @@ from anabranch._recording.rpc import Connections
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import MemorySpool, Spool
 from anabranch._recording.transfer import Transfer
+from anabranch._wire.failures import Failure
 from anabranch._wire.reach import reach_of
-from anabranch._wire.retry import Failure
 from anabranch._wire.scope import scope
 
 log = logging.getLogger("anabranch")

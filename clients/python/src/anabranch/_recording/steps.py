@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from anabranch._recording.arguments import mapping_of
-from anabranch._wire.context import move_logprobs, packed_logprobs
+from anabranch._recording.arguments import mapping_of, packed_logprobs
+from anabranch._recording.context import move_logprobs
 from anabranch._wire.values import JSON_TYPE, content_bytes
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from anabranch._recording.queue import Queue
 from anabranch._recording.rpc import Connections
 from anabranch._recording.segment import STEPS, Entry, Kind, Marks
 from anabranch._recording.spool import Identity, Moved
-from anabranch._wire.retry import Failure, Patience, Situation, judge, protocol_error
+from anabranch._wire.failures import Failure
+from anabranch._wire.retry import Patience, Situation, judge, protocol_error
 
 if TYPE_CHECKING:
     from anabranch.v1.trajectory_service_pb2 import AppendOpened, AppendResult, AppendStepsResponse

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from anabranch._recording.arguments import flag_of, number_of, prompt_of, write_tokens
 from anabranch._recording.replies import Reply, ToolCall, parse, plain, result_message
@@ -15,14 +15,22 @@ from anabranch._wire.decode import decode_content
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from anabranch.trajectory import Receipt, Trajectory
+    from anabranch._wire.values import ValueEncoder
+    from anabranch.receipt import Receipt
     from anabranch.v1.trajectory_pb2 import Step
+
+
+class Conversation(Protocol):
+    """What a turn is a step of: a trajectory."""
+
+    def say(self, messages: Iterable[Mapping[str, object]]) -> None: ...
+    def append_step(self, step: Step, prompt: Sequence[int] | None) -> Receipt: ...
 
 
 class Turn:
     """One turn of an agent. The step is recorded at the end of the `with` block."""
 
-    def __init__(self, trajectory: Trajectory, reply: object) -> None:
+    def __init__(self, trajectory: Conversation, values: ValueEncoder, reply: object) -> None:
         from anabranch.v1.trajectory_pb2 import Step
 
         self.reply: Reply = parse(reply)
@@ -32,6 +40,7 @@ class Turn:
         #: Set at the end of the `with` block.
         self.receipt: Receipt | None = None
         self._trajectory = trajectory
+        self._values = values
         self._step = Step()
         self._answered: set[str] = set()
         self._write_actions()
@@ -55,7 +64,7 @@ class Turn:
         item.call_id = known.id
         item.is_error = is_error
         content: object = f"{type(value).__name__}: {value}" if is_error else value
-        self._trajectory.client.values.set_content(item.content, content, f"result of {known.name}")
+        self._values.set_content(item.content, content, f"result of {known.name}")
         self._answered.add(known.id)
         self._trajectory.say([result_message(self.reply.format, known, _as_text(content), is_error=is_error)])
 
@@ -73,7 +82,7 @@ class Turn:
             failed = next((call for call in self.tool_calls if call.id not in self._answered), None)
             if failed is not None:
                 self.result(failed, error)
-        values = self._trajectory.client.values
+        values = self._values
         if self.reward is not None:
             reward = number_of(values, self.reward, "reward")
             if reward is not None:
@@ -83,8 +92,7 @@ class Turn:
         self.receipt = self._trajectory.append_step(self._step, prompt_of(values, self.reply.prompt_token_ids))
 
     def _write_actions(self) -> None:
-        reply, step = self.reply, self._step
-        values = self._trajectory.client.values
+        reply, step, values = self.reply, self._step, self._values
         first = step.actions.add()
         first.type, first.name = "message", reply.format
         values.set_content(first.content, reply.messages, "reply")

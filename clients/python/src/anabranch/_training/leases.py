@@ -5,19 +5,32 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from anabranch._wire.errors import AnabranchError, Unreachable, raising_reasons
+from anabranch._reading.read import status_name
+from anabranch._wire.errors import AnabranchError, Unreachable
+from anabranch._wire.failures import raising_reasons
 from anabranch._wire.outage import call
 from anabranch._wire.scope import sleep
 
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
-    from anabranch.rollouts import Rollout
 
 _BATCH = 1000
 _ENDED = ("completed", "failed", "cancelled")
 _logger = logging.getLogger("anabranch")
+
+
+class Lease(Protocol):
+    """A rollout that a worker holds."""
+
+    cancelled: bool
+    ended: bool
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
 
 
 class Leases:
@@ -27,13 +40,13 @@ class Leases:
         self._connection = connection
         self.seconds = seconds
         self.wait_seconds = wait_seconds
-        self._held: dict[str, Rollout] = {}
+        self._held: dict[str, Lease] = {}
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._thread: threading.Thread | None = None
         connection.leases.add(self)
 
-    def add(self, rollouts: Iterable[Rollout]) -> None:
+    def add(self, rollouts: Iterable[Lease]) -> None:
         with self._lock:
             for rollout in rollouts:
                 self._held[rollout.id] = rollout
@@ -41,13 +54,13 @@ class Leases:
                 self._thread = threading.Thread(target=self._run, name="anabranch-leases", daemon=True)
                 self._thread.start()
 
-    def drop(self, rollout: Rollout) -> None:
+    def drop(self, rollout: Lease) -> None:
         with self._lock:
             if self._held.get(rollout.id) is rollout:
                 del self._held[rollout.id]
 
     @property
-    def held(self) -> list[Rollout]:
+    def held(self) -> list[Lease]:
         """The rollouts whose leases are renewed."""
         with self._lock:
             return list(self._held.values())
@@ -59,7 +72,6 @@ class Leases:
 
     def has_ended(self, run_id: str) -> bool:
         """Returns whether a worker of this run can end. Waits a second if not: further stages may follow."""
-        from anabranch.runs import status_name
         from anabranch.v1.run_service_pb2 import GetRunRequest
 
         if not run_id:
@@ -74,7 +86,6 @@ class Leases:
         """Renews all leases once, and marks rollouts whose lease is lost or whose run has ended as cancelled."""
         from google.protobuf.duration_pb2 import Duration
 
-        from anabranch.runs import status_name
         from anabranch.v1.rollout_service_pb2 import HeartbeatRolloutsRequest
 
         held = self.held

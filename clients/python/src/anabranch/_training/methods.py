@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import os
-import socket
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from anabranch._reading.methods import HasId, id_of
+from anabranch._reading.read import HasId, id_of
+from anabranch._training.client import TrainingClient
 from anabranch._wire.scope import sleep
 
 if TYPE_CHECKING:
-    from anabranch._training.metrics import Metrics
-    from anabranch._wire.connection import Connection
     from anabranch.rollouts import Rollout
     from anabranch.runs import Plan, Run
     from anabranch.tasks import Tasks
-    from anabranch.trajectory import Trajectory
     from anabranch.v1.run_service_pb2 import Summary
 
 
-class ClientRuns:
+class ClientRuns(TrainingClient):
     """Runs, tasks and rollouts of a client."""
-
-    connection: Connection
-
-    if TYPE_CHECKING:
-
-        def attempt(self, trajectory_id: str) -> Trajectory: ...
-        def metrics(self, run_id: str) -> Metrics: ...
-        def flush_metrics(self, run_id: str) -> None: ...
 
     def run(
         self,
@@ -78,7 +66,7 @@ class ClientRuns:
         from anabranch._training.leases import Leases
 
         leases = Leases(self.connection, lease_seconds, wait_seconds)
-        filters = rollouts.filters_of(worker or worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
+        filters = rollouts.filters_of(worker or rollouts.worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
         return rollouts.claims(self, leases, filters)
 
     def work(
@@ -102,7 +90,7 @@ class ClientRuns:
         from anabranch._training.leases import Leases
 
         leases = Leases(self.connection, lease_seconds, wait_seconds)
-        filters = rollouts.filters_of(worker or worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
+        filters = rollouts.filters_of(worker or rollouts.worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
         rollouts.work(self, leases, play, filters, concurrency)
 
     def summarize(self, *, runs: Iterable[HasId | str] = (), by: Iterable[str] = (), **filters: Any) -> list[Summary]:
@@ -137,7 +125,3 @@ def _wait_for_run(client: ClientRuns, name: str) -> str:
             return find_run(client, name).id
         except RunNotFound:
             sleep(1)
-
-
-def worker_name() -> str:
-    return f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"

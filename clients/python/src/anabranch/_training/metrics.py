@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from anabranch._recording.arguments import number_of, text_of
 from anabranch._recording.spool import SpoolFullError
-from anabranch._wire.errors import SpoolFull, Unreachable, error_from_failure
+from anabranch._wire.errors import SpoolFull, Unreachable
+from anabranch._wire.failures import error_from_failure
 from anabranch._wire.outage import CALL_SECONDS
 from anabranch.receipt import Receipt
 

@@ -6,7 +6,7 @@ import os
 import threading
 import weakref
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from anabranch._wire.forks import prepare_forks
 from anabranch._wire.reach import reach_of
@@ -15,7 +15,6 @@ from anabranch.v1.limits import LIMITS
 if TYPE_CHECKING:
     import grpc
 
-    from anabranch._training.leases import Leases
     from anabranch.v1.rollout_service_pb2_grpc import RolloutServiceStub
     from anabranch.v1.run_service_pb2_grpc import RunServiceStub
     from anabranch.v1.server_service_pb2_grpc import ServerServiceStub
@@ -87,6 +86,12 @@ def open_stubs(address: str) -> Stubs:
     )
 
 
+class Renewal(Protocol):
+    """What renews leases."""
+
+    def close(self) -> None: ...
+
+
 class Connection:
     """The connection of a client for reads and unary calls. A forked child opens its own at its first use."""
 
@@ -95,7 +100,7 @@ class Connection:
         #: Whether the server answers.
         self.reach = reach_of(address)
         #: What renews leases over this connection.
-        self.leases: weakref.WeakSet[Leases] = weakref.WeakSet()
+        self.leases: weakref.WeakSet[Renewal] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._stubs: Stubs | None = None

@@ -8,13 +8,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anabranch._wire.context import LOGPROBS_TYPE
 from anabranch._wire.paths import parse_path
 from anabranch._wire.tensors import Tensor, array_of, image_of
 from anabranch._wire.values import JSON_TYPE, SURROGATES_TYPE, TENSOR_TYPE, TEXT_TYPE
 
 if TYPE_CHECKING:
     from anabranch.v1.trajectory_pb2 import Action, Content, Observation, Step, StepState
+
+#: Type of an action after all others whose tensor has the logprobs of the first action, because they exceed a step.
+LOGPROBS_TYPE = "anabranch.logprobs"
 
 Fetch = Callable[[str], bytes]
 """Returns the bytes of the state with a digest."""

@@ -1,18 +1,8 @@
-"""The base of all errors, those that the server does not send, and the translation of gRPC errors."""
+"""The base of all errors, and those that the server does not send."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import grpc
-
-    from anabranch._wire.retry import Failure
-
-_DOMAIN = "anabranch.v1"
-_DETAILS_KEY = "grpc-status-details-bin"
+from collections.abc import Mapping
 
 
 class AnabranchError(Exception):
@@ -77,55 +67,6 @@ class Diverged(AnabranchError):
         self.path = path
         self.stored = stored
         self.got = got
-
-
-@contextmanager
-def raising_reasons() -> Generator[None, None, None]:
-    """Translates gRPC errors of the block into AnabranchError."""
-    import grpc
-
-    try:
-        yield
-    except grpc.RpcError as error:
-        raise error_from_rpc(error) from error
-
-
-def error_from_rpc(error: grpc.RpcError) -> AnabranchError:
-    """Returns the error of a failed call, as the class of its reason. The caller raises it from `error`."""
-    import grpc
-    from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
-    from google.rpc.status_pb2 import Status
-
-    from anabranch.errors import BY_REASON
-
-    if not isinstance(error, grpc.Call):
-        return AnabranchError(str(error))
-    info, retry = ErrorInfo(), RetryInfo()
-    retry_after: float | None = None
-    for entry in error.trailing_metadata() or ():
-        if entry.key == _DETAILS_KEY:
-            for detail in Status.FromString(entry.value).details:
-                detail.Unpack(info)
-                if detail.Unpack(retry):
-                    retry_after = retry.retry_delay.ToTimedelta().total_seconds()
-    message = error.details() or str(error.code())
-    if info.domain != _DOMAIN:
-        unreachable = error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-        return (Unreachable if unreachable else AnabranchError)(message)
-    cls = BY_REASON.get(info.reason, AnabranchError)
-    return cls(message, reason=info.reason, metadata=info.metadata, retry_after=retry_after)
-
-
-def error_from_failure(failure: Failure, message: str) -> AnabranchError:
-    """Returns the error of a recording that failed, as the class of its reason, with the gRPC error as its cause."""
-    from anabranch.errors import BY_REASON
-
-    own = IncompatibleVersion if failure.reason == "INCOMPATIBLE_VERSION" else AnabranchError
-    cls = BY_REASON.get(failure.reason, own)
-    retry_after = failure.retry_after or None
-    error = cls(message, reason=failure.reason, metadata=failure.metadata, retry_after=retry_after)
-    error.__cause__ = failure.cause
-    return error
 
 
 def _rebuild(cls: type[AnabranchError], args: tuple[object, ...], attributes: dict[str, object]) -> AnabranchError:

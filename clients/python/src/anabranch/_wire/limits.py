@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from anabranch._wire.errors import IncompatibleVersion, raising_reasons
+from anabranch._wire.connection import UNARY_SECONDS, Connection
+from anabranch._wire.errors import IncompatibleVersion
+from anabranch._wire.failures import raising_reasons
 from anabranch._wire.scope import scope
+from anabranch._wire.version import __version__
 from anabranch.v1.limits import LIMITS
 
 if TYPE_CHECKING:
-    from anabranch._wire.connection import Connection
     from anabranch.v1.server_service_pb2 import GetServerInfoResponse
 
 
@@ -30,8 +32,6 @@ class Limits:
 
     def take(self, info: GetServerInfoResponse) -> None:
         """Takes the response of the server. Raises IncompatibleVersion."""
-        from anabranch import __version__
-
         if _series_of(info.version) != _series_of(__version__):
             raise IncompatibleVersion(
                 f"client version {__version__} cannot use server version {info.version}: install the same major version "
@@ -45,8 +45,6 @@ class Limits:
 
 def check_version(connection: Connection) -> None:
     """Asks a server for its version and limits, unless it has answered this process. Raises IncompatibleVersion."""
-    from anabranch._wire.connection import UNARY_SECONDS
-
     with raising_reasons():
         ask(connection, UNARY_SECONDS)
 

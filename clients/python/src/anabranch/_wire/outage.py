@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from anabranch._wire.errors import AnabranchError, Unreachable, raising_reasons
+from anabranch._wire.errors import AnabranchError, Unreachable
+from anabranch._wire.failures import raising_reasons
 from anabranch._wire.limits import check_version
 from anabranch._wire.scope import scope, sleep
 

@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeVar
 
+from anabranch._wire.failures import Failure, failure_of
 from anabranch._wire.scope import sleep
-
-if TYPE_CHECKING:
-    import grpc
-
-ERROR_DOMAIN = "anabranch.v1"
 
 _FIRST_DELAY = 0.1
 _LONGEST_DELAY = 5.0
@@ -22,97 +18,10 @@ _LONGEST_ASKED_DELAY = 60.0
 #: INTERNAL errors in a row, without progress, after which a retry is considered useless.
 _MAX_SERVER_FAULTS = 3
 
-#: Codes of permanent errors. An error without a reason that has such a code comes from a proxy or another service.
-_PERMANENT_CODES = frozenset(
-    {
-        "INVALID_ARGUMENT",
-        "NOT_FOUND",
-        "ALREADY_EXISTS",
-        "PERMISSION_DENIED",
-        "FAILED_PRECONDITION",
-        "OUT_OF_RANGE",
-        "UNIMPLEMENTED",
-        "DATA_LOSS",
-        "UNAUTHENTICATED",
-    }
-)
-
-#: Reasons after which a retry of the same call can succeed. Data in flight may be stored or not, so callers replay it.
-_TRANSIENT_REASONS = frozenset(
-    {
-        "STORAGE_FULL",
-        "BACKUP_IN_PROGRESS",
-        "MEMORY_FULL",
-        "DATABASE_UNAVAILABLE",
-        "DATABASE_READ_ONLY",
-        "STORAGE_LOST",
-        "SERVER_DRAINING",
-        "TOO_MANY_CONNECTIONS",
-        "SLOW_READER",
-        "CANCELLED",
-        "DEADLINE_EXCEEDED",
-        "MESSAGE_TIMEOUT",
-        "INTERNAL",
-    }
-)
-
 #: Errors that are caused by the content of one step.
 _SINGLE_STEP_REASONS = frozenset(
     {"INVALID_REQUEST", "STEP_CONFLICT", "STATE_NOT_FOUND", "DIGEST_MISMATCH", "MESSAGE_TOO_LARGE"}
 )
-
-
-@dataclass(frozen=True)
-class Failure:
-    """An error of a call."""
-
-    #: Name of the gRPC status code.
-    code: str
-    message: str
-    #: Reason of an Anabranch server, such as `STEP_CONFLICT`. Empty for other errors.
-    reason: str = ""
-    metadata: Mapping[str, str] | None = None
-    #: Delay that the server asks for before the next retry, in seconds.
-    retry_after: float = 0.0
-    #: The gRPC error. None if the failure is an entry of a batch, or was found by this package.
-    cause: BaseException | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def transient(self) -> bool:
-        """Whether a retry of the same call can succeed."""
-        if self.reason:
-            return self.reason in _TRANSIENT_REASONS or self.code == "UNAVAILABLE"
-        return self.code not in _PERMANENT_CODES
-
-    @property
-    def unreachable(self) -> bool:
-        """Whether no Anabranch server answered."""
-        return not self.reason and self.transient
-
-    def __str__(self) -> str:
-        return f"{self.reason or self.code}: {self.message}"
-
-
-def failure_of(error: grpc.RpcError) -> Failure:
-    """Returns what an error of gRPC says."""
-    import grpc
-    from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
-    from google.rpc.status_pb2 import Status
-
-    if not isinstance(error, grpc.Call):
-        return Failure("UNKNOWN", str(error), cause=error)
-    reason, retry_after = "", 0.0
-    metadata: Mapping[str, str] | None = None
-    for entry in error.trailing_metadata() or ():
-        if entry.key != "grpc-status-details-bin":
-            continue
-        for detail in Status.FromString(entry.value).details:
-            info, retry = ErrorInfo(), RetryInfo()
-            if detail.Unpack(info) and info.domain == ERROR_DOMAIN:
-                reason, metadata = info.reason, dict(info.metadata)
-            elif detail.Unpack(retry):
-                retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-    return Failure(error.code().name, error.details() or "", reason, metadata, retry_after, error)
 
 
 def protocol_error(what: str) -> Failure:

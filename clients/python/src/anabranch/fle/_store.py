@@ -11,7 +11,8 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from anabranch._recording.rpc import failure_of_part
 from anabranch._recording.steps import TooLargeError, encode
 from anabranch._wire.connection import UNARY_SECONDS, Connection, Stubs
-from anabranch._wire.errors import AnabranchError, error_from_failure, raising_reasons
+from anabranch._wire.errors import AnabranchError
+from anabranch._wire.failures import error_from_failure, raising_reasons
 from anabranch._wire.limits import Limits
 from anabranch._wire.outage import call, retried
 from anabranch.errors import ExperimentNotFound, RunNotFound

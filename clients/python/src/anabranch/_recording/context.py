@@ -3,20 +3,16 @@ context and how many tokens of it are kept, so that exact prompts cost only thei
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from anabranch._recording.rpc import varint
+from anabranch._wire.decode import LOGPROBS_TYPE
 
 if TYPE_CHECKING:
     from anabranch.v1.trajectory_pb2 import Action, Step
 
 Context: TypeAlias = "array[int]"
-
-#: Type of an action after all others whose tensor has the logprobs of the first action, because they exceed a step.
-LOGPROBS_TYPE = "anabranch.logprobs"
 
 
 def new_context(tokens: Sequence[int] = ()) -> Context:
@@ -27,22 +23,6 @@ def new_context(tokens: Sequence[int] = ()) -> Context:
 def listed(values: Any) -> Sequence[Any]:
     """Returns the items of a list, an array or a tensor."""
     return values.tolist() if hasattr(values, "tolist") else values
-
-
-def write_logprobs(action: Action, logprobs: Sequence[float]) -> None:
-    """Adds the logprobs of an action: all at once, as they are encoded, which takes half the time of adding each."""
-    try:
-        packed = packed_logprobs(logprobs)
-    except (OverflowError, struct.error):
-        # A value beyond the range of a float becomes an infinity.
-        action.logprobs.extend(logprobs)
-        return
-    # Field 6, length-delimited.
-    action.MergeFromString(b"\x32" + varint(len(packed)) + packed)
-
-
-def packed_logprobs(logprobs: Sequence[float]) -> bytes:
-    return struct.pack(f"<{len(logprobs)}f", *logprobs)
 
 
 def move_logprobs(step: Step, digest: str) -> None:

@@ -1,0 +1,20 @@
+"""What runs and rollouts need of a client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from anabranch._training.metrics import Metrics
+    from anabranch._wire.connection import Connection
+    from anabranch.trajectory import Trajectory
+
+
+class TrainingClient(Protocol):
+    """A client that records the attempts of rollouts and the metrics of runs."""
+
+    connection: Connection
+
+    def attempt(self, trajectory_id: str) -> Trajectory: ...
+    def metrics(self, run_id: str) -> Metrics: ...
+    def flush_metrics(self, run_id: str) -> None: ...
