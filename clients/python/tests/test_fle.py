@@ -391,6 +391,7 @@ def test_a_real_database_is_imported_with_every_value(server: Server, run: Calla
 #: Imports, and is killed when the call with this number has returned.
 KILLED = """
 import os, signal, sys
+from anabranch._wire import outage
 from anabranch.fle import _store
 from anabranch.fle.__main__ import main
 left = int(sys.argv.pop(1))
@@ -403,7 +404,8 @@ def counting(call):
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     return counted
-_store.call, _store.retried = counting(_store.call), counting(_store.retried)
+_store.call = outage.call = counting(outage.call)
+_store.retried = counting(_store.retried)
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -530,7 +532,7 @@ def test_the_command_says_how_to_continue_when_it_is_interrupted(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anabranch.fle._store.import_programs", interrupt)
+    monkeypatch.setattr("anabranch.fle.__main__.import_programs", interrupt)
     assert command.main(["import", file.source, "--address", server.address]) == 1
     assert capsys.readouterr().err == "Interrupted. Run the command again to continue.\n"
 

@@ -597,7 +597,7 @@ def test_a_connection_has_at_most_90_streams(server: Server, monkeypatch: pytest
 
     def counted(*arguments: Any) -> rpc.Stream:
         stream = open_stream(*arguments)
-        opened.append(stream.lane)
+        opened.append(stream.index)
         return stream
 
     monkeypatch.setattr(own, "open_stream", counted)

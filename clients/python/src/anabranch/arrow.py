@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch._wire.kinds import is_a
 from anabranch._wire.paths import format_path
-from anabranch._wire.tensors import optional
+from anabranch._wire.tensors import optional, png_of
 from anabranch._wire.values import ValueEncoder
 
 if TYPE_CHECKING:
@@ -200,6 +200,4 @@ def _is_image(value: Any) -> bool:
 
 
 def _file_of(image: Any) -> bytes:
-    from anabranch._wire.tensors import png_of
-
     return png_of(image)

@@ -14,19 +14,32 @@ from typing import TYPE_CHECKING, Literal
 
 from anabranch._reading.methods import ClientReading
 from anabranch._reading.read import HasId, id_of
+from anabranch._recording.history import Position, experiment_of, find
+from anabranch._recording.recorder import recorder_for, recorder_if_any
+from anabranch._recording.rpc import BRANCH, CREATE
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
+from anabranch._recording.spool import Identity
 from anabranch._training.methods import ClientRuns
+from anabranch._training.metrics import Metrics
 from anabranch._wire.connection import Connection, address_from
+from anabranch._wire.limits import limits_of
+from anabranch._wire.outage import call
+from anabranch._wire.values import ValueEncoder
+from anabranch.errors import TrajectoryNotFound
+from anabranch.trajectory import Trajectory
+from anabranch.v1.trajectory_pb2 import VIEW_BASIC
+from anabranch.v1.trajectory_service_pb2 import (
+    BranchTrajectoryRequest,
+    CreateTrajectoryRequest,
+    GetStepRequest,
+    GetTrajectoryRequest,
+)
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from anabranch._recording.batch import StepGroup
-    from anabranch._recording.history import Position
     from anabranch._recording.recorder import Recorder, Stats
-    from anabranch._training.metrics import Metrics
-    from anabranch._wire.values import ValueEncoder
-    from anabranch.trajectory import Trajectory
     from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage
 
 Spool = str | os.PathLike[str] | Literal[False] | None
@@ -114,9 +127,6 @@ class Client(ClientReading, ClientRuns):
         group: StepGroup | None = None,
     ) -> Trajectory:
         """Returns a new trajectory. The trajectories of a group step together."""
-        from anabranch._recording.rpc import CREATE
-        from anabranch.v1.trajectory_service_pb2 import CreateTrajectoryRequest
-
         request = CreateTrajectoryRequest(trajectory_id=trajectory_id, request_id=trajectory_id)
         request.name, request.task_id, request.run_id = name, task, id_of(run)
         request.labels.update(labels)
@@ -128,8 +138,6 @@ class Client(ClientReading, ClientRuns):
 
     def _named(self, run: HasId | str | None, task: str, name: str, deadline: float) -> str:
         """Returns the id of the trajectory with this name. A run that is given by its id is read for its experiment."""
-        from anabranch._recording.history import experiment_of
-
         run_id = id_of(run)
         experiment = str(getattr(run, "experiment_id", "")) or (
             run_id and experiment_of(self.connection, run_id, deadline)
@@ -151,10 +159,6 @@ class Client(ClientReading, ClientRuns):
         Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`. Raises
         ValueError if there is no such step: the trajectory is empty, or `at` is negative.
         """
-        from anabranch._recording.history import Position
-        from anabranch._recording.rpc import BRANCH
-        from anabranch.v1.trajectory_service_pb2 import BranchTrajectoryRequest
-
         source_id = source if isinstance(source, str) else source.id
         if at is None:
             at = self._step_of(source, tag)
@@ -181,17 +185,12 @@ class Client(ClientReading, ClientRuns):
     @property
     def recorder(self) -> Recorder:
         """The recorder of this process for the server, the spool and the limits of this client."""
-        from anabranch._recording.recorder import recorder_for
-
         return recorder_for(self.address, self._spool, self._sending)
 
     @property
     def values(self) -> ValueEncoder:
         """Writes Python values into steps."""
         if self._values is None:
-            from anabranch._wire.limits import limits_of
-            from anabranch._wire.values import ValueEncoder
-
             self._values = ValueEncoder(strict=self.strict, limits=limits_of(self.address))
         return self._values
 
@@ -203,14 +202,10 @@ class Client(ClientReading, ClientRuns):
 
     def metrics(self, run_id: str) -> Metrics:
         """Records metrics of a run. `Run.log` and `Stage.log` do so."""
-        from anabranch._training.metrics import Metrics
-
         return Metrics(self.recorder, self.values, run_id)
 
     def flush_metrics(self, run_id: str) -> None:
         """Returns when the metrics of a run that this process has logged are durable."""
-        from anabranch._recording.recorder import recorder_if_any
-
         recorder = recorder_if_any(self.address, self._spool, self._sending)
         if recorder is not None and recorder.alive:
             self.metrics(run_id).flush()
@@ -249,10 +244,6 @@ class Client(ClientReading, ClientRuns):
         is_attempt: bool = False,
         group: StepGroup | None = None,
     ) -> Trajectory:
-        from anabranch._recording.history import Position
-        from anabranch._recording.spool import Identity
-        from anabranch.trajectory import Trajectory
-
         identity = Identity(trajectory_id, str(uuid.uuid4()), name, epoch, epoch is not None, is_attempt)
         return Trajectory(self, self.recorder, identity, labels, start or Position(), next_step, done=done, group=group)
 
@@ -268,9 +259,6 @@ class Client(ClientReading, ClientRuns):
         is_attempt: bool = False,
     ) -> Trajectory | None:
         """Continues the trajectory with this id, or the last of the branches that continue it (rule W13)."""
-        from anabranch._recording.history import Position, find
-        from anabranch.errors import TrajectoryNotFound
-
         recorder = self.recorder
         latest: TrajectoryMessage | None = None
         following = trajectory_id
@@ -302,21 +290,17 @@ class Client(ClientReading, ClientRuns):
         )
 
     def _step_of(self, source: Trajectory | str, tag: str | None) -> int:
-        from anabranch._wire.outage import call
-        from anabranch.v1.trajectory_pb2 import VIEW_BASIC
-        from anabranch.v1.trajectory_service_pb2 import GetStepRequest, GetTrajectoryRequest
-
         if tag is None:
             if not isinstance(source, str):
                 return source.next_step - 1
             request = GetTrajectoryRequest(trajectory_id=source)
-            found = call(self.connection, lambda stubs: stubs.trajectories.GetTrajectory(request, timeout=60))
+            found = call(self.connection, lambda stubs: stubs.trajectories.GetTrajectory, request)
             return found.trajectory.next_step_number - 1
         if not isinstance(source, str):
             source.flush(60)
             source = source.id
         by_tag = GetStepRequest(trajectory_id=source, tag=tag, view=VIEW_BASIC)
-        return call(self.connection, lambda stubs: stubs.trajectories.GetStep(by_tag, timeout=60)).step.step_number
+        return call(self.connection, lambda stubs: stubs.trajectories.GetStep, by_tag).step.step_number
 
 
 def successor_of(trajectory_id: str) -> str:

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from anabranch._wire.decode import token_digests_of
+from anabranch.episodes import Episode
+from anabranch.tokens import tokens_of
+from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage
 
 if TYPE_CHECKING:
     from anabranch._reading.read import OwnedStep
     from anabranch._wire.connection import Connection
-    from anabranch.episodes import Episode
     from anabranch.tokens import Tokens
     from anabranch.v1.rollout_pb2 import Rollout as RolloutMessage
 
@@ -52,15 +54,10 @@ class Group:
 
     def tokens(self) -> Tokens:
         """Returns the token rows of all rollouts."""
-        from anabranch.tokens import tokens_of
-
         return tokens_of(rollout.episode for rollout in self.rollouts)
 
 
 def group_of(connection: Connection, rollouts: list[tuple[RolloutMessage, list[OwnedStep]]]) -> Group:
-    from anabranch.episodes import Episode
-    from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage
-
     played: list[PlayedRollout] = []
     for message, steps in rollouts:
         trajectory = TrajectoryMessage(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import socket
@@ -13,13 +14,24 @@ from threading import Semaphore
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from google.protobuf.duration_pb2 import Duration
+
+from anabranch._wire.connection import UNARY_SECONDS
 from anabranch._wire.decode import decode_json
 from anabranch._wire.errors import AnabranchError
 from anabranch._wire.failures import raising_reasons
-from anabranch._wire.outage import call, result_of
+from anabranch._wire.outage import call, result_of, retried
 from anabranch._wire.scope import Interrupted, is_interrupt
 from anabranch.errors import LeaseLost, RolloutConflict
 from anabranch.tasks import Task, json_text
+from anabranch.v1.rollout_service_pb2 import (
+    ClaimRolloutsRequest,
+    CompleteRolloutRequest,
+    FailRolloutRequest,
+    NewValidation,
+    ReleaseRolloutRequest,
+    StartRolloutRequest,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,13 +41,12 @@ if TYPE_CHECKING:
     from anabranch._recording.turns import Turn
     from anabranch._training.client import TrainingClient
     from anabranch._training.leases import Leases
-    from anabranch._wire.connection import Connection
+    from anabranch._wire.connection import Connection, Stubs
     from anabranch.receipt import Receipt
     from anabranch.trajectory import Trajectory
     from anabranch.v1.rollout_pb2 import Rollout as RolloutMessage
-    from anabranch.v1.rollout_service_pb2 import Claim, ClaimRolloutsRequest
+    from anabranch.v1.rollout_service_pb2 import Claim, ClaimRolloutsResponse
 
-_SECONDS = 60
 _REPLAY_SECONDS = 1
 _MESSAGE_CHARACTERS = 1000
 _logger = logging.getLogger("anabranch")
@@ -133,8 +144,6 @@ class Rollout:
     ) -> None:
         """Adds the result of a check, which is stored with the result. `name` is the type of a validator of the task,
         or a free name. At most 16."""
-        from anabranch.v1.rollout_service_pb2 import NewValidation
-
         self.check()
         self._validations.append(
             NewValidation(
@@ -148,13 +157,11 @@ class Rollout:
 
     def start(self) -> None:
         """Marks the rollout as running. Without this call, the first step does."""
-        from anabranch.v1.rollout_service_pb2 import StartRolloutRequest
-
         self.check()
         if not self._started:
             self._started = True
             request = StartRolloutRequest(rollout_id=self.id, attempt=self.attempt)
-            self._call(lambda: call(self._connection, lambda stubs: stubs.rollouts.StartRollout(request, timeout=60)))
+            self._call(lambda stubs: stubs.rollouts.StartRollout, request)
 
     @property
     def opened(self) -> bool:
@@ -168,8 +175,6 @@ class Rollout:
 
     def complete(self, message: str = "") -> None:
         """Completes the rollout with its result, after all of its steps are durable."""
-        from anabranch.v1.rollout_service_pb2 import CompleteRolloutRequest
-
         self.start()
         self._flush()
         request = CompleteRolloutRequest(
@@ -179,14 +184,11 @@ class Rollout:
             metrics=self._metrics,
             expected_next_step_number=self.trajectory.next_step,
         )
-        request.validations.extend(self._validations)
         self._set_result(request)
-        self._end(lambda stubs: stubs.rollouts.CompleteRollout(request, timeout=_SECONDS))
+        self._end(lambda stubs: stubs.rollouts.CompleteRollout, request)
 
     def fail(self, message: str = "") -> None:
         """Fails the rollout permanently."""
-        from anabranch.v1.rollout_service_pb2 import FailRolloutRequest
-
         self.check()
         if self._trajectory is not None:
             self._flush()
@@ -196,19 +198,16 @@ class Rollout:
             message=message[:_MESSAGE_CHARACTERS],
             metrics=self._metrics,
         )
-        request.validations.extend(self._validations)
         self._set_result(request)
-        self._end(lambda stubs: stubs.rollouts.FailRollout(request, timeout=_SECONDS))
+        self._end(lambda stubs: stubs.rollouts.FailRollout, request)
 
     def release(self, message: str = "", *, refund_attempt: bool = False) -> None:
         """Returns the rollout to the queue, for another attempt."""
-        from anabranch.v1.rollout_service_pb2 import ReleaseRolloutRequest
-
         self.check()
         request = ReleaseRolloutRequest(
             rollout_id=self.id, attempt=self.attempt, message=message, refund_attempt=refund_attempt
         )
-        self._end(lambda stubs: stubs.rollouts.ReleaseRollout(request, timeout=_SECONDS))
+        self._end(lambda stubs: stubs.rollouts.ReleaseRollout, request)
 
     def give_back(self) -> None:
         """Returns a rollout that will not be played to the queue. If that fails, the lease expires."""
@@ -272,20 +271,21 @@ class Rollout:
             metadata = {"rollout": self.id, "attempt": str(self.attempt)}
             raise LeaseLost(message, reason="LEASE_LOST", metadata=metadata)
 
-    def _call(self, send: Callable[[], object]) -> None:
+    def _call(self, method: Callable[[Stubs], Any], request: Any) -> None:
         try:
-            send()
+            call(self._connection, method, request)
         except LeaseLost:
             self.cancelled = True
             self._leases.drop(self)
             raise
 
-    def _end(self, send: Callable[[Any], object]) -> None:
-        self._call(lambda: call(self._connection, send))
+    def _end(self, method: Callable[[Stubs], Any], request: Any) -> None:
+        self._call(method, request)
         self.ended = True
         self._leases.drop(self)
 
-    def _set_result(self, request: Any) -> None:
+    def _set_result(self, request: CompleteRolloutRequest | FailRolloutRequest) -> None:
+        request.validations.extend(self._validations)
         if self.reward is not None:
             request.result.reward = self.reward
         if self.success is not None:
@@ -294,10 +294,6 @@ class Rollout:
 
 def claims(client: TrainingClient, leases: Leases, filters: Mapping[str, Any]) -> Iterator[Rollout]:
     """Yields rollouts as they can be claimed, one by one, until nothing more can come."""
-    from google.protobuf.duration_pb2 import Duration
-
-    from anabranch.v1.rollout_service_pb2 import ClaimRolloutsRequest
-
     while True:
         request = ClaimRolloutsRequest(
             **filters,
@@ -307,12 +303,7 @@ def claims(client: TrainingClient, leases: Leases, filters: Mapping[str, Any]) -
             request_id=str(uuid.uuid4()),
         )
         try:
-            found = call(
-                client.connection,
-                lambda stubs, request=request: result_of(
-                    stubs.rollouts.ClaimRollouts.future(request, timeout=_SECONDS)
-                ),
-            )
+            found = retried(client.connection, functools.partial(_claim, client.connection, request))
         except Interrupted:
             _give_back_claims(client, leases, request)
             raise
@@ -321,6 +312,12 @@ def claims(client: TrainingClient, leases: Leases, filters: Mapping[str, Any]) -
         yield from claimed
         if found.drained and not claimed and leases.has_ended(request.run_id):
             return
+
+
+def _claim(connection: Connection, request: ClaimRolloutsRequest) -> ClaimRolloutsResponse:
+    """Waits for claims. The scope of the thread can end it."""
+    with raising_reasons():
+        return result_of(connection.stubs.rollouts.ClaimRollouts.future(request, timeout=UNARY_SECONDS))
 
 
 def _give_back_claims(client: TrainingClient, leases: Leases, request: ClaimRolloutsRequest) -> None:
@@ -332,17 +329,13 @@ def _give_back_claims(client: TrainingClient, leases: Leases, request: ClaimRoll
 
 def claim_by_id(client: TrainingClient, leases: Leases, worker_id: str, rollout_id: str) -> Rollout:
     """Claims one rollout. Raises RolloutConflict if it is not pending."""
-    from google.protobuf.duration_pb2 import Duration
-
-    from anabranch.v1.rollout_service_pb2 import ClaimRolloutsRequest
-
     request = ClaimRolloutsRequest(
         worker_id=worker_id,
         rollout_ids=[rollout_id],
         lease_duration=Duration(seconds=leases.seconds),
         request_id=str(uuid.uuid4()),
     )
-    found = call(client.connection, lambda stubs: stubs.rollouts.ClaimRollouts(request, timeout=_SECONDS)).claims
+    found = call(client.connection, lambda stubs: stubs.rollouts.ClaimRollouts, request).claims
     if not found:
         message, metadata = f"rollout {rollout_id} is held by a worker, or has ended", {"rollout": rollout_id}
         raise RolloutConflict(message, reason="ROLLOUT_CONFLICT", metadata=metadata)

@@ -8,21 +8,45 @@ from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from anabranch._reading.read import Selection, read_stage, status_name
+from google.protobuf.duration_pb2 import Duration
+
+from anabranch._reading.queries import read_metrics
+from anabranch._reading.read import OfRollouts, Selection, read_stage, status_name
+from anabranch._training.leases import Leases
 from anabranch._wire.decode import decode_json
 from anabranch._wire.kinds import is_a
 from anabranch._wire.outage import call
+from anabranch.episodes import Episodes
 from anabranch.errors import ExperimentNotFound
+from anabranch.groups import group_of
+from anabranch.rollouts import Rollout, claim_by_id, worker_name
 from anabranch.tasks import Task, json_text
+from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest, NewClaim, NewRollout
+from anabranch.v1.run_pb2 import STAGE_KIND_TRAIN_STEP, StageKind
+from anabranch.v1.run_pb2 import Plan as PlanMessage
+from anabranch.v1.run_service_pb2 import (
+    STAGE_ORDER_NUMBER,
+    CancelRunRequest,
+    CloseQueueRequest,
+    CompleteRunRequest,
+    CompleteStageRequest,
+    CreateExperimentRequest,
+    CreateRunRequest,
+    FailRunRequest,
+    GetOrCreateStageRequest,
+    GetRunRequest,
+    ListStagesRequest,
+    StartStageRequest,
+    UpdateStageRequest,
+)
+from anabranch.v1.status_pb2 import STATUS_COMPLETED, STATUS_RUNNING
+from anabranch.v1.trajectory_pb2 import IF_EXISTS_RETURN_EXISTING
 
 if TYPE_CHECKING:
     from anabranch._reading.queries import Series
     from anabranch._training.client import TrainingClient
-    from anabranch._training.leases import Leases
-    from anabranch.episodes import Episodes
     from anabranch.groups import Group
     from anabranch.receipt import Receipt
-    from anabranch.rollouts import Rollout
     from anabranch.v1.run_pb2 import Run as RunMessage
     from anabranch.v1.run_pb2 import Stage as StageMessage
     from anabranch.v1.server_service_pb2 import RunChanges
@@ -30,7 +54,6 @@ if TYPE_CHECKING:
 Kind = Literal["train_step", "eval", "baseline"]
 
 _BATCH = 500
-_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -86,10 +109,8 @@ class Run:
 
     def refresh(self) -> Run:
         """Reads the run again, and returns it."""
-        from anabranch.v1.run_service_pb2 import GetRunRequest
-
         request = GetRunRequest(run_id=self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.GetRun(request, timeout=_SECONDS)).run
+        self.message = call(self._connection, lambda stubs: stubs.runs.GetRun, request).run
         return self
 
     def train_steps(self, stop: int | None = None) -> Generator[Stage, None, None]:
@@ -109,13 +130,10 @@ class Run:
 
     def stage(self, kind: Kind, number: int) -> Stage:
         """Returns the stage of this kind and number. Creates it if it does not exist."""
-        from anabranch.v1.run_pb2 import StageKind
-        from anabranch.v1.run_service_pb2 import GetOrCreateStageRequest
-
         request = GetOrCreateStageRequest(
             run_id=self.id, kind=StageKind.Value(f"STAGE_KIND_{kind.upper()}"), number=number
         )
-        found = call(self._connection, lambda stubs: stubs.runs.GetOrCreateStage(request, timeout=_SECONDS))
+        found = call(self._connection, lambda stubs: stubs.runs.GetOrCreateStage, request)
         return Stage(self._client, found.stage)
 
     def rollouts(
@@ -123,9 +141,6 @@ class Run:
     ) -> Episodes:
         """Selects the trajectories of the rollouts that match, of their last attempts. `stage` is a number. Nothing is read
         before the iteration, which raises StageNotFound if there is no such stage."""
-        from anabranch._reading.read import OfRollouts
-        from anabranch.episodes import Episodes
-
         rollouts = OfRollouts(self.id, task, success, None if stage is None else (kind, stage))
         return Episodes(self._connection, Selection(rollouts=rollouts))
 
@@ -142,8 +157,6 @@ class Run:
 
         Waits until the metrics that this process has logged are durable.
         """
-        from anabranch._reading.queries import read_metrics
-
         self._client.flush_metrics(self.id)
         return read_metrics(self._connection, self.id, keys)
 
@@ -156,44 +169,32 @@ class Run:
 
     def complete(self, result: object = None) -> None:
         """Completes the run. Its workers end."""
-        from anabranch.v1.run_service_pb2 import CompleteRunRequest
-
         request = CompleteRunRequest(run_id=self.id, result_json=json_text(result, "result"))
         self._client.flush_metrics(self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.CompleteRun(request, timeout=_SECONDS)).run
+        self.message = call(self._connection, lambda stubs: stubs.runs.CompleteRun, request).run
 
     def fail(self, message: str = "") -> None:
         """Fails the run. Its workers end."""
-        from anabranch.v1.run_service_pb2 import FailRunRequest
-
         request = FailRunRequest(run_id=self.id, message=message)
         self._client.flush_metrics(self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.FailRun(request, timeout=_SECONDS)).run
+        self.message = call(self._connection, lambda stubs: stubs.runs.FailRun, request).run
 
     def cancel(self, message: str = "") -> None:
         """Cancels the run and its rollouts."""
-        from anabranch.v1.run_service_pb2 import CancelRunRequest
-
         request = CancelRunRequest(run_id=self.id, message=message, cancel_rollouts=True)
         self._client.flush_metrics(self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.CancelRun(request, timeout=_SECONDS)).run
+        self.message = call(self._connection, lambda stubs: stubs.runs.CancelRun, request).run
 
     def __repr__(self) -> str:
         return f"Run({self.name or self.id!r}, {self.status})"
 
     def _planned_stages(self) -> int:
-        from anabranch.v1.run_pb2 import STAGE_KIND_TRAIN_STEP
-
         planned = [plan.stages for plan in self.message.plan.stage_plans if plan.kind == STAGE_KIND_TRAIN_STEP]
         if not planned or not planned[0]:
             raise ValueError(f"run {self.name!r} has no plan of training steps: give `stop`, or Plan(train_steps=…)")
         return planned[0]
 
     def _first_open(self) -> int:
-        from anabranch.v1.run_pb2 import STAGE_KIND_TRAIN_STEP
-        from anabranch.v1.run_service_pb2 import STAGE_ORDER_NUMBER, ListStagesRequest
-        from anabranch.v1.status_pb2 import STATUS_COMPLETED
-
         request = ListStagesRequest(
             run_id=self.id,
             kinds=[STAGE_KIND_TRAIN_STEP],
@@ -203,7 +204,7 @@ class Run:
             descending=True,
             page_size=1,
         )
-        found = call(self._connection, lambda stubs: stubs.runs.ListStages(request, timeout=_SECONDS))
+        found = call(self._connection, lambda stubs: stubs.runs.ListStages, request)
         return found.stages[0].number + 1 if found.stages else 0
 
 
@@ -229,10 +230,8 @@ class Stage:
 
     def start(self) -> None:
         """Starts the stage: its rollouts can be claimed. No effect if it is running."""
-        from anabranch.v1.run_service_pb2 import StartStageRequest
-
         request = StartStageRequest(stage_id=self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.StartStage(request, timeout=_SECONDS)).stage
+        self.message = call(self._connection, lambda stubs: stubs.runs.StartStage, request).stage
 
     def rollouts(self, rollouts: Iterable[tuple[int, int, Task | str] | Mapping[str, Any]]) -> list[str]:
         """Creates rollouts, which workers claim. Returns their ids in order.
@@ -241,16 +240,11 @@ class Stage:
         `priority`, `max_turns`, `max_attempts`, `model_uri` and `metadata`. Rollouts that exist with the same values
         are not created again, so that a restarted trainer can repeat the call.
         """
-        from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest
-
         new = [_new_rollout(rollout) for rollout in rollouts]
         ids: list[str] = []
         for start in range(0, len(new), _BATCH):
             request = CreateRolloutsRequest(stage_id=self.id, rollouts=new[start : start + _BATCH])
-            created = call(
-                self._connection,
-                lambda stubs, request=request: stubs.rollouts.CreateRollouts(request, timeout=_SECONDS),
-            )
+            created = call(self._connection, lambda stubs: stubs.rollouts.CreateRollouts, request)
             ids += [rollout.rollout_id for rollout in created.rollouts]
         return ids
 
@@ -260,15 +254,10 @@ class Stage:
         `fields` are those of `rollouts`. A rollout that exists with the same values is claimed if it is pending; raises
         RolloutConflict if it is not.
         """
-        from google.protobuf.duration_pb2 import Duration
-
-        from anabranch.rollouts import Rollout, claim_by_id
-        from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest, NewClaim
-
         new = _new_rollout({"group": group, "number": number, "task": task, **fields})
         claim = NewClaim(worker_id=self._worker, lease_duration=Duration(seconds=self._leases.seconds))
         request = CreateRolloutsRequest(stage_id=self.id, rollouts=[new], claim=claim, request_id=str(uuid.uuid4()))
-        created = call(self._connection, lambda stubs: stubs.rollouts.CreateRollouts(request, timeout=_SECONDS))
+        created = call(self._connection, lambda stubs: stubs.rollouts.CreateRollouts, request)
         if not created.claims:
             return claim_by_id(self._client, self._leases, self._worker, created.rollouts[0].rollout_id)
         # The response leaves out what the request has.
@@ -279,22 +268,16 @@ class Stage:
 
     @functools.cached_property
     def _leases(self) -> Leases:
-        from anabranch._training.leases import Leases
-
         return Leases(self._connection)
 
     @functools.cached_property
     def _worker(self) -> str:
-        from anabranch.rollouts import worker_name
-
         return worker_name()
 
     def close_queue(self) -> None:
         """Declares that no further rollouts follow."""
-        from anabranch.v1.run_service_pb2 import CloseQueueRequest
-
         request = CloseQueueRequest(stage_id=self.id)
-        call(self._connection, lambda stubs: stubs.runs.CloseQueue(request, timeout=_SECONDS))
+        call(self._connection, lambda stubs: stubs.runs.CloseQueue, request)
 
     def groups(self, *, complete: bool = False, follow: bool = True) -> Iterator[Group]:
         """Yields the groups with their trajectories, as all rollouts of a group end.
@@ -302,8 +285,6 @@ class Stage:
         With `complete`, only groups whose rollouts are all completed. With `follow`, waits until every group has ended;
         the queue is closed first, so all rollouts must have been created.
         """
-        from anabranch.groups import group_of
-
         if follow:
             self.close_queue()
         for rollouts in read_stage(self._connection, self.id, complete=complete, follow=follow):
@@ -320,20 +301,16 @@ class Stage:
     def checkpoint(self, uri: str) -> None:
         """Names the model that this stage has saved. A restarted trainer continues after the latest such stage that
         is completed."""
-        from anabranch.v1.run_service_pb2 import UpdateStageRequest
-
         request = UpdateStageRequest(stage_id=self.id, model_checkpoint_uri=uri)
         request.update_mask.paths.append("model_checkpoint_uri")
-        self.message = call(self._connection, lambda stubs: stubs.runs.UpdateStage(request, timeout=_SECONDS)).stage
+        self.message = call(self._connection, lambda stubs: stubs.runs.UpdateStage, request).stage
 
     def complete(self) -> None:
         """Completes the stage, when its metrics are durable. Its queue is closed."""
-        from anabranch.v1.run_service_pb2 import CompleteStageRequest
-
         self._client.flush_metrics(self.message.run_id)
 
         request = CompleteStageRequest(stage_id=self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.CompleteStage(request, timeout=_SECONDS)).stage
+        self.message = call(self._connection, lambda stubs: stubs.runs.CompleteStage, request).stage
 
     def __repr__(self) -> str:
         return f"Stage({self.number}, {self.status})"
@@ -344,10 +321,6 @@ def open_run(
 ) -> Run:
     """Returns the run with this name. With a config or a plan, creates and starts it if it does not exist, and the
     experiment too."""
-    from anabranch.v1.run_service_pb2 import CreateExperimentRequest, CreateRunRequest
-    from anabranch.v1.status_pb2 import STATUS_RUNNING
-    from anabranch.v1.trajectory_pb2 import IF_EXISTS_RETURN_EXISTING
-
     if config is None and plan is None:
         return find_run(client, name, experiment)
     request = CreateRunRequest(
@@ -361,30 +334,26 @@ def open_run(
     )
 
     def create() -> Run:
-        return Run(client, call(client.connection, lambda stubs: stubs.runs.CreateRun(request, timeout=_SECONDS)).run)
+        return Run(client, call(client.connection, lambda stubs: stubs.runs.CreateRun, request).run)
 
     try:
         return create()
     except ExperimentNotFound:
         new = CreateExperimentRequest(name=experiment, if_exists=IF_EXISTS_RETURN_EXISTING)
-        call(client.connection, lambda stubs: stubs.runs.CreateExperiment(new, timeout=_SECONDS))
+        call(client.connection, lambda stubs: stubs.runs.CreateExperiment, new)
         return create()
 
 
 def find_run(client: TrainingClient, name: str, experiment: str = "") -> Run:
     """Returns the run with this name. Raises RunNotFound."""
-    from anabranch.v1.run_service_pb2 import GetRunRequest
-
     request = GetRunRequest(run_name=name, experiment_name=experiment)
-    return Run(client, call(client.connection, lambda stubs: stubs.runs.GetRun(request, timeout=_SECONDS)).run)
+    return Run(client, call(client.connection, lambda stubs: stubs.runs.GetRun, request).run)
 
 
-def _plan_message(plan: Plan) -> Any:
-    from anabranch.v1 import run_pb2
-
-    message = run_pb2.Plan(concurrency=plan.concurrency)
+def _plan_message(plan: Plan) -> PlanMessage:
+    message = PlanMessage(concurrency=plan.concurrency)
     message.stage_plans.add(
-        kind=run_pb2.STAGE_KIND_TRAIN_STEP,
+        kind=STAGE_KIND_TRAIN_STEP,
         stages=plan.train_steps,
         groups_per_stage=plan.groups,
         group_size=plan.group_size,
@@ -394,10 +363,8 @@ def _plan_message(plan: Plan) -> Any:
     return message
 
 
-def _new_rollout(rollout: Any) -> Any:
+def _new_rollout(rollout: Any) -> NewRollout:
     """Returns a rollout to create, from a tuple or a dict."""
-    from anabranch.v1.rollout_service_pb2 import NewRollout
-
     fields: dict[str, Any] = dict(
         zip(("group", "number", "task"), rollout, strict=True) if is_a(rollout, tuple) else rollout
     )

@@ -6,8 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch._wire.decode import decode_json
-from anabranch._wire.outage import call
+from anabranch._wire.outage import call, pages
 from anabranch._wire.values import ValueEncoder
+from anabranch.v1.rollout_service_pb2 import (
+    GetTaskRequest,
+    ListTasksRequest,
+    TaskUpsert,
+    UpsertTasksRequest,
+    ValidatorUpsert,
+)
+from anabranch.v1.trajectory_pb2 import VIEW_FULL
 
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
@@ -83,40 +91,29 @@ class Tasks:
         that are absent keep their value. `validators` are put for each task: by type, dicts with any of `query`,
         `method`, `expected_result`, `config` and `advisory`. Other validators of a task are kept.
         """
-        from anabranch.v1.rollout_service_pb2 import UpsertTasksRequest
-
         upserts = [_task_upsert({"id": task} if isinstance(task, str) else task) for task in tasks]
         for upsert in upserts:
             for kind, fields in (validators or {}).items():
                 upsert.validators[kind].CopyFrom(_validator_upsert(fields))
         for start in range(0, len(upserts), _BATCH):
             request = UpsertTasksRequest(tasks=upserts[start : start + _BATCH])
-            call(self._connection, lambda stubs, request=request: stubs.rollouts.UpsertTasks(request, timeout=60))
+            call(self._connection, lambda stubs: stubs.rollouts.UpsertTasks, request)
 
     def get(self, task_id: str) -> Task:
         """Returns a task. Raises TaskNotFound."""
-        from anabranch.v1.rollout_service_pb2 import GetTaskRequest
-
         request = GetTaskRequest(task_id=task_id)
-        return Task(call(self._connection, lambda stubs: stubs.rollouts.GetTask(request, timeout=60)).task)
+        return Task(call(self._connection, lambda stubs: stubs.rollouts.GetTask, request).task)
 
     def list(
         self, *, category: str = "", difficulty: str = "", source_type: str = "", tags: Iterable[str] = ()
     ) -> Iterator[Task]:
         """Yields the tasks that match all filters that are set."""
-        from anabranch.v1.rollout_service_pb2 import ListTasksRequest
-        from anabranch.v1.trajectory_pb2 import VIEW_FULL
-
         request = ListTasksRequest(
             page_size=_PAGE_SIZE, category=category, difficulty=difficulty, source_type=source_type, view=VIEW_FULL
         )
         request.tags.extend(tags)
-        while True:
-            page = call(self._connection, lambda stubs: stubs.rollouts.ListTasks(request, timeout=60))
+        for page in pages(self._connection, lambda stubs: stubs.rollouts.ListTasks, request):
             yield from (Task(task) for task in page.tasks)
-            if not page.next_page_token:
-                return
-            request.page_token = page.next_page_token
 
 
 def json_text(value: object, name: str) -> str:
@@ -125,8 +122,6 @@ def json_text(value: object, name: str) -> str:
 
 
 def _task_upsert(fields: Mapping[str, Any]) -> Any:
-    from anabranch.v1.rollout_service_pb2 import TaskUpsert
-
     upsert = TaskUpsert(id=fields["id"])
     for name, value in fields.items():
         if name in _LISTS:
@@ -142,8 +137,6 @@ def _task_upsert(fields: Mapping[str, Any]) -> Any:
 
 
 def _validator_upsert(fields: Mapping[str, Any]) -> Any:
-    from anabranch.v1.rollout_service_pb2 import ValidatorUpsert
-
     upsert = ValidatorUpsert()
     for name, value in fields.items():
         if name == "config":

@@ -21,6 +21,7 @@ from anabranch._wire.failures import error_from_failure
 from anabranch._wire.scope import is_interrupt
 from anabranch.errors import TrajectorySealed
 from anabranch.receipt import Receipt
+from anabranch.v1.trajectory_pb2 import Step
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from anabranch._recording.recorder import Recorder
     from anabranch._wire.connection import Connection
     from anabranch.client import Client
-    from anabranch.v1.trajectory_pb2 import Step
 
 log = logging.getLogger("anabranch")
 
@@ -62,10 +62,7 @@ class Trajectory(TrajectoryReading):
         done: bool = False,
         group: StepGroup | None = None,
     ) -> None:
-        from anabranch.v1.trajectory_pb2 import Step
-
         self.client = client
-        self._new_step = Step
         self._recorder = recorder
         self.name = identity.name
         self._labels = dict(labels)
@@ -145,7 +142,7 @@ class Trajectory(TrajectoryReading):
         states: Mapping[str, object] | None = None,
     ) -> Receipt:
         """Records step 0: the result of the environment's reset. Raises ValueError if the trajectory has steps."""
-        step = self._new_step()
+        step = Step()
         for message in messages:
             item = step.observations.add()
             item.type = "message"
@@ -188,7 +185,7 @@ class Trajectory(TrajectoryReading):
         and a full spool ends the recording; neither raises. With `strict`, the call raises TypeError for the former,
         StepTooLarge for a step beyond the limits, SpoolFull for the latter, and TrajectorySealed after `seal()`.
         """
-        step = self._new_step()
+        step = Step()
         if action is not UNSET:
             self._values.add_action(step, action)
         prompt: object = UNSET
@@ -345,7 +342,7 @@ class Trajectory(TrajectoryReading):
     def _append(self, step: Step, tags: Iterable[str], prompt: Any = UNSET) -> Receipt:
         """Records a step under the next number. The caller holds the lock. `prompt` is set if the step has tokens."""
         if self._next == 0 and step.actions:
-            self._append(self._new_step(), ())
+            self._append(Step(), ())
         if self._rewound:
             self._branch_off(self._next - 1)
         number = step.step_number = self._next

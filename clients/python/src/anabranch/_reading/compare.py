@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from anabranch._reading.tree import short_number
 from anabranch._wire.outage import call
+from anabranch.v1.trajectory_service_pb2 import CompareTrajectoriesRequest
 
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
@@ -54,11 +55,9 @@ class Comparison:
 
 def compare(connection: Connection, trajectory_id: str, other_id: str) -> Comparison:
     """Compares a trajectory with another one."""
-    from anabranch.v1.trajectory_service_pb2 import CompareTrajectoriesRequest
-
     # The server compares the second trajectory with the first.
     request = CompareTrajectoriesRequest(trajectory_id=other_id, other_trajectory_id=trajectory_id)
-    found = call(connection, lambda stubs: stubs.trajectories.CompareTrajectories(request, timeout=60))
+    found = call(connection, lambda stubs: stubs.trajectories.CompareTrajectories, request)
     difference = None
     if found.HasField("first_difference"):
         first = found.first_difference

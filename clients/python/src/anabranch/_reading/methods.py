@@ -6,13 +6,17 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from anabranch._reading.compare import compare
+from anabranch._reading.queries import compare_branches, export_archive, read_series, search, series_request
 from anabranch._reading.read import HasId, Selection, Status, id_of
+from anabranch._reading.tree import tree_text
+from anabranch.episodes import Episodes, episode_of, steps_of
 
 if TYPE_CHECKING:
     from anabranch._reading.compare import Comparison
     from anabranch._reading.queries import BranchComparison, Match, Measure, Series, StateAt, StateDifference
     from anabranch._wire.connection import Connection
-    from anabranch.episodes import Episode, Episodes, Step
+    from anabranch.episodes import Episode, Step
     from anabranch.tokens import Tokens
     from anabranch.v1.server_service_pb2 import RunPageChanges
     from anabranch.v1.state_service_pb2 import StorageUsage
@@ -45,8 +49,6 @@ class ClientReading:
         these labels; inherited steps do not count. The episodes are read newest first; `ids` are read in their order, and
         those that do not exist are left out.
         """
-        from anabranch.episodes import Episodes
-
         selection = Selection(
             ids=None if ids is None else tuple(id_of(resource) for resource in ids),
             task=task,
@@ -77,8 +79,6 @@ class ClientReading:
         Capitals match small letters. At most one place: a trajectory with its inherited steps, the tree of a trajectory,
         a run, an experiment or a task. Default: everywhere.
         """
-        from anabranch._reading.queries import search
-
         ids = {
             "trajectory_id": trajectory,
             "tree_id": tree,
@@ -104,8 +104,6 @@ class ClientReading:
 
         The other arguments are those of `Trajectory.series`. With `own`, inherited steps are left out.
         """
-        from anabranch._reading.queries import read_series, series_request
-
         request = series_request(value, own=own, start=start, stop=stop, points=points)
         request.trajectory_ids.extend(id_of(each) for each in trajectories)
         request.tree_id = id_of(tree)
@@ -127,8 +125,6 @@ class ClientReading:
         `tree` is any trajectory of the tree. `measure` is of the own steps of a branch. The interval of the mean
         difference is from 10,000 bootstrap resamples.
         """
-        from anabranch._reading.queries import compare_branches
-
         return compare_branches(self.connection, id_of(tree), label, value, other, measure, confidence, seed)
 
     def watch_tree(self, tree: HasId | str) -> Iterator[list[TreeNode]]:
@@ -182,14 +178,10 @@ class ClientReading:
     ) -> int:
         """Writes an archive (docs/archive.md) of a trajectory with its ancestors, of a run, or of everything, into a new
         file. Returns its size in bytes. Raises FileExistsError: no file is replaced. An incomplete file is removed."""
-        from anabranch._reading.queries import export_archive
-
         return export_archive(self.connection, path, id_of(trajectory), id_of(run))
 
     def episode(self, trajectory: HasId | str) -> Episode:
         """Reads a trajectory with all of its steps. Raises TrajectoryNotFound."""
-        from anabranch.episodes import episode_of
-
         return episode_of(self.connection, id_of(trajectory))
 
 
@@ -208,14 +200,10 @@ class TrajectoryReading:
     def steps(self, start: int = 0, stop: int | None = None, *, follow: bool = False) -> Iterator[Step]:
         """Yields the steps [start, stop), inherited ones included. With `follow`, waits for further steps until the
         trajectory is sealed."""
-        from anabranch.episodes import steps_of
-
         return steps_of(self._durable(), self.id, start, stop, follow=follow)
 
     def episode(self) -> Episode:
         """Reads all steps."""
-        from anabranch.episodes import episode_of
-
         return episode_of(self._durable(), self.id)
 
     def to_numpy(self) -> dict[str, Any]:
@@ -235,8 +223,6 @@ class TrajectoryReading:
         `observation:POINTER`, `info:POINTER`, `state:NAME:POINTER` with a JSON Pointer such as `/pole/angle`. Of each stretch
         of steps, the first, last, smallest and largest values are returned.
         """
-        from anabranch._reading.queries import read_series, series_request
-
         request = series_request(value, start=start, stop=stop, points=points)
         connection = self._durable()
         request.trajectory_ids.append(self.id)
@@ -244,14 +230,10 @@ class TrajectoryReading:
 
     def search(self, text: str, *, limit: int | None = None) -> Iterator[Match]:
         """Yields the fields of the steps that have a text, inherited steps included, at most `limit`."""
-        from anabranch._reading.queries import search
-
         yield from search(self._durable(), text, {"trajectory_id": self.id}, limit)
 
     def compare(self, other: HasId | str) -> Comparison:
         """Compares this trajectory with another one: shared steps, first difference, rewards."""
-        from anabranch._reading.compare import compare
-
         connection = self._durable()
         if isinstance(other, TrajectoryReading):
             other.flush()
@@ -259,6 +241,4 @@ class TrajectoryReading:
 
     def tree(self) -> str:
         """Returns the tree of this trajectory as text, as `anabranch tree` draws it."""
-        from anabranch._reading.tree import tree_text
-
         return tree_text(self._durable(), self.id)

@@ -13,6 +13,15 @@ from anabranch._wire.decode import decode_json
 from anabranch._wire.errors import error_from_failure
 from anabranch._wire.outage import call, received, resumed, retried
 from anabranch._wire.tensors import optional
+from anabranch.v1.run_service_pb2 import ReadMetricsRequest
+from anabranch.v1.trajectory_service_pb2 import (
+    BranchMeasure,
+    CompareBranchesRequest,
+    ReadStepSeriesRequest,
+    SearchStepsRequest,
+    StepScope,
+    StepValue,
+)
 
 if TYPE_CHECKING:
     from anabranch._reading.read import HasId
@@ -21,7 +30,7 @@ if TYPE_CHECKING:
     from anabranch.v1.run_service_pb2 import ListRunsRequest
     from anabranch.v1.server_service_pb2 import RunChanges, RunPageChanges, WatchResponse, WatchSubject
     from anabranch.v1.state_service_pb2 import StorageUsage
-    from anabranch.v1.trajectory_service_pb2 import BranchPair, ReadStepSeriesRequest, TreeNode
+    from anabranch.v1.trajectory_service_pb2 import BranchPair, TreeNode
 
 Measure = Literal["reward_sum", "reward_mean", "steps"]
 #: A state by its digest, or by its trajectory, the number of its step and its name.
@@ -30,7 +39,6 @@ StateAt: TypeAlias = "str | tuple[HasId | str, int, str]"
 _MOST_HITS = 1000
 _REWARDS = ("reward_sum", "reward", "reward_mean")
 _OTHER_VALUES = ("metric", "action", "observation", "info", "state")
-_SECONDS = 60
 
 
 @dataclass(frozen=True)
@@ -86,8 +94,6 @@ class StateDifference:
 
 def search(connection: Connection, text: str, place: Mapping[str, str], limit: int | None) -> Iterator[Match]:
     """Yields the matches, from the newest trajectory to the oldest. Continues after a lost connection."""
-    from anabranch.v1.trajectory_service_pb2 import SearchStepsRequest
-
     left = limit
     # A resume token is valid only with the same fields.
     request = SearchStepsRequest(text=text, max_hits=_MOST_HITS, **place)
@@ -107,8 +113,6 @@ def series_request(
     value: str, *, own: bool = False, start: int = 0, stop: int | None = None, points: int = 1000
 ) -> ReadStepSeriesRequest:
     """Returns a request without its trajectories. `value` is named as in `Trajectory.series`."""
-    from anabranch.v1.trajectory_service_pb2 import ReadStepSeriesRequest, StepScope, StepValue
-
     kind, _, rest = value.partition(":")
     name = f"STEP_VALUE_{kind.upper()}"
     if (kind not in _REWARDS or rest) and kind not in _OTHER_VALUES:
@@ -141,8 +145,6 @@ def read_series(connection: Connection, request: ReadStepSeriesRequest) -> dict[
 
 def read_metrics(connection: Connection, run_id: str, keys: Iterable[str]) -> dict[str, Series]:
     """Returns the metric series of a run, by their names. Those of its stages are joined."""
-    from anabranch.v1.run_service_pb2 import ReadMetricsRequest
-
     points: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
     request = ReadMetricsRequest(run_ids=[run_id], keys=keys)
     for message in _repeated(connection, lambda: connection.stubs.runs.ReadMetrics(request)):
@@ -162,13 +164,11 @@ def compare_branches(
     confidence: float,
     seed: int,
 ) -> BranchComparison:
-    from anabranch.v1.trajectory_service_pb2 import BranchMeasure, CompareBranchesRequest
-
     request = CompareBranchesRequest(
         tree_id=tree_id, label=label, value=value, other_value=other, confidence=confidence, seed=seed
     )
     request.measure = BranchMeasure.Value(f"BRANCH_MEASURE_{measure.upper()}")
-    found = call(connection, lambda stubs: stubs.trajectories.CompareBranches(request, timeout=_SECONDS))
+    found = call(connection, lambda stubs: stubs.trajectories.CompareBranches, request)
     has_pairs = found.HasField("mean_difference")
     return BranchComparison(
         list(found.pairs),

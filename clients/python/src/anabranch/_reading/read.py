@@ -8,7 +8,13 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from anabranch._wire.outage import call, received, resumed, retried
+from anabranch._wire.decode import digests_of
+from anabranch._wire.outage import call, pages, received, resumed, retried
+from anabranch.v1.rollout_service_pb2 import ListRolloutsRequest, ReadRolloutsRequest
+from anabranch.v1.run_pb2 import StageKind
+from anabranch.v1.run_service_pb2 import GetStageRequest
+from anabranch.v1.status_pb2 import Status as StatusEnum
+from anabranch.v1.trajectory_service_pb2 import TRAJECTORY_ORDER_REQUESTED, ReadStepsRequest, ReadTrajectoriesRequest
 
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
@@ -16,9 +22,7 @@ if TYPE_CHECKING:
     from anabranch.v1.rollout_pb2 import Rollout
     from anabranch.v1.rollout_service_pb2 import ReadRolloutsResponse
     from anabranch.v1.state_pb2 import Blob
-    from anabranch.v1.status_pb2 import Status as StatusEnum
     from anabranch.v1.trajectory_pb2 import Step, Trajectory
-    from anabranch.v1.trajectory_service_pb2 import ReadTrajectoriesRequest
 
 _logger = logging.getLogger("anabranch")
 
@@ -102,8 +106,6 @@ class _Window:
         return [OwnedStep(owner_id, step, self._of(step)) for step in steps]
 
     def _of(self, step: Step) -> Mapping[str, bytes]:
-        from anabranch._wire.decode import digests_of
-
         if not self._data:
             return {}
         digests = (*digests_of(step), *(state.digest for state in step.states))
@@ -116,8 +118,6 @@ def read_trajectories(connection: Connection, selection: Selection) -> Iterator[
     Uses one stream, or one for each 1,000 ids. Trajectories that are deleted meanwhile and ids that do not exist are left
     out.
     """
-    from anabranch.v1.trajectory_service_pb2 import TRAJECTORY_ORDER_REQUESTED
-
     request = _request_of(selection)
     if selection.ids is not None:
         pages: Iterable[Sequence[str]]
@@ -137,25 +137,17 @@ def read_trajectories(connection: Connection, selection: Selection) -> Iterator[
 
 def _pages_of(connection: Connection, rollouts: OfRollouts) -> Iterator[list[str]]:
     """Yields the ids of the trajectories of rollouts, page by page. Raises StageNotFound."""
-    from anabranch.v1.rollout_service_pb2 import ListRolloutsRequest
-    from anabranch.v1.run_pb2 import StageKind
-    from anabranch.v1.run_service_pb2 import GetStageRequest
-
     request = ListRolloutsRequest(page_size=_IDS, task_id=rollouts.task, success=rollouts.success)
     if rollouts.stage is None:
         request.run_id = rollouts.run
     else:
         kind, number = rollouts.stage
         of = GetStageRequest(run_id=rollouts.run, kind=StageKind.Value(f"STAGE_KIND_{kind.upper()}"), number=number)
-        request.stage_id = call(connection, lambda stubs: stubs.runs.GetStage(of, timeout=60)).stage.id
-    while True:
-        page = call(connection, lambda stubs: stubs.rollouts.ListRollouts(request, timeout=60))
+        request.stage_id = call(connection, lambda stubs: stubs.runs.GetStage, of).stage.id
+    for page in pages(connection, lambda stubs: stubs.rollouts.ListRollouts, request):
         ids = [rollout.trajectory_id for rollout in page.rollouts if rollout.trajectory_id]
         if ids:
             yield ids
-        if not page.next_page_token:
-            return
-        request.page_token = page.next_page_token
 
 
 def read_steps(
@@ -169,8 +161,6 @@ def read_steps(
 ) -> Iterator[list[OwnedStep]]:
     """Yields the steps [start, stop), as many together as came together. With `follow`, waits for further steps until the trajectory is sealed. A lost
     connection is opened again where it ended."""
-    from anabranch.v1.trajectory_service_pb2 import ReadStepsRequest
-
     window = _Window()
     request = ReadStepsRequest(
         trajectory_id=trajectory_id,
@@ -214,8 +204,6 @@ def read_stage(
 ) -> Iterator[list[tuple[Rollout, list[OwnedStep]]]]:
     """Yields the rollouts of a stage group by group, with all steps of their last attempts. After a lost connection,
     groups that were yielded are not yielded again."""
-    from anabranch.v1.rollout_service_pb2 import ReadRolloutsRequest
-
     request = ReadRolloutsRequest(
         stage_id=stage_id, complete_groups_only=complete, follow=follow, inline_bytes=INLINE_BYTES
     )
@@ -277,8 +265,6 @@ def _stream(connection: Connection, request: ReadTrajectoriesRequest) -> Iterato
 
 
 def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
-    from anabranch.v1.trajectory_service_pb2 import ReadTrajectoriesRequest
-
     request = ReadTrajectoriesRequest(
         task_id=selection.task,
         run_id=selection.run,
@@ -300,13 +286,9 @@ def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
 
 def statuses_of(statuses: Iterable[Status]) -> list[StatusEnum.ValueType]:
     """Returns the statuses of the protos."""
-    from anabranch.v1.status_pb2 import Status as StatusEnum
-
     return [StatusEnum.Value(f"STATUS_{status.upper()}") for status in statuses]
 
 
 def status_name(status: StatusEnum.ValueType) -> str:
     """Returns a status of the protos as clients name it."""
-    from anabranch.v1.status_pb2 import Status as StatusEnum
-
     return StatusEnum.Name(status).removeprefix("STATUS_").lower()

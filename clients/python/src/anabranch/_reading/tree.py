@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from anabranch._reading.read import status_name
-from anabranch._wire.outage import call
+from anabranch._wire.outage import pages
+from anabranch.v1.trajectory_service_pb2 import GetTreeRequest
 
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
@@ -27,16 +28,9 @@ def tree_text(connection: Connection, trajectory_id: str) -> str:
 
 
 def _read_nodes(connection: Connection, trajectory_id: str) -> list[TreeNode]:
-    from anabranch.v1.trajectory_service_pb2 import GetTreeRequest
-
     request = GetTreeRequest(trajectory_id=trajectory_id, page_size=_PAGE_SIZE)
-    nodes: list[TreeNode] = []
-    while True:
-        page = call(connection, lambda stubs: stubs.trajectories.GetTree(request, timeout=60))
-        nodes += page.nodes
-        if not page.next_page_token:
-            return nodes
-        request.page_token = page.next_page_token
+    found = pages(connection, lambda stubs: stubs.trajectories.GetTree, request)
+    return [node for page in found for node in page.nodes]
 
 
 def _walk(nodes: list[TreeNode]) -> Iterator[tuple[str, TreeNode]]:

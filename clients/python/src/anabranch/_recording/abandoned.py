@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from anabranch._recording.rpc import step_of
 from anabranch._recording.segment import STEPS, Entry, Kind, Marks, Record, read_segment
 from anabranch._recording.spool import Identity, Moved
 from anabranch._recording.transfer import SenderInterface, Transfer
+from anabranch.v1.trajectory_pb2 import Step
 
 _LOCK = "lock"
 _MOVED = "moved"
@@ -247,9 +249,6 @@ def _entry_of(record: Record) -> Entry:
     entry.segment = record.segment
     entry.offset = record.offset
     if entry.is_step:
-        from anabranch._recording.rpc import step_of
-        from anabranch.v1.trajectory_pb2 import Step
-
         content = record.segment.read(record.offset, record.length)
         entry.number = Step.FromString(step_of(record.kind, content)).step_number
     return entry

@@ -10,6 +10,7 @@ from anabranch._recording import rpc
 from anabranch._recording.segment import Entry
 from anabranch._recording.transfer import SenderInterface, Share, Transfer
 from anabranch._wire.failures import Failure
+from anabranch.v1.trajectory_service_pb2 import AppendBatchResponse
 
 if TYPE_CHECKING:
     from anabranch.v1.trajectory_service_pb2 import AppendResult
@@ -99,8 +100,6 @@ class Batches:
         self._sender.connections.call(rpc.APPEND_BATCH, request, done)
 
     def _take(self, shares: list[tuple[Transfer, Share]], response: bytes | Failure) -> None:
-        from anabranch.v1.trajectory_service_pb2 import AppendBatchResponse
-
         self._unanswered -= 1
         results: Sequence[AppendResult | Failure]
         if isinstance(response, Failure):

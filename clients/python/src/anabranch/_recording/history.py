@@ -17,6 +17,9 @@ from anabranch._wire.limits import ask
 from anabranch._wire.outage import call
 from anabranch._wire.retry import retrying
 from anabranch.errors import CheckpointNotFound, TrajectoryNotFound
+from anabranch.v1.run_service_pb2 import GetRunRequest
+from anabranch.v1.trajectory_pb2 import Content
+from anabranch.v1.trajectory_service_pb2 import GetCheckpointRequest, GetStepRequest, GetTrajectoryRequest
 
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
@@ -92,10 +95,8 @@ class Position:
         return copied
 
     def _last_step(self, connection: Connection, trajectory_id: str) -> Step:
-        from anabranch.v1.trajectory_service_pb2 import GetStepRequest
-
         request = GetStepRequest(trajectory_id=trajectory_id, step_number=self.inherited - 1)
-        return call(connection, lambda stubs: stubs.trajectories.GetStep(request, timeout=60)).step
+        return call(connection, lambda stubs: stubs.trajectories.GetStep, request).step
 
 
 class Checkpoint(Mapping[str, Any]):
@@ -121,8 +122,6 @@ class Checkpoint(Mapping[str, Any]):
 def find(connection: Connection, trajectory_id: str, deadline: float) -> Trajectory | None:
     """Returns a trajectory, or None if it does not exist. Waits for a server that is not reachable, until the deadline
     on the monotonic clock."""
-    from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
-
     request = GetTrajectoryRequest(trajectory_id=trajectory_id)
     stub = connection.stubs.trajectories
     try:
@@ -133,8 +132,6 @@ def find(connection: Connection, trajectory_id: str, deadline: float) -> Traject
 
 def experiment_of(connection: Connection, run_id: str, deadline: float) -> str:
     """Returns the id of the experiment of a run. Waits as `find` does. Raises RunNotFound."""
-    from anabranch.v1.run_service_pb2 import GetRunRequest
-
     stub = connection.stubs.runs
     return _until(
         connection, deadline, lambda left: stub.GetRun(GetRunRequest(run_id=run_id), timeout=left)
@@ -157,16 +154,13 @@ def _until(connection: Connection, deadline: float, once: Callable[[float], _T])
 
 def read_checkpoint(connection: Connection, trajectory_id: str, at: int | str | None) -> Checkpoint | None:
     """Reads the states of a step, of a tag, or of the latest checkpoint. None if there is no latest one."""
-    from anabranch.v1.trajectory_pb2 import Content
-    from anabranch.v1.trajectory_service_pb2 import GetCheckpointRequest
-
     request = GetCheckpointRequest(trajectory_id=trajectory_id)
     if isinstance(at, int):
         request.step_number = at
     elif at is not None:
         request.tag = at
     try:
-        step = call(connection, lambda stubs: stubs.trajectories.GetCheckpoint(request, timeout=60)).step
+        step = call(connection, lambda stubs: stubs.trajectories.GetCheckpoint, request).step
     except CheckpointNotFound:
         if at is None:
             return None

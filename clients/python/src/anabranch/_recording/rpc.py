@@ -20,11 +20,28 @@ from anabranch._wire.errors import IncompatibleVersion
 from anabranch._wire.failures import Failure, failure_of
 from anabranch._wire.limits import limits_of
 from anabranch.v1.limits import LIMITS
+from anabranch.v1.server_service_pb2 import GetServerInfoResponse
+from anabranch.v1.state_service_pb2 import PutStateRequest
+from anabranch.v1.trajectory_pb2 import Step
+from anabranch.v1.trajectory_service_pb2 import (
+    AppendEntry,
+    AppendOpen,
+    AppendStepsRequest,
+    AppendStepsResponse,
+    BranchTrajectoryRequest,
+    CreateTrajectoryRequest,
+    GetStepRequest,
+    GetStepResponse,
+    Seal,
+    SealTrajectoryRequest,
+    SetTagRequest,
+    UpdateTrajectoryRequest,
+)
 
 if TYPE_CHECKING:
     import grpc
 
-    from anabranch.v1.trajectory_service_pb2 import AppendError, AppendStepsResponse, TrajectoryCreation
+    from anabranch.v1.trajectory_service_pb2 import AppendError, TrajectoryCreation
 
 #: Names of the gRPC codes that errors of entries have.
 _CODES = {5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 13: "INTERNAL", 14: "UNAVAILABLE"}
@@ -79,8 +96,6 @@ class Connections:
         self.call(_GET_SERVER_INFO, b"", take)
 
     def _take_info(self, response: bytes) -> Failure | None:
-        from anabranch.v1.server_service_pb2 import GetServerInfoResponse
-
         try:
             self.limits.take(GetServerInfoResponse.FromString(response))
         except IncompatibleVersion as error:
@@ -109,30 +124,30 @@ class Connections:
     def open_stream(self, opening: bytes, report: Callable[[AppendStepsResponse | Failure | None], None]) -> Stream:
         """Opens an append stream. Raises RuntimeError if no thread can start. `report` gets each response, then None or a failure, from the stream's own thread."""
         most = max(1, self.limits["streamsPerConnection"] - _STREAMS_FOR_CALLS)
-        lane = next((i for i, count in enumerate(self._streams) if count < most), len(self._streams))
-        channel = self._channel(lane)
+        index = next((i for i, count in enumerate(self._streams) if count < most), len(self._streams))
+        channel = self._channel(index)
         if self.exiting:
             raise RuntimeError("the interpreter exits")
-        self._streams[lane] += 1
+        self._streams[index] += 1
         try:
-            return Stream(channel, opening, report, lane)
+            return Stream(channel, opening, report, index)
         except BaseException:
-            self._streams[lane] -= 1
+            self._streams[index] -= 1
             raise
 
     def release(self, stream: Stream) -> None:
         """Counts a stream as ended."""
-        self._streams[stream.lane] -= 1
+        self._streams[stream.index] -= 1
 
     def close(self) -> None:
         for channel in self._channels:
             channel.close()
 
-    def _channel(self, lane: int) -> grpc.Channel:
-        while len(self._channels) <= lane:
+    def _channel(self, index: int) -> grpc.Channel:
+        while len(self._channels) <= index:
             self._channels.append(open_stubs(self._address).channel)
             self._streams.append(0)
-        return self._channels[lane]
+        return self._channels[index]
 
 
 class Stream:
@@ -143,11 +158,10 @@ class Stream:
         channel: grpc.Channel,
         opening: bytes,
         report: Callable[[AppendStepsResponse | Failure | None], None],
-        lane: int,
+        index: int,
     ) -> None:
-        from anabranch.v1.trajectory_service_pb2 import AppendStepsResponse
-
-        self.lane = lane
+        #: Number of its channel.
+        self.index = index
         self._frames: SimpleQueue[bytes | None] = SimpleQueue()
         self._frames.put(opening)
         calling: grpc.StreamStreamMultiCallable[bytes, AppendStepsResponse]
@@ -188,8 +202,6 @@ class Stream:
 
 def opening_of(to: Addressee, writer_id: str, create: bytes | None) -> bytes:
     """Returns the first frame of a stream. `create` is the content of the record that creates the trajectory."""
-    from anabranch.v1.trajectory_service_pb2 import AppendOpen, AppendStepsRequest
-
     opening = AppendOpen(trajectory_id=to.trajectory_id, uid=to.uid, writer_id=writer_id, take_over_epoch=to.epoch)
     if create is not None:
         _set_creation(opening.create, create)
@@ -207,8 +219,6 @@ def frame_of(contents: Sequence[tuple[Kind, bytes]]) -> bytes:
 
 def tagged_step(step: bytes, number: int, names: Iterable[str]) -> bytes:
     """Returns the content of a tagged step's record: the tags as a part of AppendStepsRequest, and the step."""
-    from anabranch.v1.trajectory_service_pb2 import AppendStepsRequest
-
     request = AppendStepsRequest()
     for name in dict.fromkeys(names):
         request.tags.add(name=str(name).encode("utf-8", "replace").decode(), step_number=number)
@@ -238,8 +248,6 @@ class Addressee:
 
 def entry_of(to: Addressee, writer_id: str | None, contents: Sequence[tuple[Kind, bytes]]) -> bytes:
     """Returns an entry of AppendBatch: a creation, steps and a seal. With `writer_id`, the entry is granted an epoch."""
-    from anabranch.v1.trajectory_service_pb2 import AppendEntry, AppendStepsRequest
-
     entry = AppendEntry(trajectory_id=to.trajectory_id, uid=to.uid)
     if writer_id is None:
         entry.writer_epoch = to.epoch or 0
@@ -284,8 +292,6 @@ def _set_creation(creation: TrajectoryCreation, content: bytes) -> None:
 
 def call_of(kind: Kind, content: bytes, to: Addressee) -> tuple[str, bytes]:
     """Returns the method and the request of a record that is not sent on a stream."""
-    from anabranch.v1.trajectory_service_pb2 import SealTrajectoryRequest, SetTagRequest
-
     if kind == Kind.SEAL:
         seal = SealTrajectoryRequest(trajectory_id=to.trajectory_id, uid=to.uid, writer_epoch=to.epoch)
         seal.seal.ParseFromString(content)
@@ -301,8 +307,6 @@ def call_of(kind: Kind, content: bytes, to: Addressee) -> tuple[str, bytes]:
 
 def sealing(status: int, message: str) -> bytes:
     """Returns the content of a seal's record. A message that is too long is cut."""
-    from anabranch.v1.trajectory_service_pb2 import Seal
-
     text = message.encode("utf-8", "replace")[:_SEAL_MESSAGE_BYTES].decode("utf-8", "ignore")
     seal = Seal(message=text)
     seal.status = status  # pyright: ignore[reportAttributeAccessIssue]
@@ -311,23 +315,17 @@ def sealing(status: int, message: str) -> bytes:
 
 def tagging(name: str, number: int) -> bytes:
     """Returns the content of a tag's record."""
-    from anabranch.v1.trajectory_service_pb2 import SetTagRequest
-
     return SetTagRequest(name=name, step_number=number).SerializeToString()
 
 
 def labels_of(trajectory_id: str, labels: Mapping[str, str]) -> bytes:
     """Returns the request that sets the labels of a trajectory."""
-    from anabranch.v1.trajectory_service_pb2 import UpdateTrajectoryRequest
-
     request = UpdateTrajectoryRequest(trajectory_id=trajectory_id, labels=labels)
     request.update_mask.paths.append("labels")
     return request.SerializeToString()
 
 
 def get_step_of(trajectory_id: str, number: int) -> bytes:
-    from anabranch.v1.trajectory_service_pb2 import GetStepRequest
-
     return GetStepRequest(trajectory_id=trajectory_id, step_number=number).SerializeToString()
 
 
@@ -336,8 +334,6 @@ def rest_of(source: str, shared: int, branch_id: str, name: str) -> tuple[str, b
 
     It shares the first `shared` steps of the source.
     """
-    from anabranch.v1.trajectory_service_pb2 import BranchTrajectoryRequest, CreateTrajectoryRequest
-
     labels = {"anabranch.spooled_from": source}
     if shared == 0:
         create = CreateTrajectoryRequest(trajectory_id=branch_id, request_id=branch_id, name=name, labels=labels)
@@ -352,8 +348,6 @@ def marker_of(number: int, problem: str) -> bytes:
     """Returns a step that takes the place of one that was rejected."""
     import json
 
-    from anabranch.v1.trajectory_pb2 import Step
-
     return Step(step_number=number, info_json=json.dumps({"unstored": problem[:4000]})).SerializeToString()
 
 
@@ -362,8 +356,6 @@ def remedies_of(kind: Kind, content: bytes, number: int, problem: str) -> Iterat
 
     Later steps refer to the tokens.
     """
-    from anabranch.v1.trajectory_pb2 import Step
-
     step = step_of(kind, content)
     if kind == Kind.TAGGED_STEP:
         yield step
@@ -384,9 +376,6 @@ def remedies_of(kind: Kind, content: bytes, number: int, problem: str) -> Iterat
 
 def is_stored(step: bytes, response: bytes, moved_bytes: int = LIMITS["contentStateBytes"]) -> bool:
     """Returns whether a response of GetStep has the same step (rule W6)."""
-    from anabranch.v1.trajectory_pb2 import Step
-    from anabranch.v1.trajectory_service_pb2 import GetStepResponse
-
     ours, stored = Step.FromString(step), GetStepResponse.FromString(response).step
     # States that were attached later are no part of what a client sent.
     names = {state.name or "env" for state in ours.states}
@@ -411,8 +400,6 @@ def _answer(wait: Callable[[], bytes]) -> bytes | Failure:
 
 
 def _chunks(data: bytes, size: int) -> Iterator[bytes]:
-    from anabranch.v1.state_service_pb2 import PutStateRequest
-
     for offset in range(0, max(len(data), 1), size):
         yield PutStateRequest(chunk=data[offset : offset + size]).SerializeToString()
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from anabranch._recording.arguments import flag_of, number_of, prompt_of, write_tokens
 from anabranch._recording.replies import Reply, ToolCall, parse, plain, result_message
 from anabranch._wire.decode import decode_content
+from anabranch.v1.trajectory_pb2 import Step
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from anabranch._wire.values import ValueEncoder
     from anabranch.receipt import Receipt
-    from anabranch.v1.trajectory_pb2 import Step
 
 
 class Conversation(Protocol):
@@ -31,8 +31,6 @@ class Turn:
     """One turn of an agent. The step is recorded at the end of the `with` block."""
 
     def __init__(self, trajectory: Conversation, values: ValueEncoder, reply: object) -> None:
-        from anabranch.v1.trajectory_pb2 import Step
-
         self.reply: Reply = parse(reply)
         self.reward: float | None = None
         self.terminated = False

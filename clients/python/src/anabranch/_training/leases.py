@@ -7,11 +7,15 @@ import threading
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
+from google.protobuf.duration_pb2 import Duration
+
 from anabranch._reading.read import status_name
 from anabranch._wire.errors import AnabranchError, Unreachable
 from anabranch._wire.failures import raising_reasons
 from anabranch._wire.outage import call
 from anabranch._wire.scope import sleep
+from anabranch.v1.rollout_service_pb2 import HeartbeatRolloutsRequest
+from anabranch.v1.run_service_pb2 import GetRunRequest
 
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
@@ -72,11 +76,9 @@ class Leases:
 
     def has_ended(self, run_id: str) -> bool:
         """Returns whether a worker of this run can end. Waits a second if not: further stages may follow."""
-        from anabranch.v1.run_service_pb2 import GetRunRequest
-
         if not run_id:
             return True
-        run = call(self._connection, lambda stubs: stubs.runs.GetRun(GetRunRequest(run_id=run_id), timeout=60)).run
+        run = call(self._connection, lambda stubs: stubs.runs.GetRun, GetRunRequest(run_id=run_id)).run
         if status_name(run.status) in _ENDED:
             return True
         sleep(1)
@@ -84,10 +86,6 @@ class Leases:
 
     def renew(self) -> None:
         """Renews all leases once, and marks rollouts whose lease is lost or whose run has ended as cancelled."""
-        from google.protobuf.duration_pb2 import Duration
-
-        from anabranch.v1.rollout_service_pb2 import HeartbeatRolloutsRequest
-
         held = self.held
         for start in range(0, len(held), _BATCH):
             batch = held[start : start + _BATCH]

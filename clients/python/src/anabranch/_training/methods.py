@@ -6,14 +6,20 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from anabranch import rollouts
 from anabranch._reading.read import HasId, id_of
 from anabranch._training.client import TrainingClient
+from anabranch._training.leases import Leases
+from anabranch._wire.outage import call
 from anabranch._wire.scope import sleep
+from anabranch.errors import RunNotFound
+from anabranch.runs import find_run, open_run
+from anabranch.tasks import Tasks
+from anabranch.v1.run_service_pb2 import SummarizeRequest, SummaryKey
 
 if TYPE_CHECKING:
     from anabranch.rollouts import Rollout
     from anabranch.runs import Plan, Run
-    from anabranch.tasks import Tasks
     from anabranch.v1.run_service_pb2 import Summary
 
 
@@ -35,15 +41,11 @@ class ClientRuns(TrainingClient):
         starts the run, if they do not exist; raises ConfigMismatch if the run has another config or plan. Without
         both, raises RunNotFound if the run does not exist.
         """
-        from anabranch.runs import open_run
-
         return open_run(self, name, config, plan, experiment, labels or {})
 
     @property
     def tasks(self) -> Tasks:
         """The catalogue of tasks."""
-        from anabranch.tasks import Tasks
-
         return Tasks(self.connection)
 
     def claims(
@@ -62,9 +64,6 @@ class ClientRuns(TrainingClient):
         `run` is a run, its id or its name; the worker waits until a run of this name exists. The leases are renewed until a rollout has ended. `worker` names this worker;
         the default has the host and the process.
         """
-        from anabranch import rollouts
-        from anabranch._training.leases import Leases
-
         leases = Leases(self.connection, lease_seconds, wait_seconds)
         filters = rollouts.filters_of(worker or rollouts.worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
         return rollouts.claims(self, leases, filters)
@@ -86,9 +85,6 @@ class ClientRuns(TrainingClient):
 
         A rollout is completed when `play` returns, and failed with the text of the exception if it raises.
         """
-        from anabranch import rollouts
-        from anabranch._training.leases import Leases
-
         leases = Leases(self.connection, lease_seconds, wait_seconds)
         filters = rollouts.filters_of(worker or rollouts.worker_name(), _run_id(self, run), id_of(stage), tasks, labels)
         rollouts.work(self, leases, play, filters, concurrency)
@@ -96,13 +92,10 @@ class ClientRuns(TrainingClient):
     def summarize(self, *, runs: Iterable[HasId | str] = (), by: Iterable[str] = (), **filters: Any) -> list[Summary]:
         """Returns statistics of rollouts: one summary for each combination of `by` (any of `task`, `run`, `stage_kind`,
         `model_uri`, `number`, `experiment`). `filters` are further fields of SummarizeRequest, for example `pass_at`."""
-        from anabranch._wire.outage import call
-        from anabranch.v1.run_service_pb2 import SummarizeRequest, SummaryKey
-
         request = SummarizeRequest(run_ids=[id_of(run) for run in runs], **filters)
         for key in by:
             request.dimensions.add(key=SummaryKey.Value(f"SUMMARY_KEY_{key.upper()}"))
-        return list(call(self.connection, lambda stubs: stubs.runs.Summarize(request, timeout=60)).summaries)
+        return list(call(self.connection, lambda stubs: stubs.runs.Summarize, request).summaries)
 
 
 def _run_id(client: ClientRuns, run: HasId | str | None) -> str:
@@ -117,9 +110,6 @@ def _run_id(client: ClientRuns, run: HasId | str | None) -> str:
 
 def _wait_for_run(client: ClientRuns, name: str) -> str:
     """Returns the id of the run with this name. Waits until it exists: workers may start before their trainer."""
-    from anabranch.errors import RunNotFound
-    from anabranch.runs import find_run
-
     while True:
         try:
             return find_run(client, name).id

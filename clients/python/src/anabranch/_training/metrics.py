@@ -13,6 +13,7 @@ from anabranch._wire.errors import SpoolFull, Unreachable
 from anabranch._wire.failures import error_from_failure
 from anabranch._wire.outage import CALL_SECONDS
 from anabranch.receipt import Receipt
+from anabranch.v1.run_service_pb2 import LogMetricsRequest
 
 if TYPE_CHECKING:
     from anabranch._recording.recorder import Recorder
@@ -33,8 +34,6 @@ class Metrics:
 
     def log(self, stage_id: str, step: int, metrics: Mapping[str, float]) -> Receipt:
         """Records a point of each series. A value that is no number is left out, or raises TypeError with `strict`."""
-        from anabranch.v1.run_service_pb2 import LogMetricsRequest
-
         request = LogMetricsRequest(run_id=self._run_id)
         for key, value in metrics.items():
             number = number_of(self._values, value, "metrics", (key,))

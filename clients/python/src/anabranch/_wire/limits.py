@@ -13,6 +13,7 @@ from anabranch._wire.failures import raising_reasons
 from anabranch._wire.scope import scope
 from anabranch._wire.version import __version__
 from anabranch.v1.limits import LIMITS
+from anabranch.v1.server_service_pb2 import GetServerInfoRequest
 
 if TYPE_CHECKING:
     from anabranch.v1.server_service_pb2 import GetServerInfoResponse
@@ -54,7 +55,6 @@ def ask(connection: Connection, timeout: float) -> None:
     limits = limits_of(connection.address)
     if limits.known:
         return
-    from anabranch.v1.server_service_pb2 import GetServerInfoRequest
 
     future = connection.stubs.server.GetServerInfo.future(GetServerInfoRequest(), timeout=timeout)
     with scope().waiting(future.cancel):

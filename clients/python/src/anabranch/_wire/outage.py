@@ -7,14 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from anabranch._wire.connection import UNARY_SECONDS, Connection, Stubs
 from anabranch._wire.errors import AnabranchError, Unreachable
 from anabranch._wire.failures import raising_reasons
 from anabranch._wire.limits import check_version
 from anabranch._wire.scope import scope, sleep
 
 if TYPE_CHECKING:
-    from anabranch._wire.connection import Connection, Stubs
+    from grpc import UnaryUnaryMultiCallable
 
+Request = TypeVar("Request")
 Message = TypeVar("Message")
 Message_co = TypeVar("Message_co", covariant=True)
 
@@ -42,6 +44,18 @@ class Stream(Protocol[Message_co]):
     def cancel(self) -> object: ...
 
 
+class _Listing(Protocol):
+    page_token: str
+
+
+class _Page(Protocol):
+    next_page_token: str
+
+
+Listing = TypeVar("Listing", bound=_Listing)
+Page = TypeVar("Page", bound=_Page)
+
+
 class Future(Protocol[Message_co]):
     """A call whose answer is one message."""
 
@@ -50,14 +64,28 @@ class Future(Protocol[Message_co]):
     def cancel(self) -> object: ...
 
 
-def call(connection: Connection, send: Callable[[Stubs], Message]) -> Message:
+def call(
+    connection: Connection, method: Callable[[Stubs], UnaryUnaryMultiCallable[Request, Message]], request: Request
+) -> Message:
     """Makes a unary call that may be repeated. Waits for a server that is away (see `Outage`)."""
 
     def once() -> Message:
         with raising_reasons():
-            return send(connection.stubs)
+            return method(connection.stubs)(request, timeout=UNARY_SECONDS)
 
     return retried(connection, once)
+
+
+def pages(
+    connection: Connection, method: Callable[[Stubs], UnaryUnaryMultiCallable[Listing, Page]], request: Listing
+) -> Iterator[Page]:
+    """Yields the pages of a list. The token of the next page is written into the request."""
+    while True:
+        page = call(connection, method, request)
+        yield page
+        if not page.next_page_token:
+            return
+        request.page_token = page.next_page_token
 
 
 def received(stream: Stream[Message]) -> Iterator[Message]:

@@ -32,11 +32,12 @@ from anabranch._wire.kinds import CONTAINERS, Kind, kind_of, type_name
 from anabranch._wire.limits import Limits
 from anabranch._wire.paths import Path, format_path, subject_of
 from anabranch._wire.tensors import OversizedValue, UnsupportedValue, form_of, png_of, tensor_of
+from anabranch.v1.trajectory_pb2 import Content
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from anabranch.v1.trajectory_pb2 import Content, Step
+    from anabranch.v1.trajectory_pb2 import Step
 
 BYTES_TYPE = "application/octet-stream"
 PNG_TYPE = "image/png"
@@ -91,8 +92,6 @@ class ValueEncoder:
 
     def state(self, value: object, root: str) -> tuple[bytes, str]:
         """Returns the bytes and the media type of a value as a state of a step."""
-        from anabranch.v1.trajectory_pb2 import Content
-
         content = Content()
         self.set_content(content, value, root)
         return content_bytes(content)

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 from anabranch._wire.connection import Connection, address_from
 from anabranch._wire.errors import AnabranchError
+from anabranch._wire.outage import retried
 from anabranch.fle._source import FleImportError, Source, open_source
+from anabranch.fle._store import import_programs
 
 _DESCRIPTION = """\
 Imports a database of the Factorio Learning Environment (FLE): a run for each
@@ -63,12 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _import(connection: Connection, source: Source, options: argparse.Namespace) -> int:
-    from anabranch._wire.outage import call
-    from anabranch.fle._store import import_programs
-    from anabranch.v1.server_service_pb2 import GetServerInfoRequest
-
     # Checks that the server answers, because reading the source can take minutes.
-    call(connection, lambda stubs: stubs.server.GetServerInfo(GetServerInfoRequest(), timeout=10))
+    retried(connection, lambda: None)
 
     def show(imported: int, total: int) -> None:
         if sys.stderr.isatty():

@@ -10,11 +10,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from anabranch._recording.rpc import failure_of_part
 from anabranch._recording.steps import TooLargeError, encode
-from anabranch._wire.connection import UNARY_SECONDS, Connection, Stubs
+from anabranch._wire.connection import UNARY_SECONDS, Connection
 from anabranch._wire.errors import AnabranchError
 from anabranch._wire.failures import error_from_failure, raising_reasons
 from anabranch._wire.limits import Limits
-from anabranch._wire.outage import call, retried
+from anabranch._wire.outage import call, pages, retried
 from anabranch.errors import ExperimentNotFound, RunNotFound
 from anabranch.fle._plan import Chain, End, Program, StepPosition, Stored, plan_version, read_versions
 from anabranch.fle._source import FleImportError, Source, bounded, text_of
@@ -131,7 +131,7 @@ class _Import:
     def _find_run(self) -> str:
         request = GetRunRequest(run_name=self._run_name, experiment_name=self._experiment)
         try:
-            return call(self._connection, lambda stubs: stubs.runs.GetRun(request, timeout=UNARY_SECONDS)).run.id
+            return call(self._connection, lambda stubs: stubs.runs.GetRun, request).run.id
         except (RunNotFound, ExperimentNotFound):
             return ""
 
@@ -140,26 +140,17 @@ class _Import:
         store others meanwhile: to store the same again has no effect, and to store others there fails."""
         stored = Stored()
         listing = ListTrajectoriesRequest(run_id=run_id, page_size=_PAGE_SIZE)
-        while True:
-            page = call(
-                self._connection, lambda stubs: stubs.trajectories.ListTrajectories(listing, timeout=UNARY_SECONDS)
-            )
+        for page in pages(self._connection, lambda stubs: stubs.trajectories.ListTrajectories, listing):
             for each in page.trajectories:
                 stored.ends[each.id] = End(each.next_step_number, each.status != STATUS_RUNNING, each.writer_epoch)
-            listing.page_token = page.next_page_token
-            if not page.next_page_token:
-                break
         reading = ListStepsRequest(run_id=run_id, page_size=_PAGE_SIZE, order=STEP_ORDER_NUMBER)
-        while True:
-            steps = call(self._connection, lambda stubs: stubs.trajectories.ListSteps(reading, timeout=UNARY_SECONDS))
-            for each in steps.steps:
+        for page in pages(self._connection, lambda stubs: stubs.trajectories.ListSteps, reading):
+            for each in page.steps:
                 number, end = each.step.step_number, stored.ends.get(each.trajectory_id)
                 if PROGRAM_ID in each.step.metrics and end is not None and number < end.next_step:
                     id = self._same_program(each.step)
                     stored.programs[id] = StepPosition(each.trajectory_id, number)
-            reading.page_token = steps.next_page_token
-            if not steps.next_page_token:
-                return stored
+        return stored
 
     def _same_program(self, step: Step) -> int:
         """Returns the id of the program that a step stores. Programs of two sources have the same ids. Their times tell
@@ -180,7 +171,7 @@ class _Import:
     def _create_run(self) -> None:
         experiment = CreateExperimentRequest(name=self._experiment, if_exists=IF_EXISTS_RETURN_EXISTING)
         experiment.environment_name = "Factorio Learning Environment"
-        call(self._connection, lambda stubs: stubs.runs.CreateExperiment(experiment, timeout=UNARY_SECONDS))
+        call(self._connection, lambda stubs: stubs.runs.CreateExperiment, experiment)
         first = next(iter(self._programs.values()))
         models = {program.key.model for program in self._programs.values()}
         (row,) = self._source.rows([first.id])
@@ -190,7 +181,7 @@ class _Import:
             text_of(row["version_description"]) if "version_description" in row else "", 16 * 1024
         )
         run.labels.update(_labels_of(version=self._version, model=first.key.model if len(models) == 1 else None))
-        call(self._connection, lambda stubs: stubs.runs.CreateRun(run, timeout=UNARY_SECONDS))
+        call(self._connection, lambda stubs: stubs.runs.CreateRun, run)
 
     def _store_chain(self, chain: Chain) -> Iterator[int]:
         if chain.start is not None:
@@ -214,13 +205,13 @@ class _Import:
             root = CreateTrajectoryRequest(trajectory_id=chain.trajectory_id, request_id=request_id, root=Step())
             root.run_id, root.name, root.task_id = self._run_id, name, bounded(key.task_key)
             root.labels.update(labels)
-            call(self._connection, lambda stubs: stubs.trajectories.CreateTrajectory(root, timeout=UNARY_SECONDS))
+            call(self._connection, lambda stubs: stubs.trajectories.CreateTrajectory, root)
         else:
             branch = BranchTrajectoryRequest(trajectory_id=start.trajectory_id, step_number=start.number)
             branch.branch_id, branch.request_id = chain.trajectory_id, request_id
             branch.name = bounded(f"{name}, program {chain.ids[0]}")
             branch.labels.update(labels)
-            call(self._connection, lambda stubs: stubs.trajectories.BranchTrajectory(branch, timeout=UNARY_SECONDS))
+            call(self._connection, lambda stubs: stubs.trajectories.BranchTrajectory, branch)
 
     def _steps_of(self, chain: Chain) -> Iterator[Step]:
         """Yields the steps of a chain. Their large values are stored."""
@@ -240,11 +231,12 @@ class _Import:
                 yield step
 
     def _upload(self, data: bytes, size: int) -> None:
-        def put(stubs: Stubs) -> object:
+        def put() -> None:
             chunks = (PutStateRequest(chunk=data[offset : offset + size]) for offset in range(0, len(data), size))
-            return stubs.states.PutState(chunks, timeout=_UPLOAD_SECONDS)
+            with raising_reasons():
+                self._connection.stubs.states.PutState(chunks, timeout=_UPLOAD_SECONDS)
 
-        call(self._connection, put)
+        retried(self._connection, put)
 
     def _append(self, chain: Chain, steps: list[Step]) -> int:
         """Appends steps and returns their number. Steps that are stored already are not stored again."""
