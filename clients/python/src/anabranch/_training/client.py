@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from anabranch._training.metrics import Metrics
@@ -10,11 +10,13 @@ if TYPE_CHECKING:
     from anabranch.trajectory import Trajectory
 
 
-class TrainingClient(Protocol):
-    """A client that records the attempts of rollouts and the metrics of runs."""
+class TrainingClient:
+    """The base of a client that records the attempts of rollouts and the metrics of runs."""
 
     connection: Connection
 
-    def attempt(self, trajectory_id: str) -> Trajectory: ...
-    def metrics(self, run_id: str) -> Metrics: ...
-    def flush_metrics(self, run_id: str) -> None: ...
+    if TYPE_CHECKING:
+
+        def attempt(self, trajectory_id: str) -> Trajectory: ...
+        def metrics(self, run_id: str) -> Metrics: ...
+        def flush_metrics(self, run_id: str) -> None: ...
