@@ -1,37 +1,25 @@
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import type { Readable } from 'node:stream';
-import type { DemoOptions } from './events.ts';
+import type { DemoEvent, DemoOptions, Shown } from './events.ts';
 
-/** Writes a report. */
-export type Report<R> = (report: R) => void;
+/** The event of a process that waits to be killed. */
+export const HANGING = 'hanging';
 
-/** A client in a process of its own that reports its progress, one JSON text per line. Its disposal kills it. */
-interface ClientProcess<R> extends AsyncDisposable {
-  readonly pid: number;
-  /** The reports in order, until the output ends. */
-  readonly reports: AsyncIterable<R>;
-  /**
-   * Sends SIGKILL, so that the process can neither finish nor clean up. Resolves when the process has ended. Can be
-   * called again.
-   */
-  kill(): Promise<void>;
-  /** Resolves if the process ends with code 0. Otherwise rejects with its error output. */
-  ended(): Promise<void>;
-}
-
-/** Starts the command with the task as its last argument. The signal kills the process. */
-export function startClientProcess<R>(
+/**
+ * Plays a task in a process of its own, which reports events as one JSON text per line, and shows them. If the process
+ * hangs, kills it with SIGKILL, so that it can neither finish nor clean up, and returns its last event. Otherwise waits
+ * until it has ended. Throws its error output if it fails. The signal kills it, too.
+ */
+export async function playInProcess(
   task: object,
-  { clientCommand, signal }: Pick<DemoOptions, 'clientCommand' | 'signal'>,
-): ClientProcess<R> {
+  { client, clientCommand, onEvent, signal }: DemoOptions,
+): Promise<DemoEvent | undefined> {
   const [program = '', ...args] = clientCommand;
-  const how = {
-    stdio: ['ignore', 'pipe', 'pipe'] as ['ignore', 'pipe', 'pipe'],
+  const child = spawn(program, [...args, JSON.stringify({ address: client.url, ...task })], {
+    stdio: ['ignore', 'pipe', 'pipe'],
     signal,
-    killSignal: 'SIGKILL' as const,
-  };
-  const child = spawn(program, [...args, JSON.stringify(task)], how);
+    killSignal: 'SIGKILL',
+  });
   let complaint = '';
   child.stderr.setEncoding('utf8').on('data', (text: string) => {
     complaint = (complaint + text).slice(-2000);
@@ -41,25 +29,19 @@ export function startClientProcess<R>(
     child.on('error', (error) => child.pid === undefined && resolve(`an error (${error.message})`));
     child.once('close', (code, killer) => resolve(killer === null ? `code ${code}` : `signal ${killer}`));
   });
-  const kill = async () => {
+  try {
+    for await (const line of createInterface({ input: child.stdout })) {
+      const [event, shown] = JSON.parse(line) as [DemoEvent, Shown?];
+      if (event.event === HANGING) return { ...event, pid: child.pid };
+      onEvent(event, shown);
+    }
+    const end = await exited;
+    if (end === 'code 0') return undefined;
+    throw new Error(`the client's process ended with ${end}: ${complaint.trim() || 'no output'}`);
+  } finally {
     child.kill('SIGKILL');
     await exited;
-  };
-  return {
-    pid: child.pid ?? 0,
-    reports: reportsOf<R>(child.stdout),
-    kill,
-    ended: async () => {
-      const end = await exited;
-      if (end !== 'code 0')
-        throw new Error(`the client's process ended with ${end}: ${complaint.trim() || 'no output'}`);
-    },
-    [Symbol.asyncDispose]: kill,
-  };
-}
-
-async function* reportsOf<R>(input: Readable): AsyncGenerator<R> {
-  for await (const line of createInterface({ input })) yield JSON.parse(line) as R;
+  }
 }
 
 /** Blocks the whole event loop, like a process that is stuck in its environment, until the process is killed. */

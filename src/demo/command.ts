@@ -17,14 +17,13 @@ import {
 } from '../cli/server_access.ts';
 import { readTree } from '../cli/tree.ts';
 import { drawTree, trajectoryItems } from '../cli/tree_drawing.ts';
+import { connectClient } from '../client/index.ts';
 import { scrubUrl } from '../config/scrub_url.ts';
-import { eventJson, openDisplay } from './display.ts';
-import type { DemoEvent, DemoOptions } from './events.ts';
+import { comparisonTable, eventJson, openDisplay, summaryTable } from './display.ts';
+import type { DemoOptions, PlayOptions } from './events.ts';
 import { runRolloutWorker, type WorkerTask } from './rollout_worker.ts';
-import { comparisonTable, summaryTable } from './tables.ts';
 import { runTraining } from './training.ts';
-import { runVariantClient, type VariantTask } from './variant_client.ts';
-import { playAllVariants } from './variants.ts';
+import { type Player, play, playAllVariants } from './variants.ts';
 
 interface DemoFlags extends ServerFlags {
   readonly seed: string;
@@ -59,11 +58,20 @@ export function demoCommand(cli: CliContext): Command {
 
 /** Creates the hidden command of a client that the demo starts in a process of its own, to kill it. */
 export function demoClientCommand(cli: CliContext): Command {
-  return new Command(CLIENT_COMMAND).argument('<TASK>').action((text: string) => {
-    const report = (event: object) => void cli.stdout.write(`${JSON.stringify(event)}\n`);
-    const task = JSON.parse(text) as VariantTask | WorkerTask;
-    if ('workerId' in task) return runRolloutWorker(task, report, cli.signal);
-    return runVariantClient(task, report, cli.signal);
+  return new Command(CLIENT_COMMAND).argument('<TASK>').action(async (text: string) => {
+    const { address, ...task } = JSON.parse(text) as { readonly address: string } & (Player | WorkerTask);
+    const client = connectClient({ address });
+    const { stdout, signal } = cli;
+    const options: PlayOptions = {
+      client,
+      onEvent: (...report) => void stdout.write(`${eventJson(report)}\n`),
+      signal,
+    };
+    try {
+      await ('workerId' in task ? runRolloutWorker(task, options) : play(task, options));
+    } finally {
+      client.close();
+    }
   });
 }
 
@@ -92,19 +100,15 @@ async function demonstrate(cli: CliContext, access: Access, options: DemoFlags, 
   const withHead = ([head = '', ...lines]: readonly string[]) => [paint.dim(head), ...lines];
   const clientCommand = [...cli.self, CLIENT_COMMAND];
   /** Does a part of the demo, and shows its events. */
-  const shown = async <T>(
-    part: (options: DemoOptions) => Promise<T>,
-    onEvent: (event: DemoEvent) => void,
-  ): Promise<T> => {
+  const shown = async <T>(part: (options: DemoOptions) => Promise<T>): Promise<T> => {
     const display = openDisplay(cli, json);
-    const show = (event: DemoEvent) => {
+    const onEvent: DemoOptions['onEvent'] = (event, shown) => {
       // After this event no bar moves, so the following lines are printed below them.
       if (event.event === 'replayed') display.stop();
-      onEvent(event);
-      display.show(event);
+      display.show(event, shown);
     };
     try {
-      return await part({ client, seed, clientCommand, onEvent: show, signal: cli.signal });
+      return await part({ client, seed, clientCommand, onEvent, signal: cli.signal });
     } catch (error) {
       if (cli.signal.aborted) throw new CliError('Interrupted.', { cause: error });
       throw error;
@@ -117,17 +121,14 @@ async function demonstrate(cli: CliContext, access: Access, options: DemoFlags, 
     const on = database === undefined ? '' : ` on ${database}`;
     await print(paint.dim(`Server ${client.url}${on}\nIn a browser: ${client.url}/`));
   }
-  const compared: DemoEvent<'compared'>[] = [];
-  const result = await shown(playAllVariants, (event) => {
-    if (event.event === 'compared') compared.push(event);
-  });
+  const { compared, ...result } = await shown(playAllVariants);
   const { trajectoryId } = result.main;
   if (!json) {
     const items = trajectoryItems(await readTree(client, trajectoryId));
     const tree = drawTree(items, { noun: 'trajectory', columns, beside: 'bars', paint });
     await print('', ...tree, '', ...withHead(comparisonTable(compared, columns)), '');
   }
-  const training = await shown(runTraining, () => undefined);
+  const training = await shown(runTraining);
   if (json) {
     const summaries = training.summaries.map((summary) => toJson(SummarySchema, summary, JSON_FORM));
     const kept = keep && database !== undefined ? { database } : {};

@@ -1,147 +1,116 @@
-/** Shows the demo while it runs: bars on a terminal, lines elsewhere, JSON for scripts. */
-import { toJson } from '@bufbuild/protobuf';
+/** Shows the demo: its events while it runs, as bars on a terminal, lines elsewhere, or JSON; then its tables. */
 import type { SingleBar } from 'cli-progress';
-import { CompareTrajectoriesResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { columnsOf, cut, fill, JSON_FORM, type Paint, paintFor, shortNumber, valueJson } from '../cli/columns.ts';
-import type { CliContext, Output } from '../cli/context.ts';
-import { durationText, openBars } from '../cli/progress.ts';
-import type { DemoEvent } from './events.ts';
+import type { Estimate, Summary } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import type { CompareTrajectoriesResponse } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { columnsOf, cut, fill, paintFor, shortNumber, valueJson } from '../cli/columns.ts';
+import type { CliContext } from '../cli/context.ts';
+import { openBars } from '../cli/progress.ts';
+import { rateText } from '../cli/rollouts_table.ts';
+import type { DemoBar, DemoEvent, DemoOptions } from './events.ts';
 
 interface Display {
-  show(event: DemoEvent): void;
+  readonly show: DemoOptions['onEvent'];
   /** Ends the bars and restores the terminal. Later events are printed as lines. */
   stop(): void;
 }
 
-export const NAME_COLUMNS = 21;
-/** Longest episode of CartPole-v1: the length of a full bar. */
-const LONGEST_EPISODE = 500;
+const NAME_COLUMNS = 21;
 const CLEAR_TO_END = '\u001b[K';
 
 export function openDisplay({ stdout, env }: CliContext, json: boolean): Display {
-  if (json) return jsonDisplay(stdout);
+  if (json) return { show: (event) => void (isPrinted(event) && stdout.write(`${eventJson(event)}\n`)), stop() {} };
   const paint = paintFor(stdout, env);
-  return stdout.isTTY ? barDisplay(stdout, paint, columnsOf({ stdout, env })) : lineDisplay(stdout, paint);
-}
-
-/** Prints one JSON text per event, and every fiftieth step. */
-function jsonDisplay(output: Output): Display {
-  return {
-    show(event) {
-      if (event.event !== 'step' || event.stepNumber % 50n === 0n) output.write(`${eventJson(event)}\n`);
-    },
-    stop() {},
-  };
-}
-
-/** Step numbers are strings, as int64 values are in protobuf's JSON. */
-export function eventJson(event: object): string {
-  return valueJson(event, (key, value: unknown) => {
-    if (key === 'comparison') return toJson(CompareTrajectoriesResponseSchema, value as never, JSON_FORM);
-    return typeof value === 'bigint' ? String(value) : value;
-  });
-}
-
-/** Prints lines for each important event, and for each tenth of the progress. */
-function lineDisplay(output: Output, paint: Paint): Display {
-  let printedTenths = 0;
-  return {
-    show(event) {
-      const tenth = event.event === 'progress' ? Math.floor(event.percent / 10) : undefined;
-      if (tenth !== undefined && tenth <= printedTenths) return;
-      printedTenths = tenth ?? printedTenths;
-      for (const line of linesOf(event, paint)) output.write(`${line}\n`);
-    },
-    stop() {},
-  };
-}
-
-/** Shows a bar for each trajectory, and for the run and each of its stages. Other events are printed above the bars. */
-function barDisplay(output: Output, paint: Paint, columns: number): Display {
-  const bars = openBars(output);
+  const noteColumns = columnsOf({ stdout, env }) - NAME_COLUMNS - 36;
+  let bars = stdout.isTTY ? openBars(stdout) : undefined;
   const byName = new Map<string, SingleBar>();
-  let isStopped = false;
-  const draw = (name: string, total: number, value: number | undefined, note?: string) => {
-    const bar = byName.get(name) ?? bars.create(total, value ?? 0, { name: fill(name, NAME_COLUMNS), note: '' });
+  const draw = ({ name, total, value, note }: DemoBar) => {
+    const bar = byName.get(name) ?? bars?.create(total, value ?? 0, { name: fill(name, NAME_COLUMNS), note: '' });
+    if (bar === undefined) return;
     byName.set(name, bar);
-    const payload = note === undefined ? {} : { note: paint.dim(cut(note, columns - NAME_COLUMNS - 36)) };
+    const payload = note === undefined ? {} : { note: paint.dim(cut(note, noteColumns)) };
     if (value === undefined) bar.update(payload);
     else bar.update(value, payload);
   };
-  const showBar = (event: DemoEvent): boolean => {
-    const { name } = event;
-    if (event.event === 'trajectory') draw(name, LONGEST_EPISODE, Number(event.firstStepNumber));
-    else if (event.event === 'step') draw(name, LONGEST_EPISODE, Number(event.stepNumber));
-    else if (event.event === 'sealed') draw(name, LONGEST_EPISODE, undefined, event.message);
-    else if (event.event === 'progress') {
-      const left = event.remainingSeconds === undefined ? '' : `${durationText(event.remainingSeconds)} left, `;
-      const note = `${left}${event.rolloutsDone}/${event.rolloutsExpected} rollouts`;
-      draw(name, 100, Math.floor(event.percent), note);
-      for (const stage of event.stages) draw(stage.name, 100, Math.floor(stage.percent), '');
-    } else return false;
-    return true;
-  };
   return {
-    show(event) {
-      if (!isStopped && showBar(event)) return;
-      for (const line of linesOf(event, paint)) {
-        if (isStopped) output.write(`${line}\n`);
+    show({ name }, { lines: all = [], success, bars: moved } = {}) {
+      if (bars !== undefined && moved !== undefined) return moved.forEach(draw);
+      const lines = all.map((line, i) => (i === 0 ? `  ${paint.bold(name)}: ${line}` : line));
+      if (success !== undefined) lines.push(success[0] + paint.green(success[1]));
+      for (const line of lines) {
+        if (bars === undefined) stdout.write(`${line}\n`);
         else bars.log(`${line}${CLEAR_TO_END}\n`);
       }
     },
     stop() {
-      if (isStopped) return;
-      isStopped = true;
-      bars.update(); // prints the lines that were logged since the last update
-      bars.stop();
+      bars?.update(); // prints the lines that were logged since the last update
+      bars?.stop();
+      bars = undefined;
     },
   };
 }
 
-function linesOf(event: DemoEvent, paint: Paint): string[] {
-  const line = (text: string, ...more: string[]) => [`  ${paint.bold(event.name)}: ${text}`, ...more];
-  switch (event.event) {
-    case 'step':
-    case 'compared':
-      return [];
-    case 'trajectory': {
-      const { trajectoryId, firstStepNumber: first } = event;
-      return line(`trajectory ${trajectoryId}${first > 0n ? `, from step ${first}` : ''}`);
-    }
-    case 'sealed':
-      return line(event.message);
-    case 'started':
-      return line(`played by process ${event.pid}`);
-    case 'killed': {
-      const { madeNextStepNumber: made, ackedNextStepNumber: acked, storedNextStepNumber: stored, pid } = event;
-      return line(
-        `process ${pid} killed (SIGKILL) with ${made - acked} steps unacked:`,
-        `    it had sent 0–${made - 1n}, and 0–${acked - 1n} were acked; the store holds 0–${stored - 1n}`,
-      );
-    }
-    case 'resumed': {
-      const { nextStepNumber: next, pid } = event;
-      return line(`process ${pid} resumes at step ${next}, with the state of step ${next - 1n}`);
-    }
-    case 'replayed': {
-      const same = paint.green('every observation and state is identical, bit for bit');
-      const from = `replayed from its step ${event.fromStepNumber} in a fresh environment:`;
-      return line(from, `    ${event.identicalSteps} steps, ${same}`);
-    }
-    case 'run':
-      return line(`run ${event.runId}, of ${event.experimentName}`);
-    case 'progress': {
-      const { percent, rolloutsDone, rolloutsExpected, remainingSeconds } = event;
-      const left = remainingSeconds === undefined ? '' : `, ${durationText(remainingSeconds)} left`;
-      return line(`${Math.floor(percent)} %, ${rolloutsDone} of ${rolloutsExpected} rollouts${left}`);
-    }
-    case 'worker':
-      return line(`process ${event.pid} claims rollouts`);
-    case 'worker_killed':
-      return line(`process ${event.pid} killed (SIGKILL) after ${event.turns} turns of a rollout`);
-    case 'claimed_again':
-      return line(`claimed that rollout again, as attempt ${event.attempt}`);
-    case 'stage':
-      return line(`policy ${event.version} came to a mean reward of ${shortNumber(event.rewardMean)}`);
-  }
+/** Scripts get every fiftieth step. */
+function isPrinted({ event, stepNumber }: DemoEvent): boolean {
+  return event !== 'step' || Number(stepNumber) % 50 === 0;
+}
+
+/** Step numbers are strings, as int64 values are in protobuf's JSON. */
+export function eventJson(event: object): string {
+  return valueJson(event, (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value));
+}
+
+export interface Compared {
+  readonly name: string;
+  readonly comparison: CompareTrajectoriesResponse;
+}
+
+/**
+ * Draws a line per variant: the steps that it shares with the main line, their first difference, and the difference in
+ * reward.
+ */
+export function comparisonTable(comparisons: readonly Compared[], columns: number): string[] {
+  const row = (name: string, shared: string, difference: string, reward: string) =>
+    [fill(name, NAME_COLUMNS), fill(shared, 8), fill(difference, columns - NAME_COLUMNS - 18), reward.padStart(7)].join(
+      ' ',
+    );
+  return [
+    row('against the main line', 'shared', 'first difference', 'reward'),
+    ...comparisons.map(({ name, comparison }) => {
+      const { sharedSteps, rewardDifference, firstDifference: first } = comparison;
+      const shared = sharedSteps === 0n ? 'none' : `0–${sharedSteps - 1n}`;
+      const sign = rewardDifference > 0 ? '+' : rewardDifference < 0 ? '' : '±';
+      const values = first?.field ? `${first.field}: ${first.valueJson} → ${first.otherValueJson}` : 'where one ends';
+      const difference = first === undefined ? 'nowhere' : `${first.stepNumber}, ${values}`;
+      return row(name, shared, difference, `${sign}${shortNumber(rewardDifference)}`);
+    }),
+  ];
+}
+
+/** Draws a line per policy with the result of Summarize for its rollouts. */
+export function summaryTable(summaries: readonly Summary[], columns: number): string[] {
+  const widths = [8, 15, 16, 7];
+  const row = (name: string, ...cells: string[]) =>
+    cut([fill(name, NAME_COLUMNS), ...cells.map((cell, i) => cell.padStart(widths[i] ?? 0))].join(' '), columns);
+  return [
+    row('policy', 'rollouts', 'reward', 'success (95 %)', 'pass@4'),
+    ...summaries.map(
+      ({ values: [policy = '', kind = ''], rolloutCount, rewardMean, rewardStd, successRate, passAt }) => {
+        const spread = rewardStd === undefined ? '' : ` ±${rewardStd.toFixed(1)}`;
+        const reward = rewardMean === undefined ? '–' : `${rewardMean.toFixed(1)}${spread}`;
+        // pass@k counts tasks with at least k tries.
+        const pass = passAt.find(({ k }) => k === 4)?.estimate;
+        const name = `${policy}, ${kind.toLowerCase().replaceAll('_', ' ')}`;
+        const passed = pass === undefined ? '–' : rateText(pass.value);
+        return row(name, String(rolloutCount), reward, estimateText(successRate), passed);
+      },
+    ),
+  ];
+}
+
+/** `75 % (30–95)` */
+function estimateText(estimate: Estimate | undefined): string {
+  if (estimate === undefined) return '–';
+  const { value, low, high } = estimate;
+  if (low === undefined || high === undefined) return rateText(value);
+  return `${rateText(value)} (${Math.round(low * 100)}–${Math.round(high * 100)})`;
 }

@@ -1,55 +1,42 @@
-import type { CompareTrajectoriesResponse } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
 
-interface Events {
-  /** `firstStepNumber` is 0 for the main line, else the first step of the branch. */
-  trajectory: { readonly trajectoryId: string; readonly firstStepNumber: bigint };
-  step: { readonly stepNumber: bigint };
-  sealed: { readonly nextStepNumber: bigint; readonly message: string };
-  /** A process of its own plays the variant. */
-  started: { readonly pid: number };
-  /** The ends of the steps that the process had appended, that it knew to be durable, and that the store contains. */
-  killed: {
-    readonly pid: number;
-    readonly madeNextStepNumber: bigint;
-    readonly ackedNextStepNumber: bigint;
-    readonly storedNextStepNumber: bigint;
-  };
-  resumed: { readonly pid: number; readonly nextStepNumber: bigint };
-  /** The observations, actions and states of these steps were identical bit for bit: those of all steps. */
-  replayed: { readonly fromStepNumber: bigint; readonly identicalSteps: number };
-  compared: { readonly comparison: CompareTrajectoriesResponse };
-  run: { readonly runId: string; readonly experimentName: string };
-  /** `remainingSeconds` is unset if it cannot be estimated. */
-  progress: {
-    readonly percent: number;
-    readonly remainingSeconds: number | undefined;
-    readonly rolloutsDone: bigint;
-    readonly rolloutsExpected: bigint;
-    readonly stages: readonly { readonly name: string; readonly percent: number }[];
-  };
-  /** A process begins to claim rollouts. */
-  worker: { readonly pid: number };
-  worker_killed: { readonly pid: number; readonly rolloutId: string; readonly turns: number };
-  /** Another worker claimed the rollout whose worker was killed. */
-  claimed_again: { readonly rolloutId: string; readonly attempt: number };
-  /** The trainer has read a stage. `version` is the number of improvements of the policy that was played. */
-  stage: { readonly rewardMean: number; readonly version: number };
+/** What happened, for a script. `name` is that of a trajectory, a run, a worker or a stage. */
+export interface DemoEvent {
+  readonly event: string;
+  readonly name: string;
+  readonly [field: string]: unknown;
 }
 
-/** An event of the demo, for a display or a script. `name` is that of a trajectory, a run, a worker or a stage. */
-export type DemoEvent<E extends keyof Events = keyof Events> = {
-  readonly [K in E]: { readonly event: K; readonly name: string } & Events[K];
-}[E];
+/** What people see of an event. */
+export interface Shown {
+  /** The first line follows the name of the event. */
+  readonly lines?: readonly string[];
+  /** The last line, of which the second part is green. */
+  readonly success?: readonly [string, string];
+  /** Shown instead of the lines while bars are on a terminal. */
+  readonly bars?: readonly DemoBar[];
+}
 
-export interface DemoOptions {
+/** The bar of a trajectory, a run or a stage. Unset fields stay as they are. */
+export interface DemoBar {
+  readonly name: string;
+  readonly total: number;
+  readonly value?: number;
+  readonly note?: string;
+}
+
+/** What a client needs to play. */
+export interface PlayOptions {
   readonly client: AnabranchClient;
+  readonly onEvent: (event: DemoEvent, shown?: Shown) => void;
+  readonly signal: AbortSignal;
+}
+
+export interface DemoOptions extends PlayOptions {
   /** 0 to 2^32 - 1. The same seed gives the same steps. */
   readonly seed: number;
   /** Program and arguments that start a client in a process of its own. Its task is appended as the last argument. */
   readonly clientCommand: readonly string[];
-  readonly onEvent: (event: DemoEvent) => void;
-  readonly signal: AbortSignal;
 }
 
 /** Does all work concurrently. The first failure stops the rest, and is thrown when everything has ended. */

@@ -4,65 +4,46 @@
  * can claim its rollout again.
  */
 import { randomUUID } from 'node:crypto';
+import { pid } from 'node:process';
 import type { Claim } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../client/index.ts';
+import { openWriter, reasonOf } from '../client/index.ts';
 import { CartPole, type Gains } from './cartpole.ts';
-import { type Report, standStill } from './client_process.ts';
+import { HANGING, standStill } from './client_process.ts';
 import { act, checkpointOf, isOver, NOISE } from './episode.ts';
-import { present } from './events.ts';
+import { type PlayOptions, present } from './events.ts';
 
 export interface WorkerTask {
-  readonly address: string;
   readonly runId: string;
   readonly workerId: string;
   readonly leaseSeconds: number;
   /** Stops after this many turns of the first rollout, and waits to be killed. */
   readonly hangAfter: number | undefined;
+  /** The rollout whose worker was killed. */
+  readonly killedRolloutId: string;
 }
 
-/** Reports of the process, one JSON text per line. */
-export type WorkerReport =
-  | { readonly event: 'ready'; readonly environmentId: string }
-  | { readonly event: 'claimed'; readonly rolloutId: string; readonly attempt: number }
-  | { readonly event: 'hanging'; readonly rolloutId: string; readonly attempt: number; readonly turns: number };
-
-interface Surroundings {
-  readonly client: AnabranchClient;
-  readonly task: WorkerTask;
-  readonly report: Report<WorkerReport>;
-  readonly signal: AbortSignal;
-}
-
-export async function runRolloutWorker(
-  task: WorkerTask,
-  report: Report<WorkerReport>,
-  signal: AbortSignal,
-): Promise<void> {
-  const client = connectClient({ address: task.address });
+export async function runRolloutWorker(task: WorkerTask, options: PlayOptions): Promise<void> {
+  const { client, onEvent, signal } = options;
   const { runId, workerId } = task;
   const leaseDuration = { seconds: BigInt(task.leaseSeconds) };
-  try {
-    const environmentId = randomUUID();
-    const place = { runId, environmentId };
-    const made = { ...place, type: 'cartpole', externalId: workerId, status: Status.RUNNING };
-    await client.rollouts.upsertEnvironment(made, { signal });
-    report({ event: 'ready', environmentId });
-    // Waits for rollouts that others may release, and ends when no rollout can follow.
-    for (let isDrained = false; !isDrained; ) {
-      const request = { runId, workerId, leaseDuration, wait: { seconds: WAIT_SECONDS } };
-      const { claims, drained } = await client.rollouts.claimRollouts(request, { signal });
-      for (const claim of claims) {
-        await play(claim, environmentId, { client, task, report, signal }).catch((error: unknown) => {
-          if (!LOST.has(reasonOf(error) ?? '')) throw error;
-        });
-      }
-      isDrained = drained;
+  const environmentId = randomUUID();
+  const place = { runId, environmentId };
+  const made = { ...place, type: 'cartpole', externalId: workerId, status: Status.RUNNING };
+  await client.rollouts.upsertEnvironment(made, { signal });
+  onEvent({ event: 'worker', name: workerId, pid }, { lines: [`process ${pid} claims rollouts`] });
+  // Waits for rollouts that others may release, and ends when no rollout can follow.
+  for (let isDrained = false; !isDrained; ) {
+    const request = { runId, workerId, leaseDuration, wait: { seconds: WAIT_SECONDS } };
+    const { claims, drained } = await client.rollouts.claimRollouts(request, { signal });
+    for (const claim of claims) {
+      await play(claim, { ...task, environmentId }, options).catch((error: unknown) => {
+        if (!LOST.has(reasonOf(error) ?? '')) throw error;
+      });
     }
-    await client.rollouts.upsertEnvironment({ ...place, status: Status.COMPLETED }, { signal });
-  } finally {
-    client.close();
+    isDrained = drained;
   }
+  await client.rollouts.upsertEnvironment({ ...place, status: Status.COMPLETED }, { signal });
 }
 
 const WAIT_SECONDS = 30n;
@@ -73,12 +54,16 @@ const LOST = new Set(['LEASE_LOST', 'WRITER_FENCED', 'TRAJECTORY_SEALED']);
 /** Each turn is durable before the next one is played. One call completes the rollout and seals its trajectory. */
 async function play(
   claim: Claim,
-  environmentId: string,
-  { client, task, report, signal }: Surroundings,
+  worker: WorkerTask & { readonly environmentId: string },
+  { client, onEvent, signal }: PlayOptions,
 ): Promise<void> {
+  const { workerId: name, environmentId, hangAfter, killedRolloutId } = worker;
   const { id: rolloutId, attempt } = present(claim.rollout);
   const claimed = { rolloutId, attempt };
-  report({ event: 'claimed', ...claimed });
+  if (rolloutId === killedRolloutId) {
+    const lines = [`claimed that rollout again, as attempt ${attempt}`];
+    onEvent({ event: 'claimed_again', name, ...claimed }, { lines });
+  }
   const updateMask = { paths: ['environment_ids'] };
   await client.rollouts.updateRollout({ ...claimed, updateMask, environmentIds: [environmentId] }, { signal });
   await client.rollouts.startRollout(claimed, { signal });
@@ -96,8 +81,8 @@ async function play(
   while (!isOver(cart) && cart.state.steps < maxTurns) {
     // The root has the whole state. Turns have none, as with most trainers.
     await writer.append({ ...act(cart, gains), states: undefined });
-    if (cart.state.steps !== task.hangAfter) continue;
-    report({ event: 'hanging', turns: cart.state.steps, ...claimed });
+    if (cart.state.steps !== hangAfter) continue;
+    onEvent({ event: HANGING, name, turns: hangAfter, rolloutId, environmentId });
     standStill();
   }
   const turns = cart.state.steps;

@@ -4,27 +4,18 @@
  * again. The trainer reads the rollouts group by group, and improves the policy.
  */
 import { type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
-import { type Summary, SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { secondsOf } from '../cli/progress.ts';
+import { shortNumber } from '../cli/columns.ts';
+import { leftText } from '../cli/progress.ts';
 import { type AnabranchClient, openMetricLogger, watchRun } from '../client/index.ts';
 import type { Gains } from './cartpole.ts';
-import { startClientProcess } from './client_process.ts';
+import { playInProcess } from './client_process.ts';
 import { type DemoOptions, present, together } from './events.ts';
 import { FIRST_POLICY, improvePolicy, type Sample, samplePolicies } from './policy.ts';
 import { Random } from './random.ts';
-import type { WorkerReport, WorkerTask } from './rollout_worker.ts';
-
-/** Ids and summaries of what the training created. */
-export interface TrainingResult {
-  readonly runId: string;
-  readonly runName: string;
-  /** The rollout whose first worker was killed. */
-  readonly killedRolloutId: string;
-  /** Summaries by policy: 0, 1, 2. */
-  readonly summaries: readonly Summary[];
-}
+import type { WorkerTask } from './rollout_worker.ts';
 
 const EXPERIMENT = 'cartpole-training';
 const TRAIN_STEPS = 2;
@@ -37,19 +28,19 @@ const LEASE_SECONDS = 2;
 /** Fewer turns than any episode has. */
 const HANG_AFTER = 10;
 
-export async function runTraining(options: DemoOptions): Promise<TrainingResult> {
+/** Returns ids of what was created, the rollout whose first worker was killed, and summaries by policy: 0, 1, 2. */
+export async function runTraining(options: DemoOptions) {
   const { client, signal } = options;
   const run = await makeRun(options);
   const stages = await makeStages(run, options);
-  const crew = { runId: run.id, killedRolloutId: '' };
-  await together(options, [
+  const [killedRolloutId = ''] = await together<string | undefined>(options, [
+    (around) => runWorkers(run.id, around),
     (around) => train(run, stages, around),
     (around) => showProgress(run.id, around),
-    (around) => followWorker(1, crew, around),
   ]);
   const dimensions = [{ label: 'policy' }, { key: SummaryKey.STAGE_KIND }];
   const { summaries } = await client.runs.summarize({ runIds: [run.id], dimensions, passAt: [1, 4] }, { signal });
-  return { runId: run.id, runName: run.name, killedRolloutId: crew.killedRolloutId, summaries };
+  return { runId: run.id, runName: run.name, killedRolloutId, summaries };
 }
 
 async function makeRun({ client, seed, onEvent, signal }: DemoOptions): Promise<Run> {
@@ -73,27 +64,34 @@ async function makeRun({ client, seed, onEvent, signal }: DemoOptions): Promise<
     { signal },
   );
   const { id: runId, name } = present(run);
-  onEvent({ event: 'run', name, runId, experimentName: EXPERIMENT });
+  const lines = [`run ${runId}, of ${EXPERIMENT}`];
+  onEvent({ event: 'run', name, runId, experimentName: EXPERIMENT }, { lines });
   return present(run);
 }
 
 /** Reports the progress of the run when it changes, until the run has ended. */
-async function showProgress(runId: string, { client, onEvent, signal }: DemoOptions): Promise<void> {
+async function showProgress(runId: string, { client, onEvent, signal }: DemoOptions): Promise<undefined> {
+  let printedTenths = 0;
   for await (const { run, stages, progress, changed } of watchRun(client, { runId, untilTerminal: true, signal })) {
     if (!changed.run && !changed.progress) continue;
-    const { percent = 0, estimatedRemaining: left, kinds, openStages } = progress;
-    onEvent({
-      event: 'progress',
-      name: run.name,
-      percent,
-      remainingSeconds: left === undefined ? undefined : secondsOf(left),
-      rolloutsDone: kinds.reduce((sum, { rolloutsTerminal }) => sum + rolloutsTerminal, 0n),
-      rolloutsExpected: kinds.reduce((sum, { rolloutsExpected }) => sum + rolloutsExpected, 0n),
-      stages: [...stages.values()].map(({ id, kind, number, status }) => ({
-        name: stageName(kind, number),
-        percent: status === Status.COMPLETED ? 100 : (openStages.find(({ stageId }) => stageId === id)?.percent ?? 0),
-      })),
+    const { name } = run;
+    const { percent = 0, kinds, openStages } = progress;
+    const done = kinds.reduce((sum, { rolloutsTerminal }) => sum + rolloutsTerminal, 0n);
+    const expected = kinds.reduce((sum, { rolloutsExpected }) => sum + rolloutsExpected, 0n);
+    const left = leftText(progress);
+    const bars = [...stages.values()].map(({ id, kind, number, status }) => {
+      const open = openStages.find(({ stageId }) => stageId === id);
+      const value = status === Status.COMPLETED ? 100 : Math.floor(open?.percent ?? 0);
+      return { name: stageName(kind, number), total: 100, value, note: '' };
     });
+    const note = `${left === undefined ? '' : `${left} left, `}${done}/${expected} rollouts`;
+    bars.unshift({ name, total: 100, value: Math.floor(percent), note });
+    const tenths = Math.floor(percent / 10);
+    const text = `${Math.floor(percent)} %, ${done} of ${expected} rollouts${left === undefined ? '' : `, ${left} left`}`;
+    // A line for each tenth of the progress.
+    const lines = tenths > printedTenths ? [text] : [];
+    printedTenths = Math.max(tenths, printedTenths);
+    onEvent({ event: 'progress', name, percent, rolloutsDone: done, rolloutsExpected: expected }, { lines, bars });
   }
 }
 
@@ -102,48 +100,33 @@ function stageName(kind: StageKind, number: bigint): string {
 }
 
 /**
- * Follows a worker until its end, which comes when no rollout can follow. The first worker is killed within a rollout.
- * Only then the others start, so that one of them claims that rollout again when its lease has ended.
+ * Starts the workers, which end when no rollout can follow. The first one is killed within a rollout. Only then the
+ * others start, so that one of them claims that rollout again when its lease has ended. Returns the rollout.
  */
-async function followWorker(
-  number: number,
-  crew: { readonly runId: string; killedRolloutId: string },
-  options: DemoOptions,
-): Promise<void> {
+async function runWorkers(runId: string, options: DemoOptions): Promise<string> {
   const { client, onEvent, signal } = options;
-  const name = `worker-${number}`;
-  const hangAfter = number === 1 ? HANG_AFTER : undefined;
-  const own = { address: client.url, runId: crew.runId, workerId: name };
-  const task: WorkerTask = { ...own, leaseSeconds: LEASE_SECONDS, hangAfter };
-  await using child = startClientProcess<WorkerReport>(task, options);
-  const { pid } = child;
-  let environmentId = '';
-  for await (const report of child.reports) {
-    if (report.event === 'ready') {
-      environmentId = report.environmentId;
-      onEvent({ event: 'worker', name, pid });
-      continue;
-    }
-    const { rolloutId, attempt } = report;
-    if (rolloutId === crew.killedRolloutId) onEvent({ event: 'claimed_again', name, rolloutId, attempt });
-    if (report.event === 'claimed') continue;
-    crew.killedRolloutId = rolloutId;
-    await child.kill();
-    onEvent({ event: 'worker_killed', name, pid, rolloutId, turns: report.turns });
-    // No other process knows that the environment of the killed worker is gone.
-    const end = { runId: crew.runId, status: Status.FAILED, message: 'its process was killed' };
-    await client.rollouts.upsertEnvironment({ environmentId, ...end }, { signal });
-  }
-  if (number > 1) return child.ended();
-  if (crew.killedRolloutId === '') await child.ended();
-  const others = Array.from({ length: WORKERS - 1 }, (_, i) => i + 2);
+  const common = { runId, leaseSeconds: LEASE_SECONDS };
+  const first: WorkerTask = { ...common, workerId: 'worker-1', hangAfter: HANG_AFTER, killedRolloutId: '' };
+  const hung = await playInProcess(first, options);
+  if (hung === undefined) throw new Error('the first worker ended before it was killed');
+  const { name, pid, turns } = hung;
+  const [rolloutId, environmentId] = [String(hung.rolloutId), String(hung.environmentId)];
+  const lines = [`process ${pid} killed (SIGKILL) after ${turns} turns of a rollout`];
+  onEvent({ event: 'worker_killed', name, pid, rolloutId, turns }, { lines });
+  // No other process knows that the environment of the killed worker is gone.
+  const end = { runId, status: Status.FAILED, message: 'its process was killed' };
+  await client.rollouts.upsertEnvironment({ environmentId, ...end }, { signal });
+  const others = Array.from({ length: WORKERS - 1 }, (_, i): WorkerTask => {
+    return { ...common, workerId: `worker-${i + 2}`, hangAfter: undefined, killedRolloutId: rolloutId };
+  });
   await together(
     options,
-    others.map((other) => (around) => followWorker(other, crew, around)),
+    others.map((task) => (around) => playInProcess(task, around)),
   );
+  return rolloutId;
 }
 
-async function train({ id: runId }: Run, stages: readonly Stage[], options: DemoOptions): Promise<void> {
+async function train({ id: runId }: Run, stages: readonly Stage[], options: DemoOptions): Promise<undefined> {
   const { client, seed, signal } = options;
   const random = Random.seeded(seed);
   let policy = FIRST_POLICY;
@@ -210,7 +193,8 @@ async function playStage(
   const updateMask = { paths: ['metrics', 'phase'] };
   await client.runs.updateStage({ stageId, updateMask, metrics: { reward_mean: rewardMean }, phase: '' }, { signal });
   await client.runs.completeStage({ stageId }, { signal });
-  onEvent({ event: 'stage', name: stageName(kind, number), rewardMean, version });
+  const lines = [`policy ${version} came to a mean reward of ${shortNumber(rewardMean)}`];
+  onEvent({ event: 'stage', name: stageName(kind, number), rewardMean, version }, { lines });
   return groups;
 }
 

@@ -4,12 +4,17 @@
  * main line.
  */
 import { createHash } from 'node:crypto';
-import { openWriter, readSteps } from '../client/index.ts';
+import { pid } from 'node:process';
+import { setImmediate } from 'node:timers/promises';
+import { toJson } from '@bufbuild/protobuf';
+import { CompareTrajectoriesResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { JSON_FORM } from '../cli/columns.ts';
+import { openWriter, readSteps, type StepInit, type TrajectoryWriter } from '../client/index.ts';
 import { CartPole, type Gains } from './cartpole.ts';
-import { startClientProcess } from './client_process.ts';
-import { act, checkpointOf, NOISE, playToEnd, restoreAt, STATE_NAME } from './episode.ts';
-import { type DemoOptions, present, together } from './events.ts';
-import type { VariantReport, VariantTask } from './variant_client.ts';
+import { HANGING, playInProcess, standStill } from './client_process.ts';
+import type { Compared } from './display.ts';
+import { act, checkpointOf, isOver, NOISE, playToEnd, restoreAt, STATE_NAME } from './episode.ts';
+import { type DemoBar, type DemoOptions, type PlayOptions, present, together } from './events.ts';
 
 /** A way to continue from the branch point: the same cart with another controller. */
 interface Variant {
@@ -34,6 +39,8 @@ export const VARIANTS: readonly Variant[] = [
 const BRANCH_POINT = 200n;
 /** From this step on, the first process of KILLED does not wait for acks, and is killed. */
 const KILL_AFTER = 300;
+/** Number of steps in flight when the process stops. Some are sent one by one, the rest at once. */
+const BURST = 20;
 /** The checkpoint that REPLAYED is replayed from. */
 const REPLAY_FROM = 250n;
 
@@ -42,41 +49,51 @@ interface DemoTrajectory {
   readonly trajectoryId: string;
 }
 
-/** Ids of what was created. */
-export interface VariantsResult {
-  readonly main: DemoTrajectory;
-  readonly variants: readonly DemoTrajectory[];
+/** What plays a trajectory to its end. */
+export interface Player extends DemoTrajectory {
+  readonly gains: Gains;
+  /** The first process hangs with unacked steps, to be killed. The second one resumes. Undefined: not a process. */
+  readonly process?: 'first' | 'second';
 }
 
-export async function playAllVariants(options: DemoOptions): Promise<VariantsResult> {
+/** Returns what was created, and the variants as compared with the main line. */
+export async function playAllVariants(options: DemoOptions) {
   const main = await playMainLine(options);
   const variants = await together(
     options,
     VARIANTS.map((variant) => (around) => playVariant(main, variant, around)),
   );
   await replay(present(variants.find(({ name }) => name === REPLAYED.name)), options);
+  const compared: Compared[] = [];
   for (const { name, trajectoryId: otherTrajectoryId } of variants) {
     const { trajectoryId } = main;
     const comparison = await options.client.trajectories.compareTrajectories({ trajectoryId, otherTrajectoryId });
-    options.onEvent({ event: 'compared', name, comparison });
+    compared.push({ name, comparison });
+    const json = toJson(CompareTrajectoriesResponseSchema, comparison, JSON_FORM);
+    options.onEvent({ event: 'compared', name, comparison: json });
   }
-  return { main, variants };
+  return { main, variants, compared };
+}
+
+/** The bar of a trajectory, which is full after the longest episode of CartPole-v1. */
+function barsOf(name: string, bar: Pick<DemoBar, 'value' | 'note'>): DemoBar[] {
+  return [{ name, total: 500, ...bar }];
 }
 
 async function playMainLine(options: DemoOptions): Promise<DemoTrajectory> {
   const { client, seed, onEvent } = options;
   const name = `CartPole-v1, seed ${seed}`;
-  const cart = CartPole.reset(seed, NOISE);
   const { trajectory } = await client.trajectories.createTrajectory({
     name,
     taskId: 'CartPole-v1',
     labels: { demo: 'cartpole', seed: String(seed) },
     metadataJson: JSON.stringify({ gains: MAIN_GAINS, noise: NOISE }),
-    root: checkpointOf(cart),
+    root: checkpointOf(CartPole.reset(seed, NOISE)),
   });
   const main = { name, trajectoryId: present(trajectory).id };
-  onEvent({ event: 'trajectory', ...main, firstStepNumber: 0n });
-  await play(main, { cart, gains: MAIN_GAINS }, options);
+  const shown = { lines: [`trajectory ${main.trajectoryId}`], bars: barsOf(name, { value: 0 }) };
+  onEvent({ event: 'trajectory', ...main, firstStepNumber: 0n }, shown);
+  await play({ ...main, gains: MAIN_GAINS }, options);
   await client.trajectories.setTag({ trajectoryId: main.trajectoryId, name: 'fork', stepNumber: BRANCH_POINT });
   return main;
 }
@@ -96,55 +113,75 @@ async function playVariant(
   });
   const { id, nextStepNumber } = present(trajectory);
   const branch = { name, trajectoryId: id };
-  options.onEvent({ event: 'trajectory', ...branch, firstStepNumber: nextStepNumber });
-  if (variant === KILLED) await playKilledAndResumed(branch, gains, options);
-  else await play(branch, { cart: await restoreAt(options.client, id, nextStepNumber - 1n), gains }, options);
+  const lines = [`trajectory ${id}, from step ${nextStepNumber}`];
+  const bars = barsOf(name, { value: Number(nextStepNumber) });
+  options.onEvent({ event: 'trajectory', ...branch, firstStepNumber: nextStepNumber }, { lines, bars });
+  if (variant === KILLED) await playKilledAndResumed({ ...branch, gains }, options);
+  else await play({ ...branch, gains }, options);
   return branch;
-}
-
-async function play(
-  { name, trajectoryId }: DemoTrajectory,
-  playing: { readonly cart: CartPole; readonly gains: Gains },
-  { client, onEvent, signal }: DemoOptions,
-): Promise<void> {
-  await using writer = await openWriter(client, { trajectoryId, signal });
-  const onStep = (stepNumber: bigint) => onEvent({ event: 'step', name, stepNumber });
-  const { nextStepNumber, message } = await playToEnd(writer, { ...playing, signal, onStep });
-  onEvent({ event: 'sealed', name, nextStepNumber, message });
 }
 
 /**
  * Plays a variant in a process that is killed with unacked steps. Then another process continues at the end of the
  * stored steps.
  */
-async function playKilledAndResumed(
-  { name, trajectoryId }: DemoTrajectory,
-  gains: Gains,
-  options: DemoOptions,
-): Promise<void> {
-  const { client, onEvent } = options;
-  for (const hangAfter of [KILL_AFTER, undefined]) {
-    const task: VariantTask = { address: client.url, trajectoryId, gains, hangAfter };
-    await using child = startClientProcess<VariantReport>(task, options);
-    const { pid } = child;
-    let isKilled = false;
-    for await (const report of child.reports) {
-      const nextStepNumber = BigInt(report.nextStepNumber);
-      if (report.event === 'opened' && hangAfter !== undefined) onEvent({ event: 'started', name, pid });
-      else if (report.event === 'opened') onEvent({ event: 'resumed', name, pid, nextStepNumber });
-      else if (report.event === 'step') onEvent({ event: 'step', name, stepNumber: nextStepNumber - 1n });
-      else if (report.event === 'sealed') onEvent({ event: 'sealed', name, nextStepNumber, message: report.message });
-      else if (report.event === 'hanging') {
-        isKilled = true;
-        await child.kill();
-        const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId });
-        const made = { madeNextStepNumber: nextStepNumber, ackedNextStepNumber: BigInt(report.ackedNextStepNumber) };
-        const storedNextStepNumber = present(trajectory).nextStepNumber;
-        onEvent({ event: 'killed', name, pid, ...made, storedNextStepNumber });
-      }
-    }
-    if (!isKilled) await child.ended();
+async function playKilledAndResumed(player: Player, options: DemoOptions): Promise<void> {
+  const hung = await playInProcess({ ...player, process: 'first' } satisfies Player, options);
+  if (hung === undefined) throw new Error('the episode ended before its process was killed');
+  const { pid, name } = hung;
+  const { trajectory } = await options.client.trajectories.getTrajectory(player);
+  const stored = present(trajectory).nextStepNumber;
+  const [made, acked] = [BigInt(String(hung.madeNextStepNumber)), BigInt(String(hung.ackedNextStepNumber))];
+  const ends = { madeNextStepNumber: made, ackedNextStepNumber: acked, storedNextStepNumber: stored };
+  const lines = [
+    `process ${pid} killed (SIGKILL) with ${made - acked} steps unacked:`,
+    `    it had sent 0–${made - 1n}, and 0–${acked - 1n} were acked; the store holds 0–${stored - 1n}`,
+  ];
+  options.onEvent({ event: 'killed', name, pid, ...ends }, { lines });
+  await playInProcess({ ...player, process: 'second' } satisfies Player, options);
+}
+
+/**
+ * Plays a trajectory to its end. Keeps nothing that the store does not hold: continues where the trajectory ends, with
+ * the state there, whether the steps are its own or those of a killed process (rule W13).
+ */
+export async function play(player: Player, { client, onEvent, signal }: PlayOptions): Promise<void> {
+  const { name, trajectoryId, gains, process } = player;
+  await using writer = await openWriter(client, { trajectoryId, signal });
+  const next = writer.nextStepNumber;
+  if (process === 'first') onEvent({ event: 'started', name, pid }, { lines: [`played by process ${pid}`] });
+  if (process === 'second') {
+    const lines = [`process ${pid} resumes at step ${next}, with the state of step ${next - 1n}`];
+    onEvent({ event: 'resumed', name, pid, nextStepNumber: next }, { lines });
   }
+  const cart = await restoreAt(client, trajectoryId, next - 1n);
+  const onStep = async (stepNumber: bigint) => {
+    onEvent({ event: 'step', name, stepNumber }, { bars: barsOf(name, { value: Number(stepNumber) }) });
+    if (process === 'first' && cart.state.steps === KILL_AFTER) await hang(writer, cart, player, onEvent);
+  };
+  const { nextStepNumber, message } = await playToEnd(writer, { cart, gains, signal, onStep });
+  onEvent(
+    { event: 'sealed', name, nextStepNumber, message },
+    { lines: [message], bars: barsOf(name, { note: message }) },
+  );
+}
+
+async function hang(
+  writer: TrajectoryWriter,
+  cart: CartPole,
+  { name, gains }: Player,
+  onEvent: DemoOptions['onEvent'],
+): Promise<never> {
+  for (let i = 0; i < BURST; i++) {
+    if (isOver(cart))
+      throw new Error(`the episode ended after ${cart.state.steps} steps, before the process was killed`);
+    void writer.append(act(cart, gains));
+    if (i < BURST / 2) await setImmediate();
+  }
+  // No code runs between the last append and the stop, so the second half of the burst cannot have been acked.
+  const { nextStepNumber: madeNextStepNumber, ackedNextStepNumber } = writer;
+  onEvent({ event: HANGING, name, madeNextStepNumber, ackedNextStepNumber });
+  standStill();
 }
 
 /**
@@ -162,20 +199,14 @@ async function replay({ name, trajectoryId }: DemoTrajectory, { client, onEvent,
     }
     identicalSteps++;
   }
-  onEvent({ event: 'replayed', name, fromStepNumber: REPLAY_FROM, identicalSteps });
-}
-
-interface WithContent {
-  readonly content?: { readonly json?: string | undefined } | undefined;
+  const lines = [`replayed from its step ${REPLAY_FROM} in a fresh environment:`];
+  const success = [`    ${identicalSteps} steps, `, 'every observation and state is identical, bit for bit'] as const;
+  onEvent({ event: 'replayed', name, fromStepNumber: REPLAY_FROM, identicalSteps }, { lines, success });
 }
 
 /** The texts of action and observation identify the bits of each number; the digest identifies those of the state. */
-function traceOf(
-  {
-    actions,
-    observations,
-  }: { readonly actions: readonly WithContent[]; readonly observations: readonly WithContent[] },
-  digest?: string,
-): string {
-  return JSON.stringify([...actions, ...observations].map(({ content }) => content?.json).concat(digest));
+function traceOf({ actions, observations }: StepInit, digest?: string): string {
+  return JSON.stringify(
+    [...(actions ?? []), ...(observations ?? [])].map(({ content }) => content?.json).concat(digest),
+  );
 }
