@@ -1,7 +1,7 @@
 import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { LogMetricsRequestSchema } from '../gen/es/anabranch/v1/run_service_pb.js';
 import { StepSchema } from '../gen/es/anabranch/v1/trajectory_pb.js';
-import { Random } from '../src/demo/random.ts';
+import { Random } from '../src/demo/cartpole.ts';
 
 /**
  * What a step of a bench holds. `step`: one of CartPole; `step-with-state`: the same with its state, about 430 bytes

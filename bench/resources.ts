@@ -6,7 +6,7 @@ import path from 'node:path';
 import { StageKind } from '../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, openWriter, readSteps } from '../src/client/index.ts';
-import { Random } from '../src/demo/random.ts';
+import { Random } from '../src/demo/cartpole.ts';
 import { createPostgresDatabase } from '../test/support/database.ts';
 import { type PostgresServer, startPostgres } from '../test/support/postgres.ts';
 import type { Engine } from './bench.ts';

@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { crc32, deflateSync } from 'node:zlib';
 import type { AnabranchClient, EntryInit } from '../../src/client/index.ts';
 import { appendBatch } from '../../src/client/index.ts';
-import { Random } from '../../src/demo/random.ts';
+import { Random } from '../../src/demo/cartpole.ts';
 
 /** Seeded data for the page: the same at each run. Written by AppendBatch and LogMetrics, a MiB a call at most. */
 

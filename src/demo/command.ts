@@ -21,8 +21,7 @@ import { connectClient } from '../client/index.ts';
 import { scrubUrl } from '../config/scrub_url.ts';
 import { comparisonTable, eventJson, openDisplay, summaryTable } from './display.ts';
 import type { DemoOptions, PlayOptions } from './events.ts';
-import { runRolloutWorker, type WorkerTask } from './rollout_worker.ts';
-import { runTraining } from './training.ts';
+import { runRolloutWorker, runTraining, type WorkerTask } from './training.ts';
 import { type Player, play, playAllVariants } from './variants.ts';
 
 interface DemoFlags extends ServerFlags {
@@ -61,12 +60,8 @@ export function demoClientCommand(cli: CliContext): Command {
   return new Command(CLIENT_COMMAND).argument('<TASK>').action(async (text: string) => {
     const { address, ...task } = JSON.parse(text) as { readonly address: string } & (Player | WorkerTask);
     const client = connectClient({ address });
-    const { stdout, signal } = cli;
-    const options: PlayOptions = {
-      client,
-      onEvent: (...report) => void stdout.write(`${eventJson(report)}\n`),
-      signal,
-    };
+    const onEvent: PlayOptions['onEvent'] = (...report) => void cli.stdout.write(`${eventJson(report)}\n`);
+    const options = { client, onEvent, signal: cli.signal };
     try {
       await ('workerId' in task ? runRolloutWorker(task, options) : play(task, options));
     } finally {
@@ -78,8 +73,7 @@ export function demoClientCommand(cli: CliContext): Command {
 async function runDemo(cli: CliContext, flags: DemoFlags): Promise<void> {
   const seed = Number(parseWhole('--seed', flags.seed, 0n, MAX_SEED));
   if (flags.address !== undefined || flags.database !== undefined) {
-    await withServer(cli, flags, (access) => demonstrate(cli, access, flags, seed));
-    return;
+    return withServer(cli, flags, (access) => demonstrate(cli, access, flags, seed));
   }
   const folder = await mkdtemp(join(tmpdir(), 'anabranch-demo-'));
   try {
@@ -132,8 +126,7 @@ async function demonstrate(cli: CliContext, access: Access, options: DemoFlags, 
   if (json) {
     const summaries = training.summaries.map((summary) => toJson(SummarySchema, summary, JSON_FORM));
     const kept = keep && database !== undefined ? { database } : {};
-    await print(eventJson({ event: 'done', ...result, ...kept, training: { ...training, summaries } }));
-    return;
+    return print(eventJson({ event: 'done', ...result, ...kept, training: { ...training, summaries } }));
   }
   await print('', ...withHead(summaryTable(training.summaries, columns)));
   if (!keep) return;

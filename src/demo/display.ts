@@ -6,19 +6,19 @@ import { columnsOf, cut, fill, paintFor, shortNumber, valueJson } from '../cli/c
 import type { CliContext } from '../cli/context.ts';
 import { openBars } from '../cli/progress.ts';
 import { rateText } from '../cli/rollouts_table.ts';
-import type { DemoBar, DemoEvent, DemoOptions } from './events.ts';
-
-interface Display {
-  readonly show: DemoOptions['onEvent'];
-  /** Ends the bars and restores the terminal. Later events are printed as lines. */
-  stop(): void;
-}
+import type { DemoBar, DemoEvent, Shown } from './events.ts';
 
 const NAME_COLUMNS = 21;
 const CLEAR_TO_END = '\u001b[K';
 
-export function openDisplay({ stdout, env }: CliContext, json: boolean): Display {
-  if (json) return { show: (event) => void (isPrinted(event) && stdout.write(`${eventJson(event)}\n`)), stop() {} };
+export function openDisplay({ stdout, env }: CliContext, json: boolean) {
+  if (json) {
+    const show = (event: DemoEvent) => {
+      // Scripts get every fiftieth step.
+      if (event.event !== 'step' || Number(event.stepNumber) % 50 === 0) stdout.write(`${eventJson(event)}\n`);
+    };
+    return { show, stop: () => undefined };
+  }
   const paint = paintFor(stdout, env);
   const noteColumns = columnsOf({ stdout, env }) - NAME_COLUMNS - 36;
   let bars = stdout.isTTY ? openBars(stdout) : undefined;
@@ -32,8 +32,11 @@ export function openDisplay({ stdout, env }: CliContext, json: boolean): Display
     else bar.update(value, payload);
   };
   return {
-    show({ name }, { lines: all = [], success, bars: moved } = {}) {
-      if (bars !== undefined && moved !== undefined) return moved.forEach(draw);
+    show({ name }: DemoEvent, { lines: all = [], success, bars: moved }: Shown = {}) {
+      if (bars !== undefined && moved !== undefined) {
+        moved.forEach(draw);
+        return;
+      }
       const lines = all.map((line, i) => (i === 0 ? `  ${paint.bold(name)}: ${line}` : line));
       if (success !== undefined) lines.push(success[0] + paint.green(success[1]));
       for (const line of lines) {
@@ -41,6 +44,7 @@ export function openDisplay({ stdout, env }: CliContext, json: boolean): Display
         else bars.log(`${line}${CLEAR_TO_END}\n`);
       }
     },
+    /** Ends the bars and restores the terminal. Later events are printed as lines. */
     stop() {
       bars?.update(); // prints the lines that were logged since the last update
       bars?.stop();
@@ -49,26 +53,19 @@ export function openDisplay({ stdout, env }: CliContext, json: boolean): Display
   };
 }
 
-/** Scripts get every fiftieth step. */
-function isPrinted({ event, stepNumber }: DemoEvent): boolean {
-  return event !== 'step' || Number(stepNumber) % 50 === 0;
-}
-
 /** Step numbers are strings, as int64 values are in protobuf's JSON. */
 export function eventJson(event: object): string {
   return valueJson(event, (_, value: unknown) => (typeof value === 'bigint' ? String(value) : value));
-}
-
-export interface Compared {
-  readonly name: string;
-  readonly comparison: CompareTrajectoriesResponse;
 }
 
 /**
  * Draws a line per variant: the steps that it shares with the main line, their first difference, and the difference in
  * reward.
  */
-export function comparisonTable(comparisons: readonly Compared[], columns: number): string[] {
+export function comparisonTable(
+  comparisons: readonly { readonly name: string; readonly comparison: CompareTrajectoriesResponse }[],
+  columns: number,
+): string[] {
   const row = (name: string, shared: string, difference: string, reward: string) =>
     [fill(name, NAME_COLUMNS), fill(shared, 8), fill(difference, columns - NAME_COLUMNS - 18), reward.padStart(7)].join(
       ' ',

@@ -1,7 +1,9 @@
-/** Converts steps of CartPole to steps of a trajectory, and plays episodes into a writer. */
-import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import type { AnabranchClient, Sealed, StepInit, TrajectoryWriter } from '../client/index.ts';
+/** Converts steps of CartPole to steps of a trajectory, and plays tasks in processes of their own. */
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import type { AnabranchClient, StepInit } from '../client/index.ts';
 import { CartPole, choosePush, exactJson, type Gains } from './cartpole.ts';
+import type { DemoEvent, DemoOptions, Shown } from './events.ts';
 
 export const STATE_NAME = 'env';
 /** Largest random deviation of the force, in newton. */
@@ -40,21 +42,51 @@ export function isOver(cart: CartPole): boolean {
   return cart.terminated || cart.truncated;
 }
 
-interface Play {
-  readonly cart: CartPole;
-  readonly gains: Gains;
-  readonly signal: AbortSignal;
-  readonly onStep: (stepNumber: bigint) => unknown;
+/** The event of a process that waits to be killed. */
+export const HANGING = 'hanging';
+
+/**
+ * Plays a task in a process of its own, which reports events as one JSON text per line, and shows them. If the process
+ * hangs, kills it with SIGKILL, so that it can neither finish nor clean up, and returns its last event. Otherwise waits
+ * until it has ended. Throws its error output if it fails. The signal kills it, too.
+ */
+export async function playInProcess(
+  task: object,
+  { client, clientCommand, onEvent, signal }: DemoOptions,
+): Promise<DemoEvent | undefined> {
+  const [program = '', ...args] = clientCommand;
+  const child = spawn(program, [...args, JSON.stringify({ address: client.url, ...task })], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+    signal,
+    killSignal: 'SIGKILL',
+  });
+  let complaint = '';
+  child.stderr.setEncoding('utf8').on('data', (text: string) => {
+    complaint = (complaint + text).slice(-2000);
+  });
+  const exited = new Promise<string>((resolve) => {
+    // A process that the signal has killed has an error too, before it has ended.
+    child.on('error', (error) => child.pid === undefined && resolve(`an error (${error.message})`));
+    child.once('close', (code, killer) => resolve(killer === null ? `code ${code}` : `signal ${killer}`));
+  });
+  try {
+    for await (const line of createInterface({ input: child.stdout })) {
+      const [event, shown] = JSON.parse(line) as [DemoEvent, Shown?];
+      if (event.event === HANGING) return { ...event, pid: child.pid };
+      onEvent(event, shown);
+    }
+    const end = await exited;
+    if (end === 'code 0') return undefined;
+    throw new Error(`the client's process ended with ${end}: ${complaint.trim() || 'no output'}`);
+  } finally {
+    child.kill('SIGKILL');
+    await exited;
+  }
 }
 
-/** Plays to the end and seals the trajectory. Each step is durable before the next one is played. */
-export async function playToEnd(writer: TrajectoryWriter, { cart, gains, signal, onStep }: Play): Promise<Sealed> {
-  while (!isOver(cart)) {
-    signal.throwIfAborted();
-    const { stepNumber } = await writer.append(act(cart, gains));
-    await onStep(stepNumber);
-  }
-  const { steps, x } = cart.state;
-  if (!cart.terminated) return writer.seal(Status.COMPLETED, `balanced for ${steps} steps`);
-  return writer.seal(Status.FAILED, `${Math.abs(x) > 2.4 ? 'left the track' : 'fell'} at step ${steps}`);
+/** Blocks the whole event loop, like a process that is stuck in its environment, until the process is killed. */
+export function standStill(): never {
+  const seconds = 30;
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, seconds * 1000);
+  throw new Error(`this process was not killed within ${seconds} seconds`);
 }

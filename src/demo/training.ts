@@ -3,19 +3,19 @@
  * Four processes claim the rollouts and play them. One of them is killed within a rollout, which another process plays
  * again. The trainer reads the rollouts group by group, and improves the policy.
  */
+import { randomUUID } from 'node:crypto';
+import { pid } from 'node:process';
+import type { Claim } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { shortNumber } from '../cli/columns.ts';
 import { leftText } from '../cli/progress.ts';
-import { type AnabranchClient, openMetricLogger, watchRun } from '../client/index.ts';
-import type { Gains } from './cartpole.ts';
-import { playInProcess } from './client_process.ts';
-import { type DemoOptions, present, together } from './events.ts';
-import { FIRST_POLICY, improvePolicy, type Sample, samplePolicies } from './policy.ts';
-import { Random } from './random.ts';
-import type { WorkerTask } from './rollout_worker.ts';
+import { type AnabranchClient, openMetricLogger, openWriter, reasonOf, watchRun } from '../client/index.ts';
+import { CartPole, type Gains, Random } from './cartpole.ts';
+import { act, checkpointOf, HANGING, isOver, NOISE, playInProcess, standStill } from './episode.ts';
+import { type DemoOptions, type PlayOptions, present, together } from './events.ts';
 
 const EXPERIMENT = 'cartpole-training';
 const TRAIN_STEPS = 2;
@@ -24,7 +24,7 @@ const GROUP_SIZE = 4;
 const MAX_TURNS = 200;
 const WORKERS = 4;
 /** Long enough for a live worker, and short enough to wait for its end. */
-const LEASE_SECONDS = 2;
+const LEASE_SECONDS = 2n;
 /** Fewer turns than any episode has. */
 const HANG_AFTER = 10;
 
@@ -105,8 +105,7 @@ function stageName(kind: StageKind, number: bigint): string {
  */
 async function runWorkers(runId: string, options: DemoOptions): Promise<string> {
   const { client, onEvent, signal } = options;
-  const common = { runId, leaseSeconds: LEASE_SECONDS };
-  const first: WorkerTask = { ...common, workerId: 'worker-1', hangAfter: HANG_AFTER, killedRolloutId: '' };
+  const first: WorkerTask = { runId, workerId: 'worker-1', hangAfter: HANG_AFTER, killedRolloutId: '' };
   const hung = await playInProcess(first, options);
   if (hung === undefined) throw new Error('the first worker ended before it was killed');
   const { name, pid, turns } = hung;
@@ -116,13 +115,11 @@ async function runWorkers(runId: string, options: DemoOptions): Promise<string> 
   // No other process knows that the environment of the killed worker is gone.
   const end = { runId, status: Status.FAILED, message: 'its process was killed' };
   await client.rollouts.upsertEnvironment({ environmentId, ...end }, { signal });
-  const others = Array.from({ length: WORKERS - 1 }, (_, i): WorkerTask => {
-    return { ...common, workerId: `worker-${i + 2}`, hangAfter: undefined, killedRolloutId: rolloutId };
+  const others = Array.from({ length: WORKERS - 1 }, (_, i) => {
+    const task: WorkerTask = { runId, workerId: `worker-${i + 2}`, hangAfter: undefined, killedRolloutId: rolloutId };
+    return (around: DemoOptions) => playInProcess(task, around);
   });
-  await together(
-    options,
-    others.map((task) => (around) => playInProcess(task, around)),
-  );
+  await together(options, others);
   return rolloutId;
 }
 
@@ -185,7 +182,13 @@ async function playStage(
       inputJson: JSON.stringify({ gains }),
     })),
   );
-  await makeTasks([...new Set(rollouts.map((rollout) => rollout.taskId))], client, signal);
+  // Each task is an episode of its own. Its validator checks whether the pole is up at the end.
+  const validators = { upright: { expectedResult: `${MAX_TURNS} turns` } };
+  const task = { name: 'Balance the pole', maxTurns: BigInt(MAX_TURNS), validators };
+  const tasks = [...new Set(rollouts.map((rollout) => rollout.taskId))].map((id) => {
+    return { ...task, id, inputJson: JSON.stringify({ seed: seedOf(id) }) };
+  });
+  await client.rollouts.upsertTasks({ tasks }, { signal });
   await client.rollouts.createRollouts({ stageId, rollouts }, { signal });
   await client.runs.closeQueue({ stageId }, { signal });
   const groups = await readGroups(stageId, client, signal);
@@ -196,16 +199,6 @@ async function playStage(
   const lines = [`policy ${version} came to a mean reward of ${shortNumber(rewardMean)}`];
   onEvent({ event: 'stage', name: stageName(kind, number), rewardMean, version }, { lines });
   return groups;
-}
-
-/** Each task is an episode of its own. Its validator checks whether the pole is up at the end. */
-async function makeTasks(ids: readonly string[], client: AnabranchClient, signal: AbortSignal): Promise<void> {
-  const name = 'Balance the pole';
-  const validators = { upright: { expectedResult: `${MAX_TURNS} turns` } };
-  const tasks = ids.map((id) => {
-    return { id, name, maxTurns: BigInt(MAX_TURNS), inputJson: JSON.stringify({ seed: seedOf(id) }), validators };
-  });
-  await client.rollouts.upsertTasks({ tasks }, { signal });
 }
 
 /** Returns a 32-bit number for a text (FNV-1a). */
@@ -232,4 +225,141 @@ async function readGroups(stageId: string, client: AnabranchClient, signal: Abor
 function meanReward(groups: readonly (readonly Sample[])[]): number {
   const rewards = groups.flat().map(({ reward }) => reward);
   return rewards.reduce((sum, reward) => sum + reward, 0) / rewards.length;
+}
+
+/** A policy that uses only the angle, and soon fails. */
+export const FIRST_POLICY: Gains = { x: 0, xDot: 0, theta: 5, thetaDot: 0 };
+
+/** Standard deviations of the samples. */
+const SPREAD: Gains = { x: 0.2, xDot: 0.2, theta: 0.5, thetaDot: 0.5 };
+
+/** Returns the policy itself and `count - 1` samples around it. */
+export function samplePolicies(policy: Gains, count: number, random: Random): Gains[] {
+  const others = Array.from({ length: count - 1 }, () =>
+    ofEach((name) => policy[name] + SPREAD[name] * normal(random)),
+  );
+  return [policy, ...others];
+}
+
+interface Sample {
+  readonly policy: Gains;
+  /** The sum of the rewards. */
+  readonly reward: number;
+}
+
+/**
+ * Returns the weighted mean of all samples. The weight of a sample is its advantage over its group, in standard
+ * deviations, and 0 if it was worse. Returns the policy unchanged if no group has an advantage.
+ */
+export function improvePolicy(policy: Gains, groups: readonly (readonly Sample[])[]): Gains {
+  const weighted = groups.flatMap((group) => {
+    const mean = group.reduce((sum, { reward }) => sum + reward, 0) / group.length;
+    const variance = group.reduce((sum, { reward }) => sum + (reward - mean) ** 2, 0) / (group.length - 1);
+    if (!(variance > 0)) return [];
+    return group.map((sample) => ({ ...sample, weight: Math.max(0, (sample.reward - mean) / Math.sqrt(variance)) }));
+  });
+  const total = weighted.reduce((sum, { weight }) => sum + weight, 0);
+  if (total === 0) return policy;
+  return ofEach((name) => weighted.reduce((sum, sample) => sum + sample.weight * sample.policy[name], 0) / total);
+}
+
+function ofEach(value: (name: keyof Gains) => number): Gains {
+  return { x: value('x'), xDot: value('xDot'), theta: value('theta'), thetaDot: value('thetaDot') };
+}
+
+/** Returns a normally distributed number (Box and Muller). */
+function normal(random: Random): number {
+  const radius = Math.sqrt(-2 * Math.log(1 - random.uniform(0, 1)));
+  return radius * Math.cos(2 * Math.PI * random.uniform(0, 1));
+}
+
+export interface WorkerTask {
+  readonly runId: string;
+  readonly workerId: string;
+  /** Stops after this many turns of the first rollout, and waits to be killed. */
+  readonly hangAfter: number | undefined;
+  /** The rollout whose worker was killed. */
+  readonly killedRolloutId: string;
+}
+
+/**
+ * Claims rollouts, plays them into the trajectories of the claims, and completes them. A worker holds nothing that the
+ * store does not, so another worker can claim its rollout again when it is killed.
+ */
+export async function runRolloutWorker(task: WorkerTask, options: PlayOptions): Promise<void> {
+  const { client, onEvent, signal } = options;
+  const { runId, workerId } = task;
+  const environmentId = randomUUID();
+  const place = { runId, environmentId };
+  const made = { ...place, type: 'cartpole', externalId: workerId, status: Status.RUNNING };
+  await client.rollouts.upsertEnvironment(made, { signal });
+  onEvent({ event: 'worker', name: workerId, pid }, { lines: [`process ${pid} claims rollouts`] });
+  // Waits for rollouts that others may release, and ends when no rollout can follow.
+  for (let isDrained = false; !isDrained; ) {
+    const request = { runId, workerId, leaseDuration: { seconds: LEASE_SECONDS }, wait: { seconds: 30n } };
+    const { claims, drained } = await client.rollouts.claimRollouts(request, { signal });
+    for (const claim of claims) {
+      await play(claim, { ...task, environmentId }, options).catch((error: unknown) => {
+        if (!LOST.has(reasonOf(error) ?? '')) throw error;
+      });
+    }
+    isDrained = drained;
+  }
+  await client.rollouts.upsertEnvironment({ ...place, status: Status.COMPLETED }, { signal });
+}
+
+/** Errors of a worker whose lease has ended: the rollout, or its trajectory, belongs to another worker. */
+const LOST = new Set(['LEASE_LOST', 'WRITER_FENCED', 'TRAJECTORY_SEALED']);
+
+/** Each turn is durable before the next one is played. One call completes the rollout and seals its trajectory. */
+async function play(
+  claim: Claim,
+  worker: WorkerTask & { readonly environmentId: string },
+  { client, onEvent, signal }: PlayOptions,
+): Promise<void> {
+  const { workerId: name, environmentId, hangAfter, killedRolloutId } = worker;
+  const { id: rolloutId, attempt } = present(claim.rollout);
+  const claimed = { rolloutId, attempt };
+  if (rolloutId === killedRolloutId) {
+    const lines = [`claimed that rollout again, as attempt ${attempt}`];
+    onEvent({ event: 'claimed_again', name, ...claimed }, { lines });
+  }
+  const updateMask = { paths: ['environment_ids'] };
+  await client.rollouts.updateRollout({ ...claimed, updateMask, environmentIds: [environmentId] }, { signal });
+  await client.rollouts.startRollout(claimed, { signal });
+  const { seed } = JSON.parse(claim.task?.inputJson ?? '') as { seed: number };
+  const { gains } = JSON.parse(claim.rollout?.inputJson ?? '') as { gains: Gains };
+  const { id: trajectoryId, uid } = present(claim.trajectory);
+  const maxTurns = Number(claim.maxTurns);
+  const began = performance.now();
+  const cart = CartPole.reset(seed, NOISE);
+  // Every step is awaited, so nothing must be flushed, however this ends.
+  const done = new AbortController();
+  using _ = { [Symbol.dispose]: () => done.abort() };
+  const writer = await openWriter(client, { trajectoryId, uid, signal: AbortSignal.any([signal, done.signal]) });
+  await writer.append(checkpointOf(cart));
+  while (!isOver(cart) && cart.state.steps < maxTurns) {
+    // The root has the whole state. Turns have none, as with most trainers.
+    await writer.append({ ...act(cart, gains), states: undefined });
+    if (cart.state.steps !== hangAfter) continue;
+    onEvent({ event: HANGING, name, turns: hangAfter, rolloutId, environmentId });
+    standStill();
+  }
+  const turns = cart.state.steps;
+  const success = !cart.terminated;
+  await client.rollouts.completeRollout(
+    {
+      ...claimed,
+      message: success ? `balanced for ${turns} turns` : `fell at turn ${turns}`,
+      expectedNextStepNumber: writer.nextStepNumber,
+      result: { taskCompleted: success },
+      validations: Object.keys(claim.task?.validators ?? {}).map((name) => ({
+        name,
+        success,
+        actualResult: `${turns} turns`,
+      })),
+      metrics: { steps_per_second: (turns / (performance.now() - began)) * 1000 },
+    },
+    { signal },
+  );
 }

@@ -7,20 +7,23 @@ import { createHash } from 'node:crypto';
 import { pid } from 'node:process';
 import { setImmediate } from 'node:timers/promises';
 import { toJson } from '@bufbuild/protobuf';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { CompareTrajectoriesResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { JSON_FORM } from '../cli/columns.ts';
 import { openWriter, readSteps, type StepInit, type TrajectoryWriter } from '../client/index.ts';
 import { CartPole, type Gains } from './cartpole.ts';
-import { HANGING, playInProcess, standStill } from './client_process.ts';
-import type { Compared } from './display.ts';
-import { act, checkpointOf, isOver, NOISE, playToEnd, restoreAt, STATE_NAME } from './episode.ts';
+import {
+  act,
+  checkpointOf,
+  HANGING,
+  isOver,
+  NOISE,
+  playInProcess,
+  restoreAt,
+  STATE_NAME,
+  standStill,
+} from './episode.ts';
 import { type DemoBar, type DemoOptions, type PlayOptions, present, together } from './events.ts';
-
-/** A way to continue from the branch point: the same cart with another controller. */
-interface Variant {
-  readonly name: string;
-  readonly gains: Gains;
-}
 
 /** Keeps the pole up for all 500 steps. Tested with six thousand seeds. */
 export const MAIN_GAINS: Gains = { x: 1, xDot: 1.5, theta: 20, thetaDot: 3 };
@@ -49,6 +52,9 @@ interface DemoTrajectory {
   readonly trajectoryId: string;
 }
 
+/** A way to continue from the branch point: the same cart with another controller. */
+type Variant = Pick<Player, 'name' | 'gains'>;
+
 /** What plays a trajectory to its end. */
 export interface Player extends DemoTrajectory {
   readonly gains: Gains;
@@ -64,7 +70,7 @@ export async function playAllVariants(options: DemoOptions) {
     VARIANTS.map((variant) => (around) => playVariant(main, variant, around)),
   );
   await replay(present(variants.find(({ name }) => name === REPLAYED.name)), options);
-  const compared: Compared[] = [];
+  const compared = [];
   for (const { name, trajectoryId: otherTrajectoryId } of variants) {
     const { trajectoryId } = main;
     const comparison = await options.client.trajectories.compareTrajectories({ trajectoryId, otherTrajectoryId });
@@ -155,11 +161,17 @@ export async function play(player: Player, { client, onEvent, signal }: PlayOpti
     onEvent({ event: 'resumed', name, pid, nextStepNumber: next }, { lines });
   }
   const cart = await restoreAt(client, trajectoryId, next - 1n);
-  const onStep = async (stepNumber: bigint) => {
+  while (!isOver(cart)) {
+    signal.throwIfAborted();
+    // Each step is durable before the next one is played.
+    const { stepNumber } = await writer.append(act(cart, gains));
     onEvent({ event: 'step', name, stepNumber }, { bars: barsOf(name, { value: Number(stepNumber) }) });
     if (process === 'first' && cart.state.steps === KILL_AFTER) await hang(writer, cart, player, onEvent);
-  };
-  const { nextStepNumber, message } = await playToEnd(writer, { cart, gains, signal, onStep });
+  }
+  const { steps, x } = cart.state;
+  const fall = `${Math.abs(x) > 2.4 ? 'left the track' : 'fell'} at step ${steps}`;
+  const message = cart.terminated ? fall : `balanced for ${steps} steps`;
+  const { nextStepNumber } = await writer.seal(cart.terminated ? Status.FAILED : Status.COMPLETED, message);
   onEvent(
     { event: 'sealed', name, nextStepNumber, message },
     { lines: [message], bars: barsOf(name, { note: message }) },

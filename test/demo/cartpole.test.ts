@@ -1,8 +1,7 @@
 import { readFileSync } from 'node:fs';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { CartPole, type CartPoleState, type Push } from '../../src/demo/cartpole.ts';
-import { Random } from '../../src/demo/random.ts';
+import { CartPole, type CartPoleState, type Push, Random } from '../../src/demo/cartpole.ts';
 
 interface ReferenceStep {
   readonly state: readonly number[];

@@ -1,7 +1,7 @@
 import process from 'node:process';
 import { afterAll, describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
-import { playInProcess } from '../../src/demo/client_process.ts';
+import { playInProcess } from '../../src/demo/episode.ts';
 import type { DemoEvent } from '../../src/demo/events.ts';
 import { playAllVariants } from '../../src/demo/variants.ts';
 import { startTestServer } from '../support/test-server.ts';

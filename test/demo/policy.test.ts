@@ -1,7 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { Gains } from '../../src/demo/cartpole.ts';
-import { FIRST_POLICY, improvePolicy, samplePolicies } from '../../src/demo/policy.ts';
-import { Random } from '../../src/demo/random.ts';
+import { type Gains, Random } from '../../src/demo/cartpole.ts';
+import { FIRST_POLICY, improvePolicy, samplePolicies } from '../../src/demo/training.ts';
 
 const towards = (thetaDot: number): Gains => ({ ...FIRST_POLICY, thetaDot });
 
