@@ -44,6 +44,8 @@ export function isOver(cart: CartPole): boolean {
 
 /** The event of a process that waits to be killed. */
 export const HANGING = 'hanging';
+/** Stands for the id of the process in what it reports. */
+export const PID = '<pid>';
 
 /**
  * Plays a task in a process of its own, which reports events as one JSON text per line, and shows them. If the process
@@ -71,8 +73,9 @@ export async function playInProcess(
   });
   try {
     for await (const line of createInterface({ input: child.stdout })) {
-      const [event, shown] = JSON.parse(line) as [DemoEvent, Shown?];
-      if (event.event === HANGING) return { ...event, pid: child.pid };
+      const [told, shown] = JSON.parse(line.replaceAll(PID, `${child.pid}`)) as [DemoEvent, Shown?];
+      const event = { ...told, pid: child.pid };
+      if (event.event === HANGING) return event;
       onEvent(event, shown);
     }
     const end = await exited;

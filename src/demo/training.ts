@@ -4,7 +4,6 @@
  * again. The trainer reads the rollouts group by group, and improves the policy.
  */
 import { randomUUID } from 'node:crypto';
-import { pid } from 'node:process';
 import type { Claim } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
@@ -14,7 +13,7 @@ import { shortNumber } from '../cli/columns.ts';
 import { leftText } from '../cli/progress.ts';
 import { type AnabranchClient, openMetricLogger, openWriter, reasonOf, watchRun } from '../client/index.ts';
 import { CartPole, type Gains, Random } from './cartpole.ts';
-import { act, checkpointOf, HANGING, isOver, NOISE, playInProcess, standStill } from './episode.ts';
+import { act, checkpointOf, HANGING, isOver, NOISE, PID, playInProcess, standStill } from './episode.ts';
 import { type DemoOptions, type PlayOptions, present, together } from './events.ts';
 
 const EXPERIMENT = 'cartpole-training';
@@ -293,7 +292,7 @@ export async function runRolloutWorker(task: WorkerTask, options: PlayOptions): 
   const place = { runId, environmentId };
   const made = { ...place, type: 'cartpole', externalId: workerId, status: Status.RUNNING };
   await client.rollouts.upsertEnvironment(made, { signal });
-  onEvent({ event: 'worker', name: workerId, pid }, { lines: [`process ${pid} claims rollouts`] });
+  onEvent({ event: 'worker', name: workerId }, { lines: [`process ${PID} claims rollouts`] });
   // Waits for rollouts that others may release, and ends when no rollout can follow.
   for (let isDrained = false; !isDrained; ) {
     const request = { runId, workerId, leaseDuration: { seconds: LEASE_SECONDS }, wait: { seconds: 30n } };

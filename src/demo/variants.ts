@@ -4,7 +4,6 @@
  * main line.
  */
 import { createHash } from 'node:crypto';
-import { pid } from 'node:process';
 import { setImmediate } from 'node:timers/promises';
 import { toJson } from '@bufbuild/protobuf';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
@@ -18,6 +17,7 @@ import {
   HANGING,
   isOver,
   NOISE,
+  PID,
   playInProcess,
   restoreAt,
   STATE_NAME,
@@ -47,19 +47,17 @@ const BURST = 20;
 /** The checkpoint that REPLAYED is replayed from. */
 const REPLAY_FROM = 250n;
 
-interface DemoTrajectory {
-  readonly name: string;
-  readonly trajectoryId: string;
-}
-
 /** A way to continue from the branch point: the same cart with another controller. */
 type Variant = Pick<Player, 'name' | 'gains'>;
+type DemoTrajectory = Pick<Player, 'name' | 'trajectoryId'>;
 
 /** What plays a trajectory to its end. */
-export interface Player extends DemoTrajectory {
+export interface Player {
+  readonly name: string;
+  readonly trajectoryId: string;
   readonly gains: Gains;
   /** The first process hangs with unacked steps, to be killed. The second one resumes. Undefined: not a process. */
-  readonly process?: 'first' | 'second';
+  readonly part?: 'first' | 'second';
 }
 
 /** Returns what was created, and the variants as compared with the main line. */
@@ -132,7 +130,7 @@ async function playVariant(
  * stored steps.
  */
 async function playKilledAndResumed(player: Player, options: DemoOptions): Promise<void> {
-  const hung = await playInProcess({ ...player, process: 'first' } satisfies Player, options);
+  const hung = await playInProcess({ ...player, part: 'first' } satisfies Player, options);
   if (hung === undefined) throw new Error('the episode ended before its process was killed');
   const { pid, name } = hung;
   const { trajectory } = await options.client.trajectories.getTrajectory(player);
@@ -144,7 +142,7 @@ async function playKilledAndResumed(player: Player, options: DemoOptions): Promi
     `    it had sent 0–${made - 1n}, and 0–${acked - 1n} were acked; the store holds 0–${stored - 1n}`,
   ];
   options.onEvent({ event: 'killed', name, pid, ...ends }, { lines });
-  await playInProcess({ ...player, process: 'second' } satisfies Player, options);
+  await playInProcess({ ...player, part: 'second' } satisfies Player, options);
 }
 
 /**
@@ -152,13 +150,13 @@ async function playKilledAndResumed(player: Player, options: DemoOptions): Promi
  * the state there, whether the steps are its own or those of a killed process (rule W13).
  */
 export async function play(player: Player, { client, onEvent, signal }: PlayOptions): Promise<void> {
-  const { name, trajectoryId, gains, process } = player;
+  const { name, trajectoryId, gains, part } = player;
   await using writer = await openWriter(client, { trajectoryId, signal });
   const next = writer.nextStepNumber;
-  if (process === 'first') onEvent({ event: 'started', name, pid }, { lines: [`played by process ${pid}`] });
-  if (process === 'second') {
-    const lines = [`process ${pid} resumes at step ${next}, with the state of step ${next - 1n}`];
-    onEvent({ event: 'resumed', name, pid, nextStepNumber: next }, { lines });
+  if (part === 'first') onEvent({ event: 'started', name }, { lines: [`played by process ${PID}`] });
+  if (part === 'second') {
+    const lines = [`process ${PID} resumes at step ${next}, with the state of step ${next - 1n}`];
+    onEvent({ event: 'resumed', name, nextStepNumber: next }, { lines });
   }
   const cart = await restoreAt(client, trajectoryId, next - 1n);
   while (!isOver(cart)) {
@@ -166,7 +164,7 @@ export async function play(player: Player, { client, onEvent, signal }: PlayOpti
     // Each step is durable before the next one is played.
     const { stepNumber } = await writer.append(act(cart, gains));
     onEvent({ event: 'step', name, stepNumber }, { bars: barsOf(name, { value: Number(stepNumber) }) });
-    if (process === 'first' && cart.state.steps === KILL_AFTER) await hang(writer, cart, player, onEvent);
+    if (part === 'first' && cart.state.steps === KILL_AFTER) await hang(writer, cart, player, onEvent);
   }
   const { steps, x } = cart.state;
   const fall = `${Math.abs(x) > 2.4 ? 'left the track' : 'fell'} at step ${steps}`;

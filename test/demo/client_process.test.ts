@@ -24,7 +24,7 @@ describe('the process of a client', () => {
       `const task = JSON.parse(process.argv[1]);
         for (const stepNumber of [1, 2]) console.log(JSON.stringify([{ event: 'step', stepNumber, ...task }]))`,
     );
-    const task = { ...TASK, address: client.url };
+    const task = { ...TASK, address: client.url, pid: expect.any(Number) };
     expect(events).toEqual([1, 2].map((stepNumber) => ({ event: 'step', stepNumber, ...task })));
     expect(last).toBeUndefined();
   });
