@@ -8,7 +8,7 @@ import { AnabranchError } from './domain/errors.ts';
 import { LIMITS } from './domain/limits.ts';
 import type { VerificationProgress } from './domain/verification.ts';
 import { HEAP_BYTES } from './listen/heap.ts';
-import { ListenError } from './listen/listen_error.ts';
+import { ListenError } from './listen/http.ts';
 import { Port, type PortCounts, type PortLimits } from './listen/port.ts';
 import { isPage, servePage } from './page.ts';
 import { createHandler, type HandlerDeps, type ServiceHandler } from './rpc/handler.ts';

@@ -22,7 +22,7 @@ type SingleRequest<S extends DescService> = {
  * The RPCs of a service that a browser can call. AppendSteps and PutState are excluded, because fetch() cannot stream a
  * request.
  */
-export type WebCalls<S extends DescService> = Pick<Client<S>, SingleRequest<S>>;
+type WebCalls<S extends DescService> = Pick<Client<S>, SingleRequest<S>>;
 
 /** The calls that every client can make, in Node and in browsers. readSteps() and watchRun() need only these. */
 export interface ClientCalls {

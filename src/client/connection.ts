@@ -1,5 +1,5 @@
-import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
-import { createGrpcTransport } from '@connectrpc/connect-node';
+import { type Client, Code, ConnectError, createClient, type Interceptor } from '@connectrpc/connect';
+import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
@@ -8,10 +8,8 @@ import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { parseAddress } from './address.ts';
-import { PatientSessions } from './http2_session.ts';
 import { Lanes } from './lanes.ts';
 import { askingFirst, DEFAULT_LIMITS, ServerLimits } from './limits.ts';
-import { explainMisdirected } from './misdirected.ts';
 
 /** Options of connectClient(). */
 export interface ConnectOptions {
@@ -93,3 +91,43 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     close: () => lanes.close(),
   };
 }
+
+/**
+ * Keeps an `error` listener on every session. Http2SessionManager removes its listeners when it drops a session, but
+ * the session can still emit `error`, and an unhandled `error` event ends the process. This happens with a peer that
+ * speaks HTTP/1.1, and when the client is closed after its first call failed. The listener ignores the error, because
+ * every call gets it from its own stream.
+ */
+class PatientSessions extends Http2SessionManager {
+  readonly #listenedTo = new WeakSet<object>();
+
+  override async request(...args: Parameters<Http2SessionManager['request']>) {
+    const stream = await super.request(...args);
+    const { session } = stream;
+    if (session !== undefined && !this.#listenedTo.has(session)) {
+      this.#listenedTo.add(session);
+      session.on('error', () => undefined);
+    }
+    return stream;
+  }
+}
+
+/**
+ * Turns HTTP 421 into a permanent error that says what to do. The server sends 421 when it does not answer to the name
+ * in the address.
+ */
+const explainMisdirected: Interceptor = (next) => async (request) => {
+  try {
+    return await next(request);
+  } catch (error) {
+    if (!(error instanceof ConnectError) || error.rawMessage !== 'HTTP 421') throw error;
+    const { hostname } = new URL(request.url);
+    throw new ConnectError(
+      `The server does not answer to the name ${hostname} (HTTP 421): use the address that it listens on, or start it with --allowed-host ${hostname}.`,
+      Code.FailedPrecondition,
+      undefined,
+      undefined,
+      error,
+    );
+  }
+};

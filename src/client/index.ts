@@ -16,8 +16,14 @@ export { type AnabranchClient, type ConnectOptions, connectClient } from './conn
 export { errorMetadata, reasonOf, retryDelayMs } from './errors.ts';
 export type { Limits, ServerLimits } from './limits.ts';
 export { type MetricLogger, type MetricLoggerOptions, openMetricLogger } from './metric_logger.ts';
-export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from './reader.ts';
-export { type SearchOptions, searchSteps } from './search.ts';
+export {
+  type OwnedStep,
+  type ReadOptions,
+  type ReadProgress,
+  readSteps,
+  type SearchOptions,
+  searchSteps,
+} from './reader.ts';
 export { downloadState, type StateOptions, type StateReference, uploadState } from './states.ts';
 export type { ActionInit, ObservationInit, StateInit, StepInit } from './step.ts';
 export { parseStepReference, resolveStep, type StepReference } from './step_reference.ts';

@@ -3,7 +3,7 @@ import type { WatchResponse } from '../../gen/es/anabranch/v1/server_service_pb.
 import { type SubjectInit, type WatchCalls, type WatchedOptions, watchedStream } from './watched_stream.ts';
 
 /** An immutable snapshot of a page of rows. */
-export interface PagePicture<Row> {
+interface PagePicture<Row> {
   /** The rows of the page, in order. */
   readonly rows: readonly Row[];
   /** Rows that differ from the previous picture. In the first picture, all of them. */

@@ -2,8 +2,7 @@ import { AnabranchError, trajectoryNotFound } from './errors.ts';
 import { shorten } from './ids.ts';
 import { isSealed, type SealStatus, type TrajectoryStatus } from './lifecycle.ts';
 import { addReward } from './step.ts';
-import { storedStepDigest } from './step_codec/digest.ts';
-import type { PackedStep } from './step_codec/packed_step.ts';
+import { type PackedStep, storedStepDigest } from './step_codec/packed_step.ts';
 import type { Trajectory } from './trajectory.ts';
 
 /** A writer that asks for the next epoch (W1). */
@@ -167,7 +166,7 @@ function decideSeal(head: Head, { seal, trajectoryId }: Writing): AppendDecision
   throw trajectorySealed(trajectoryId, head);
 }
 
-export function writerFenced(writerId: string, writerEpoch: bigint): AnabranchError {
+function writerFenced(writerId: string, writerEpoch: bigint): AnabranchError {
   const holder = writerId === '' ? 'no writer' : `writer "${shorten(writerId)}"`;
   return new AnabranchError(
     'WRITER_FENCED',

@@ -13,7 +13,7 @@ export type ArchiveScope =
   | { readonly kind: 'trajectory'; readonly id: string };
 
 /** JSON objects, one in each line. The line ends are part of the text. */
-export interface RecordsPart {
+interface RecordsPart {
   readonly kind: 'records';
   readonly text: string;
 }
@@ -68,7 +68,7 @@ export interface CheckedPart {
 export type ImportedParts = AsyncIterable<ArchivePart | CheckedPart>;
 
 /** What an export or an import has done so far. */
-export interface ArchiveCounts {
+interface ArchiveCounts {
   readonly trajectories: bigint;
   readonly steps: bigint;
   readonly states: bigint;

@@ -4,7 +4,7 @@ import type { Action, Content, Observation, Step } from './step.ts';
  * A difference of two steps: the path of the field in `anabranch.v1.Step`, and both values as JSON text. Empty text
  * means an absent value.
  */
-export interface FieldDifference {
+interface FieldDifference {
   readonly field: string;
   readonly valueJson: string;
   readonly otherValueJson: string;

@@ -7,7 +7,7 @@ export interface Gain {
 }
 
 /** One of the two trajectories that `gainOf` compares. */
-export interface GainSide {
+interface GainSide {
   readonly nextStepNumber: bigint;
   /** Sum of the rewards along the lineage. */
   readonly rewardSum: number;

@@ -66,7 +66,7 @@ export function mergeDeep(base: Json | undefined, overrides: Json): Json {
 }
 
 /** What a path of keys leads to: a key of an object, nothing, or a value within a list. */
-export type PathEnd = 'KEY' | 'ABSENT' | 'WITHIN_LIST';
+type PathEnd = 'KEY' | 'ABSENT' | 'WITHIN_LIST';
 
 export function followPath(value: Json, path: readonly string[]): PathEnd {
   let at = value;

@@ -78,7 +78,7 @@ export interface GroupStatistics {
   readonly best: { readonly rolloutId: string; readonly reward: number } | undefined;
 }
 
-export interface RewardStatistics {
+interface RewardStatistics {
   readonly count: bigint;
   /** Undefined without rewards. */
   readonly mean: number | undefined;

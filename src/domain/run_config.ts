@@ -11,7 +11,7 @@ function readConfig(text: string): Json {
 }
 
 /** A run's own part of its config. */
-export interface OwnConfig {
+interface OwnConfig {
   /** A JSON object, or empty. */
   readonly configJson: string;
   /** JSON Pointers to the keys that are removed from the base before `configJson` is merged over it. */
@@ -19,7 +19,7 @@ export interface OwnConfig {
 }
 
 /** How errors name the base config, and the request field with the run's own config. */
-export interface ConfigNames {
+interface ConfigNames {
   readonly base: string;
   readonly own: string;
 }

@@ -1,5 +1,5 @@
 /** One of several parts of the trajectories. */
-export interface Shard {
+interface Shard {
   readonly index: number;
   readonly count: number;
 }

@@ -1,7 +1,6 @@
 import type { Digest } from './ids.ts';
 import type { Instant } from './instant.ts';
 import { LIMITS } from './limits.ts';
-import { itemBytes, tensorBytes } from './tensor.ts';
 
 /**
  * The content of an action or observation, in one of six forms. `data` has less than 16 KiB; larger bytes are stored as
@@ -16,7 +15,7 @@ export type Content =
   | Tensor;
 
 /** Bytes that a state has. */
-export interface ContentState {
+interface ContentState {
   readonly kind: 'state';
   readonly digest: Digest;
   readonly mediaType: string;
@@ -204,4 +203,24 @@ export function addReward(sum: number, reward: number | undefined): number {
 /** Like `addReward`, for own steps of a trajectory. Undefined while none of them has a reward that counts. */
 export function addOwnReward(sum: number | undefined, reward: number | undefined): number | undefined {
   return reward === undefined || Number.isNaN(reward) ? sum : addReward(sum ?? 0, reward);
+}
+
+/**
+ * Types of the items of tensors, as NumPy's array interface writes them: byte order, kind, and bytes per item; for U,
+ * characters of four bytes. Times (M and m) may have a unit. Objects and records are left out: their bytes have no
+ * meaning for others.
+ */
+const DTYPE =
+  /^(?:\|b1|\|[iu]1|[<>][iu][248]|[<>]f(?:2|4|8|16)|[<>]c(?:8|16|32)|(?:\|S|[<>]U)(?:0|[1-9]\d{0,6})|[<>][mM]8(?:\[(?:[1-9]\d{0,7})?(?:[YMWDhms]|[munpfa]s)\])?)$/u;
+
+/** Returns the bytes of one item. Undefined: tensors cannot have the type. */
+export function itemBytes(dtype: string): number | undefined {
+  if (!DTYPE.test(dtype)) return undefined;
+  const size = Number.parseInt(dtype.slice(2), 10);
+  return dtype[1] === 'U' ? 4 * size : size;
+}
+
+/** Returns the bytes of all items. The dimensions must not be negative; large products are not exact. */
+export function tensorBytes(bytesOfItem: number, shape: readonly number[]): number {
+  return shape.reduce((bytes, length) => bytes * length, bytesOfItem);
 }

@@ -1,6 +1,14 @@
 import { LIMITS } from './limits.ts';
-import type { Action, Content, Observation, StateRef, Step, Tensor } from './step.ts';
-import { itemBytes, tensorBytes } from './tensor.ts';
+import {
+  type Action,
+  type Content,
+  itemBytes,
+  type Observation,
+  type StateRef,
+  type Step,
+  type Tensor,
+  tensorBytes,
+} from './step.ts';
 import { fitsBytes, isStorableText, jsonFault } from './text.ts';
 
 /** As in the rules of the protos. */
@@ -31,7 +39,7 @@ export function stepFault(step: Step): string | undefined {
 }
 
 /** Returns why a step cannot have these states. */
-export function statesFault(states: readonly StateRef[]): string | undefined {
+function statesFault(states: readonly StateRef[]): string | undefined {
   if (states.length > LIMITS.statesPerStep) return 'it has too many states';
   if (new Set(states.map(({ name }) => name)).size < states.length) return 'two states have the same name';
   return states.every(isState) ? undefined : 'a state has a name, digest, size or media type that no request can have';

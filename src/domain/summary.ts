@@ -42,7 +42,7 @@ export interface TaskGroups {
 }
 
 /** CANCEL_PENDING groups with the same counts. Positions of siblings are in queue order (Q5), from 1. */
-export interface StoppingGroups {
+interface StoppingGroups {
   readonly groups: bigint;
   readonly siblings: bigint;
   /** Undefined: no sibling succeeded. */
@@ -77,7 +77,7 @@ export interface Estimate {
   readonly interval: { readonly low: number; readonly high: number } | undefined;
 }
 
-export interface PassAt {
+interface PassAt {
   readonly k: number;
   /** Undefined if no task counts. */
   readonly estimate: Estimate | undefined;

@@ -1,7 +1,7 @@
 import { isIPv4 } from 'node:net';
 import type { HttpRequest, HttpResponse } from './http.ts';
 
-export interface Refusal {
+interface Refusal {
   readonly status: number;
   readonly text: string;
 }

@@ -4,17 +4,21 @@ import net from 'node:net';
 import { SMALL_BYTES } from './body.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
 import { HEADER_BYTES } from './envelope.ts';
-import { headerBytes, isAuthority } from './guard.ts';
 import { HEAP_BYTES } from './heap.ts';
-import type { HttpRequest, HttpResponse } from './http.ts';
+import {
+  cutStream,
+  type HttpRequest,
+  type HttpResponse,
+  headerBytes,
+  isAuthority,
+  linger,
+  listenError,
+} from './http.ts';
 import { Intake, type IntakeOptions } from './intake.ts';
-import { cutStream, linger } from './linger.ts';
-import { listenError } from './listen_error.ts';
 import { OriginGuard } from './origin.ts';
 import { SAFE_HEADERS } from './safe_headers.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
-import { SlotQueue } from './slot_queue.ts';
-import { Turns } from './turns.ts';
+import { SlotQueue, Turns } from './slot_queue.ts';
 import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
 
 /**
@@ -48,7 +52,7 @@ export interface ListenOptions {
 }
 
 /** Behaviour on connections of the reserve, which are accepted while all other connections have open calls. */
-export interface WhenFull {
+interface WhenFull {
   /** Returns true for a health check, which is answered even if there is no room for more connections. */
   isHealthCheck(request: HttpRequest): boolean;
   /** Answers every other request. The connection is closed afterwards. */

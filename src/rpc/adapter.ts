@@ -18,10 +18,9 @@ import type { Caller } from '../domain/caller.ts';
 import { LIMITS } from '../domain/limits.ts';
 import type { UnsentMessages } from '../listen/unsent.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
-import type { Logger } from '../stream/logger.ts';
+import type { Logger } from '../stream/settings.ts';
 import type { Sent } from './call.ts';
-import { logCall } from './call_log.ts';
-import { contextValues, handOverOf } from './caller.ts';
+import { contextValues, handOverOf, logCall } from './caller.ts';
 import { describeConnectError } from './errors.ts';
 import { PlainGrpc, plainCall, type Served, takesStream } from './grpc/serve.ts';
 import {
@@ -31,16 +30,16 @@ import {
   type HttpResponse,
   hasReadableQuery,
   type Intake,
+  isLargeInMemory,
   pathOf,
 } from './http.ts';
 import { MessageGuard } from './message_guard.ts';
-import { isLargeInMemory } from './received.ts';
 import { refuseMediaType, refusePath, refuseQuery, refuseVersion } from './refusal.ts';
 
 /** Adds a service with the handlers of its methods, which `call.ts` creates. */
 export type Serve = <S extends DescService>(service: S, implementation: ServiceImpl<S>) => void;
 
-export interface AdapterOptions {
+interface AdapterOptions {
   readonly routes: (serve: Serve) => void;
   readonly logger: Logger;
   /** Version of the server, which errors of unknown RPCs name. */

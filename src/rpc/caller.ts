@@ -1,5 +1,7 @@
-import { type ContextValues, createContextKey, createContextValues } from '@connectrpc/connect';
+import type { DescMethod } from '@bufbuild/protobuf';
+import { Code, type ContextValues, createContextKey, createContextValues } from '@connectrpc/connect';
 import { ANONYMOUS, type Caller, parseNamespace } from '../domain/caller.ts';
+import type { Logger } from '../stream/settings.ts';
 
 /** Who calls (N1): set before any handler runs, from the credential once there is one. */
 const CALLER = createContextKey<Caller>(ANONYMOUS, { description: 'who calls' });
@@ -26,4 +28,17 @@ export function cutOf(values: ContextValues): () => void {
 
 export function handOverOf(values: ContextValues): () => void {
   return values.get(HAND_OVER);
+}
+
+/** Logs one line per call, without its contents. `code` is undefined if the call succeeded. */
+export function logCall(
+  logger: Logger,
+  { name, parent }: DescMethod,
+  protocol: string,
+  code: Code | undefined,
+  begunAt: number,
+): void {
+  const ms = Math.round((performance.now() - begunAt) * 100) / 100;
+  const line = { rpc: `${parent.typeName}/${name}`, protocol, code: code === undefined ? 'ok' : Code[code], ms };
+  logger.debug(line, 'call');
 }

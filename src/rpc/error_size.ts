@@ -9,7 +9,7 @@ import { fitsBytes } from '../domain/text.ts';
  */
 
 /** The content of an error. */
-export interface ErrorContent {
+interface ErrorContent {
   readonly message: string;
   readonly metadata: Readonly<Record<string, string>>;
   readonly violations: readonly Violation[];

@@ -11,7 +11,7 @@ import {
 import { AnabranchError, type Reason, type Violation } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { beginning } from '../domain/text.ts';
-import type { Logger } from '../stream/logger.ts';
+import type { Logger } from '../stream/settings.ts';
 import { fitError, fitMessage, fitPart } from './error_size.ts';
 
 export const ERROR_DOMAIN = 'anabranch.v1';
@@ -205,7 +205,7 @@ function detailsOf(reason: Reason, metadata: Readonly<Record<string, string>>, v
 }
 
 /** Returns the ErrorInfo of Anabranch that an error has already. */
-export function errorInfoOf(error: ConnectError): ErrorInfo | undefined {
+function errorInfoOf(error: ConnectError): ErrorInfo | undefined {
   return error.findDetails(ErrorInfoSchema).find(({ domain }) => domain === ERROR_DOMAIN);
 }
 

@@ -9,7 +9,7 @@ import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.j
 import { ANONYMOUS } from '../domain/caller.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { UnsentMessages } from '../listen/unsent.ts';
-import type { DatabaseParts } from '../service/admin/database_file.ts';
+import type { DatabaseParts } from '../service/admin/admin.ts';
 import type { ServerInfo } from '../service/server/server.ts';
 import {
   adminService,
@@ -21,7 +21,7 @@ import {
   trajectoryService,
 } from '../service/services.ts';
 import type { App } from '../stream/app.ts';
-import type { Logger } from '../stream/logger.ts';
+import type { Logger } from '../stream/settings.ts';
 import { createRpcHandler } from './adapter.ts';
 import { type Activity, handlers, type Wire } from './call.ts';
 import { Health, healthMethods } from './health.ts';

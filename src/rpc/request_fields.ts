@@ -13,8 +13,7 @@ import { StepSchema, StepStateSchema } from '../../gen/es/anabranch/v1/trajector
 import { invalidField, type Violation } from '../domain/errors.ts';
 import { shorten } from '../domain/ids.ts';
 import { isStorableText, jsonFault, UNSTORABLE_TEXT } from '../domain/text.ts';
-import { durationFault } from '../service/convert/duration.ts';
-import { instantFault } from '../service/convert/values.ts';
+import { durationFault, instantFault } from '../service/convert/values.ts';
 
 /** Returns what is wrong with a value, and its path below the field; undefined if nothing is wrong. */
 type FindFault = (value: never) => Violation | undefined;

@@ -6,12 +6,11 @@ import { createDrain, type Drain } from './drain.ts';
 import { type ShrinkableFile, startReturningSpace } from './free_space.ts';
 import { ImportSlots } from './import_slots.ts';
 import { createLineageCache, type LineageCache } from './lineage_cache.ts';
-import type { Logger } from './logger.ts';
 import { type Maintenance, startMaintenance } from './maintenance.ts';
 import { Merging } from './merging.ts';
 import { startRetention } from './retention.ts';
 import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
-import { type AppSettings, DEFAULT_SETTINGS } from './settings.ts';
+import { type AppSettings, DEFAULT_SETTINGS, type Logger } from './settings.ts';
 import { createFeeds, type Feeds } from './steps/feed.ts';
 
 export interface Ids {
@@ -21,7 +20,7 @@ export interface Ids {
   uid(): string;
 }
 
-export interface AppDeps {
+interface AppDeps {
   readonly store: Store;
   /** The file of the database, if it must be shortened by its user. */
   readonly file?: ShrinkableFile | undefined;

@@ -1,4 +1,4 @@
-import { type Logger, logFailure } from './logger.ts';
+import { type Logger, logFailure } from './settings.ts';
 
 /** Returns true once work has to stop after its current batch. */
 export type Stopped = () => boolean;

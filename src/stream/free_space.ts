@@ -1,5 +1,5 @@
 import { Chore, type Stopped } from './chore.ts';
-import type { Logger } from './logger.ts';
+import type { Logger } from './settings.ts';
 
 /** A database file that keeps the space of deleted rows until it is returned to the file system. */
 export interface ShrinkableFile {

@@ -1,7 +1,6 @@
 import type { Store } from '../store/contract/store.ts';
 import { Chore, type Stopped } from './chore.ts';
-import type { Logger } from './logger.ts';
-import type { AppSettings } from './settings.ts';
+import type { AppSettings, Logger } from './settings.ts';
 
 /** Rows that one statement takes, so that locks are short. */
 const BATCH = 500;

@@ -1,8 +1,7 @@
 import type { TrajectoryRef } from '../domain/trajectory.ts';
 import type { MergeRequest } from '../store/contract/append.ts';
 import { isOutage, type Store } from '../store/contract/store.ts';
-import { type Logger, logFailure } from './logger.ts';
-import type { AppSettings } from './settings.ts';
+import { type AppSettings, type Logger, logFailure } from './settings.ts';
 
 /** Steps that were appended to a trajectory. */
 export interface Appended {

@@ -4,9 +4,8 @@ import type { DuePolicy, ExecutionEnd } from '../domain/retention_policies.ts';
 import type { Store } from '../store/contract/store.ts';
 import { Chore, type Stopped } from './chore.ts';
 import type { Drain } from './drain.ts';
-import { type Logger, logFailure } from './logger.ts';
 import { collectFreed } from './maintenance.ts';
-import type { AppSettings } from './settings.ts';
+import { type AppSettings, type Logger, logFailure } from './settings.ts';
 
 type PolicyStore = Pick<
   Store,

@@ -1,13 +1,7 @@
 import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
-import {
-  mulberry32,
-  percentileInterval,
-  RESAMPLES,
-  resampledMeans,
-  signTest,
-} from '../../src/domain/paired_statistics.ts';
+import { mulberry32, percentileInterval, RESAMPLES, resampledMeans, signTest } from '../../src/domain/branch_pairs.ts';
 
 interface Golden {
   readonly cases: readonly {

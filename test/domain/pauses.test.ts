@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { isPaused, type Pause, pausedTime, pausesAfter } from '../../src/domain/lease.ts';
 import type { Status } from '../../src/domain/lifecycle.ts';
-import { isPaused, type Pause, pausedTime, pausesAfter } from '../../src/domain/pauses.ts';
 
 /** The pauses of a run that is paused and resumed alternately at these times. */
 function pausedAt(...times: readonly bigint[]): readonly Pause[] {

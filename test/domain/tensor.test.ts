@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { itemBytes, tensorBytes } from '../../src/domain/tensor.ts';
+import { itemBytes, tensorBytes } from '../../src/domain/step.ts';
 
 describe('tensors', () => {
   it.each([

@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
-import { storedStepDigest } from '../../src/domain/step_codec/digest.ts';
+import { storedStepDigest } from '../../src/domain/step_codec/packed_step.ts';
 import { passFrame } from '../../src/domain/step_codec/pass.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import { packSteps } from '../../src/service/trajectory/step_in.ts';

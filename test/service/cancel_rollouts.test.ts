@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { isTerminal } from '../../src/domain/lifecycle.ts';
-import { cancelRollouts } from '../../src/service/run/cancel_rollouts.ts';
+import { cancelRollouts } from '../../src/service/run/verbs.ts';
 import type { RunStore } from '../../src/store/contract/run.ts';
 import { RolloutScene } from '../store/rollout_scene.ts';
 import { SILENT } from '../store/run_scene.ts';

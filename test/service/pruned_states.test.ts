@@ -5,8 +5,8 @@ import {
   type GetStateResponse,
   ReadStatesRequestSchema,
 } from '../../gen/es/anabranch/v1/state_service_pb.js';
-import { getState } from '../../src/service/state/get.ts';
 import { readStates } from '../../src/service/state/read.ts';
+import { getState } from '../../src/service/state/state.ts';
 import { getCheckpoint } from '../../src/service/trajectory/checkpoint.ts';
 import type { StateStore } from '../../src/store/contract/state.ts';
 import type { Store } from '../../src/store/contract/store.ts';

@@ -16,10 +16,9 @@ import { rolloutMethods } from '../../src/service/rollout/rollout.ts';
 import { runMethods } from '../../src/service/run/run.ts';
 import { summaryMethods } from '../../src/service/run/summary.ts';
 import { runVerbs } from '../../src/service/run/verbs.ts';
-import { compareBranches } from '../../src/service/trajectory/branch_comparison.ts';
+import { compareBranches } from '../../src/service/trajectory/comparison.ts';
 import { stepMethods } from '../../src/service/trajectory/step.ts';
-import { tagMethods } from '../../src/service/trajectory/tag.ts';
-import { trajectoryMethods } from '../../src/service/trajectory/trajectory.ts';
+import { tagMethods, trajectoryMethods } from '../../src/service/trajectory/trajectory.ts';
 import type { App } from '../../src/stream/app.ts';
 import { callOf } from '../support/parts_call.ts';
 

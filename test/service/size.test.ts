@@ -10,7 +10,7 @@ import {
 } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { ExperimentSchema, RunSchema, StageSchema } from '../../gen/es/anabranch/v1/run_pb.js';
 import { TrajectorySchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { sizerOf } from '../../src/service/answer/size.ts';
+import { sizerOf } from '../../src/service/answer/message.ts';
 
 const SCHEMAS: DescMessage[] = [
   EnvironmentSchema,

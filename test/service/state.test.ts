@@ -8,9 +8,8 @@ import {
   type StateRange,
 } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
-import { getState } from '../../src/service/state/get.ts';
-import { putState } from '../../src/service/state/put.ts';
 import { readStates } from '../../src/service/state/read.ts';
+import { getState, putState } from '../../src/service/state/state.ts';
 import { appWithin } from '../../src/stream/app.ts';
 import { maintain } from '../../src/stream/maintenance.ts';
 import { refusalOf } from '../store/scene.ts';

@@ -6,7 +6,7 @@ import {
   type StepSeries,
   StepValue,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { readStepSeries } from '../../src/service/trajectory/step_series.ts';
+import { readStepSeries } from '../../src/service/trajectory/series.ts';
 import { refusalOf } from '../store/scene.ts';
 import { callOf } from '../support/parts_call.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';

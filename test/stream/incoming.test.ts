@@ -7,8 +7,7 @@ import {
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
-import { storedStepDigest } from '../../src/domain/step_codec/digest.ts';
-import { type NewSteps, withInlineStates } from '../../src/domain/step_codec/packed_step.ts';
+import { type NewSteps, storedStepDigest, withInlineStates } from '../../src/domain/step_codec/packed_step.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
 import { toAppendFrame } from '../../src/service/trajectory/append.ts';
 import { toSingleStep } from '../../src/service/trajectory/single_step.ts';

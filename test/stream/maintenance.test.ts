@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { putState } from '../../src/service/state/put.ts';
+import { putState } from '../../src/service/state/state.ts';
 import { createApp } from '../../src/stream/app.ts';
 import { maintain, startMaintenance } from '../../src/stream/maintenance.ts';
 import { describeApp, state, step } from '../service/on_app.ts';

@@ -1,4 +1,4 @@
-import type { DatabaseParts } from '../../src/service/admin/database_file.ts';
+import type { DatabaseParts } from '../../src/service/admin/admin.ts';
 
 /** For handlers of tests that do not call AdminService. */
 export const NO_DATABASE: DatabaseParts = {

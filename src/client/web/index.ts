@@ -12,8 +12,14 @@
  */
 export { appendBatch, type EntryInit, type EntryResult } from '../append_batch.ts';
 export { errorMetadata, reasonOf, retryDelayMs } from '../errors.ts';
-export { type OwnedStep, type ReadOptions, type ReadProgress, readSteps } from '../reader.ts';
-export { type SearchOptions, searchSteps } from '../search.ts';
+export {
+  type OwnedStep,
+  type ReadOptions,
+  type ReadProgress,
+  readSteps,
+  type SearchOptions,
+  searchSteps,
+} from '../reader.ts';
 export { parseStepReference, resolveStep, type StepReference } from '../step_reference.ts';
 export { readTrajectories, type TrajectoryReadOptions, type TrajectoryWithSteps } from '../trajectories.ts';
 export { type RunPicture, seriesId, type WatchOptions, watchRun } from '../watch.ts';

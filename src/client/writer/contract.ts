@@ -1,6 +1,10 @@
-import type { MessageInitShape } from '@bufbuild/protobuf';
+import { clone, create, type MessageInitShape } from '@bufbuild/protobuf';
+import { Code, ConnectError } from '@connectrpc/connect';
 import type { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import type { TrajectoryCreationSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  type TrajectoryCreation,
+  TrajectoryCreationSchema,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { StepInit } from '../step.ts';
 
 /** Options of openWriter(). */
@@ -101,4 +105,38 @@ export interface TrajectoryWriter {
   /** Flushes and closes the stream. The trajectory stays open for other writers. */
   close(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
+}
+
+type WithDefaults = 'takeOver' | 'maxUnackedSteps' | 'maxUnackedBytes' | 'giveUpAfterMs' | 'silenceMs';
+
+/** The options that have defaults, with their defaults applied. */
+export type Settings = Required<Pick<WriterOptions, WithDefaults>>;
+
+/** Applies the defaults. Throws INVALID_ARGUMENT if an option is out of bounds. */
+export function settingsOf(options: WriterOptions): Settings {
+  return {
+    takeOver: options.takeOver ?? true,
+    maxUnackedSteps: positive('maxUnackedSteps', options.maxUnackedSteps ?? 10_000),
+    maxUnackedBytes: positive('maxUnackedBytes', options.maxUnackedBytes ?? 16 * 1024 * 1024),
+    giveUpAfterMs: positive('giveUpAfterMs', options.giveUpAfterMs ?? 5 * 60_000),
+    silenceMs: positive('silenceMs', options.silenceMs ?? 45_000),
+  };
+}
+
+function positive(option: string, value: number): number {
+  if (value > 0) return value;
+  throw new ConnectError(`${option} is ${value}: expected a number above 0`, Code.InvalidArgument);
+}
+
+/** Returns a copy, with the id of the trajectory and a request id where they are unset. */
+export function creationOf(
+  init: MessageInitShape<typeof TrajectoryCreationSchema>,
+  trajectoryId: string,
+): TrajectoryCreation {
+  const creation = clone(TrajectoryCreationSchema, create(TrajectoryCreationSchema, init));
+  const { trajectory, branch } = creation;
+  if (trajectory !== undefined) trajectory.trajectoryId ||= trajectoryId;
+  if (branch !== undefined) branch.branchId ||= trajectoryId;
+  for (const request of [trajectory, branch]) if (request !== undefined) request.requestId ||= crypto.randomUUID();
+  return creation;
 }

@@ -1,7 +1,7 @@
 import { errorMetadata, reasonOf } from '../errors.ts';
 
 /** The state of the writer when a stream ends with an error. */
-export interface Situation {
+interface Situation {
   readonly writerId: string;
   readonly everOpened: boolean;
   readonly takeOver: boolean;

@@ -1,5 +1,4 @@
 import { WireType } from '@bufbuild/protobuf/wire';
-import { Deferred } from '../deferred.ts';
 import type { AppendResult } from './contract.ts';
 
 /** Field `steps` of AppendStepsRequest. */
@@ -106,5 +105,19 @@ export class StepQueue {
       this.#entries = this.#entries.slice(this.#head);
       this.#head = 0;
     }
+  }
+}
+
+/** A promise together with the functions that settle it. (`Promise.withResolvers` needs Node 22.) */
+export class Deferred<T> {
+  readonly promise: Promise<T>;
+  resolve!: (value: T) => void;
+  reject!: (reason: unknown) => void;
+
+  constructor() {
+    this.promise = new Promise<T>((resolve, reject) => {
+      this.resolve = resolve;
+      this.reject = reject;
+    });
   }
 }

@@ -16,7 +16,7 @@ import type { SealStatus } from './contract.ts';
 import type { Entry, StepQueue } from './queue.ts';
 
 /** What one stream sends, and whom it informs. */
-export interface StreamPlan {
+interface StreamPlan {
   readonly client: AnabranchClient;
   readonly queue: StepQueue;
   readonly open: MessageInitShape<typeof AppendOpenSchema>;

@@ -9,15 +9,21 @@ import type {
   TrajectoryCreation,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient } from '../connection.ts';
-import { Deferred } from '../deferred.ts';
 import { isTransient, Patience, type Pause, systemTiming, type Timing } from '../retry.ts';
 import { putState } from '../states.ts';
 import { type EncodedStep, encodeStep, type StepInit } from '../step.ts';
-import type { AppendResult, Sealed, SealStatus, TrajectoryWriter, WriterOptions } from './contract.ts';
-import { creationOf } from './creation.ts';
+import {
+  type AppendResult,
+  creationOf,
+  type Sealed,
+  type SealStatus,
+  type Settings,
+  settingsOf,
+  type TrajectoryWriter,
+  type WriterOptions,
+} from './contract.ts';
 import { judge, type Verdict } from './policy.ts';
-import { type Entry, StepQueue } from './queue.ts';
-import { type Settings, settingsOf } from './settings.ts';
+import { Deferred, type Entry, StepQueue } from './queue.ts';
 import { AppendStream, protocolError } from './stream.ts';
 import { Uploads } from './uploads.ts';
 

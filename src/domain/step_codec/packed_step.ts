@@ -10,6 +10,8 @@ import {
   type TensorState,
   tensorStates,
 } from '../step.ts';
+import { stepDigest } from '../step_digest.ts';
+import { readStep } from './read.ts';
 import type { WireWriter } from './wire_writer.ts';
 import { writeStep } from './write.ts';
 
@@ -110,4 +112,9 @@ export function rowStates({ states, contentStates }: PackedStep): readonly Diges
   const digests: Digest[] = [];
   for (const state of states) if (hasRow(state)) digests.push(state.digest);
   return [...digests, ...contentStates];
+}
+
+/** W6: returns the digest of an encoded step: that of the step as the client sent it. Errors: DamagedStep. */
+export function storedStepDigest(bytes: Uint8Array): Digest {
+  return stepDigest(readStep(bytes, 0, bytes.length));
 }

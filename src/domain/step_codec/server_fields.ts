@@ -2,6 +2,8 @@ import { type Instant, instantFromParts, isInstant } from '../instant.ts';
 import { DamagedStep } from './damaged_step.ts';
 import { LABELS_TAIL, STEP, TIMESTAMP } from './tags.ts';
 import { WireReader } from './wire_reader.ts';
+import { WireWriter } from './wire_writer.ts';
+import { type Commit, writeCommit } from './write.ts';
 
 /** The fields that the server adds to a stored step, and where they begin. */
 export interface ServerFields {
@@ -43,5 +45,21 @@ function skipSent(input: WireReader): void {
   while (input.has(STEP.labels)) {
     input.expect(LABELS_TAIL);
     input.skip();
+  }
+}
+
+/** Encodes commits as `writeCommit` does. Consecutive steps of one commit share the bytes. */
+export class CommitBytes {
+  readonly #out = new WireWriter(32);
+  #bytes = Buffer.alloc(0);
+  #last: Commit | undefined;
+
+  of(commit: Commit): Buffer {
+    if (commit !== this.#last) {
+      writeCommit(this.#out, commit);
+      this.#bytes = Buffer.from(this.#out.take());
+      this.#last = commit;
+    }
+    return this.#bytes;
   }
 }

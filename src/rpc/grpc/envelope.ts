@@ -6,7 +6,7 @@ import { PackedFrame } from '../../domain/step_codec/packed_step.ts';
 import { passFrame } from '../../domain/step_codec/pass.ts';
 import { envelopeEnd, HEADER_BYTES, isCompressed } from '../../listen/envelope.ts';
 import { EncodedResponse } from '../../service/answer/encoded.ts';
-import { isLargeInMemory, type Received } from '../received.ts';
+import { isLargeInMemory, type Received } from '../http.ts';
 
 /** A safety limit only: responses are built to stay below 1 MiB. */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
@@ -49,7 +49,7 @@ function joinSmall(all: readonly Uint8Array[]): Uint8Array[] {
 const COPIED_BYTES = 16 * 1024;
 
 /** Errors: ConnectError, with a message that `explainConnectError` recognises. */
-export function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
+function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
   try {
     return fromBinary(schema, bytes);
   } catch (error) {

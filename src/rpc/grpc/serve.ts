@@ -3,14 +3,12 @@ import type { DescMessage, DescMethod, Message } from '@bufbuild/protobuf';
 import type { Code, ContextValues } from '@connectrpc/connect';
 import { parseTimeout } from '@connectrpc/connect/protocol-grpc';
 import type { UnsentMessages } from '../../listen/unsent.ts';
-import type { Logger } from '../../stream/logger.ts';
+import type { Logger } from '../../stream/settings.ts';
 import type { CallContext, Sent } from '../call.ts';
-import { logCall } from '../call_log.ts';
-import { handOverOf } from '../caller.ts';
+import { handOverOf, logCall } from '../caller.ts';
 import { toConnectError } from '../errors.ts';
-import { cutCall, type HttpRequest, type HttpResponse } from '../http.ts';
+import { cutCall, type HttpRequest, type HttpResponse, type Received } from '../http.ts';
 import type { MessageGuard } from '../message_guard.ts';
-import type { Received } from '../received.ts';
 import { GrpcContext } from './context.ts';
 import { type Envelope, encodeMessage, Messages } from './envelope.ts';
 import { Reply } from './reply.ts';
@@ -30,7 +28,7 @@ export function takesStream({ methodKind }: DescMethod): boolean {
 }
 
 /** One call of plain gRPC. */
-export interface PlainCall {
+interface PlainCall {
   readonly request: Http2ServerRequest;
   readonly response: Http2ServerResponse;
   readonly timeoutMs: number | undefined;

@@ -38,7 +38,7 @@ export function maskedFields<Desc extends DescMessage, Converted extends object>
 }
 
 /** Returns the fields that an update changes: those with a number above that of `update_mask`. */
-export function updatableFields({ field, fields }: DescMessage): readonly DescField[] {
+function updatableFields({ field, fields }: DescMessage): readonly DescField[] {
   const mask = field.updateMask;
   return mask === undefined ? [] : fields.filter(({ number }) => number > mask.number);
 }

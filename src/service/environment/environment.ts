@@ -3,11 +3,9 @@ import { type ListEnvironmentsRequest, RolloutService } from '../../../gen/es/an
 import { invalidField } from '../../domain/errors.ts';
 import type { Environment } from '../../domain/rollout.ts';
 import type { EnvironmentFilter } from '../../store/contract/environment.ts';
-import { messageOf } from '../answer/message.ts';
+import { messageOf, sizerOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
-import { sizerOf } from '../answer/size.ts';
-import { setFilters } from '../convert/filter.ts';
-import { fromInstant, fromMap, fromStatus, toMap, toStatuses } from '../convert/values.ts';
+import { fromInstant, fromMap, fromStatus, setFilters, toMap, toStatuses } from '../convert/values.ts';
 import type { SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 

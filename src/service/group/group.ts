@@ -10,11 +10,9 @@ import { groupNotFound, invalidField } from '../../domain/errors.ts';
 import { type OnSuccess as DomainPolicy, type Group, type GroupStatistics, groupStatus } from '../../domain/rollout.ts';
 import type { GroupReference } from '../../store/contract/group.ts';
 import type { View } from '../../store/contract/request.ts';
-import { messageOf } from '../answer/message.ts';
+import { messageOf, sizerOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
-import { sizerOf } from '../answer/size.ts';
-import { required } from '../convert/required.ts';
-import { fromInstant, fromMap, fromStatus, toMap, toView } from '../convert/values.ts';
+import { fromInstant, fromMap, fromStatus, required, toMap, toView } from '../convert/values.ts';
 import type { SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 

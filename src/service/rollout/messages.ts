@@ -14,11 +14,8 @@ import {
 } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Attempt, Rollout, RolloutResult, Validation, ValidationOverride } from '../../domain/rollout.ts';
 import type { View } from '../../store/contract/request.ts';
-import { messageOf } from '../answer/message.ts';
-import { sizerOf } from '../answer/size.ts';
-import { fromMillis } from '../convert/duration.ts';
-import { fromTimings } from '../convert/timings.ts';
-import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
+import { messageOf, sizerOf } from '../answer/message.ts';
+import { fromInstant, fromMap, fromMillis, fromStatus, fromTimings } from '../convert/values.ts';
 
 export const rolloutBytes = sizerOf(RolloutSchema);
 export const attemptBytes = sizerOf(AttemptSchema);

@@ -1,25 +1,34 @@
 import type { Rollout as WireRollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
-import { RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { rolloutNotFound } from '../../domain/errors.ts';
+import {
+  type ReadRolloutsRequest,
+  ReadRolloutsResponseSchema,
+  RolloutService,
+} from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { invalidField, rolloutNotFound } from '../../domain/errors.ts';
 import type { SealStatus } from '../../domain/lifecycle.ts';
 import type { Rollout } from '../../domain/rollout.ts';
+import type { View } from '../../store/contract/request.ts';
 import { type RolloutCursor, rolloutCursor } from '../../store/contract/rollout.ts';
+import { readRollouts as readRolloutsOf } from '../../stream/rollouts/read.ts';
+import type { RolloutsRead } from '../../stream/rollouts/read_group.ts';
+import { type EncodedResponse, withSteps } from '../answer/encoded.ts';
 import { pageByKey } from '../answer/page.ts';
 import { toView } from '../convert/values.ts';
-import type { Call, SomeMethods } from '../method.ts';
+import type { Call, ServerStream, SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { cursorInt, pageArgsOf } from '../request/page_token.ts';
 import { fitClaims, toNewClaims, withoutInput } from './claim.ts';
 import { fromRollout, rolloutBytes } from './messages.ts';
-import { requireRepeatable, toNewRollouts } from './new_rollouts.ts';
 import { recordAnswer } from './record.ts';
 import {
   type AttemptEnd,
   type MoveDetailsRequest,
   NO_END,
+  requireRepeatable,
   toEnd,
   tokenOf,
   toMoveDetails,
+  toNewRollouts,
   toReport,
   toRolloutChanges,
   toRolloutFilter,
@@ -109,4 +118,26 @@ async function end(
   const details = toMoveDetails(request);
   const ended = await app.store.endRollout(caller, { id: request.rolloutId, status, details, ...given });
   return { rollout: fromRollout(ended, 'FULL') };
+}
+
+/** Reads the rollouts of a stage with their steps, group by group (Q6). */
+export const readRollouts: ServerStream<typeof RolloutService.method.readRollouts, EncodedResponse> = {
+  async *messages({ view: asked, ...request }, { app, caller, signal }) {
+    const view = toView(asked, 'FULL');
+    refuseWithGroup(request);
+    const args = { ...request, view, signal };
+    for await (const read of readRolloutsOf(app, caller, args)) yield fromRolloutsRead(read, view);
+  },
+};
+
+/** Errors: INVALID_REQUEST. */
+function refuseWithGroup({ groupId, completeGroupsOnly, follow }: Omit<ReadRolloutsRequest, 'view'>): void {
+  if (groupId === '') return;
+  if (completeGroupsOnly) throw invalidField('complete_groups_only', 'must be false when group_id is set');
+  if (follow) throw invalidField('follow', 'must be false when group_id is set');
+}
+
+function fromRolloutsRead({ rollout, steps, blobs, ...marks }: RolloutsRead, view: View): EncodedResponse {
+  const fields = { ...marks, blobs: [...blobs], rollout: rollout && fromRollout(rollout, view) };
+  return withSteps(ReadRolloutsResponseSchema, fields, steps);
 }

@@ -18,8 +18,8 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../../stream/app.ts';
 import { findRun } from '../../stream/find.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
-import { countFitting, totalBytes } from '../answer/size.ts';
-import { requireDistinct } from '../convert/distinct.ts';
+import { countFitting, totalBytes } from '../answer/message.ts';
+import { requireDistinct } from '../convert/values.ts';
 import { compareTrajectories, type ListRange, requireListRange } from '../trajectory/comparison.ts';
 
 /** Maximum sizes of a comparison without differences, a reward, a difference without texts, a path without text. */

@@ -8,14 +8,12 @@ import {
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import { sortValue } from '../../domain/list_order.ts';
 import type { Run } from '../../domain/run.ts';
+import { countFitting, sizerOf } from '../answer/message.ts';
 import { pageByKey } from '../answer/page.ts';
-import { countFitting, sizerOf } from '../answer/size.ts';
 import { toView } from '../convert/values.ts';
 import type { Call } from '../method.ts';
-import { readListKey, toListSort, writeListKey } from '../request/list_order.ts';
-import { makePageToken, pageArgsOf } from '../request/page_token.ts';
-import { fromRun } from './messages.ts';
-import { progressBytes, progressesOf } from './progress.ts';
+import { makePageToken, pageArgsOf, readListKey, toListSort, writeListKey } from '../request/page_token.ts';
+import { fromRun, progressBytes, progressesOf } from './messages.ts';
 import { toRunFilter } from './requests.ts';
 
 const runBytes = sizerOf(RunSchema);

@@ -12,13 +12,14 @@ import {
   type StageProgress as WireStageProgress,
 } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { StatusChangeSchema, type StatusChange as WireChange } from '../../../gen/es/anabranch/v1/status_pb.js';
-import type { KindProgress, Progress, StageProgress } from '../../domain/progress.ts';
+import type { Caller } from '../../domain/caller.ts';
+import { type KindProgress, type Progress, progressOf, type StageProgress } from '../../domain/progress.ts';
 import type { StageKind as DomainKind, Plan, Run } from '../../domain/run.ts';
 import type { View } from '../../store/contract/request.ts';
 import type { StatusChange } from '../../store/contract/status_change.ts';
-import { messageOf } from '../answer/message.ts';
-import { fromMillis, fromSeconds } from '../convert/duration.ts';
-import { fromInstant, fromMap, fromStatus } from '../convert/values.ts';
+import type { App } from '../../stream/app.ts';
+import { messageOf, sizerOf } from '../answer/message.ts';
+import { fromInstant, fromMap, fromMillis, fromSeconds, fromStatus } from '../convert/values.ts';
 
 /** BASIC omits fields with JSON (FM7). */
 export function fromRun(run: Run, view: View): WireRun {
@@ -94,4 +95,18 @@ function fromStageProgress({ id, kind, status, ...rest }: StageProgress): WireSt
 function fromPlan({ stagePlans, concurrency }: Plan): WirePlan {
   const plans = stagePlans.map((plan) => ({ ...plan, kind: StageKind[plan.kind] }));
   return create(PlanSchema, { stagePlans: plans, concurrency });
+}
+
+export const progressBytes = sizerOf(ProgressSchema);
+
+/** Returns the progress of runs, in their order (M2). Uses a fixed number of statements (K-C6). */
+export async function progressesOf(app: App, caller: Caller, runs: readonly Run[]): Promise<WireProgress[]> {
+  if (runs.length === 0) return [];
+  const keys = runs.map(({ key }) => key);
+  const tallies = await app.store.tallyRuns(caller.namespace, keys);
+  return runs.map(({ key, id, status, plan }) => {
+    const tally = tallies.get(key);
+    if (tally === undefined) throw new Error(`the store returned no tally of run ${id}`);
+    return fromProgress(progressOf(status, plan, tally));
+  });
 }

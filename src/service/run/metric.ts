@@ -8,7 +8,7 @@ import {
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import type { MetricPoints, MetricRange, Series, SeriesExtent, SeriesFilter } from '../../domain/metric.ts';
-import { requireDistinct } from '../convert/distinct.ts';
+import { requireDistinct } from '../convert/values.ts';
 import type { Call, SomeMethods } from '../method.ts';
 
 /** A series, and the extent of all of its points. */

@@ -13,11 +13,16 @@ import type { Plan } from '../../domain/run.ts';
 import { requireRemovedPaths } from '../../domain/run_config.ts';
 import type { ExperimentReference } from '../../store/contract/experiment.ts';
 import type { NewRunFields, RunChanges, RunFilter } from '../../store/contract/run.ts';
-import { requireDistinct } from '../convert/distinct.ts';
-import { toMillis } from '../convert/duration.ts';
-import { setFilters } from '../convert/filter.ts';
 import { maskedFields } from '../convert/mask.ts';
-import { toInitialStatus, toInstant, toMap, toStatuses } from '../convert/values.ts';
+import {
+  requireDistinct,
+  setFilters,
+  toInitialStatus,
+  toInstant,
+  toMap,
+  toMillis,
+  toStatuses,
+} from '../convert/values.ts';
 import { requireStageKind } from '../stage/stage.ts';
 
 /** Converts the fields that new runs and branches share. Errors: INVALID_REQUEST. */
@@ -41,7 +46,7 @@ export function toNewRunFields(
 }
 
 /** Errors: INVALID_REQUEST for two plans of a kind. */
-export function toPlan(plan: WirePlan | undefined): Plan | undefined {
+function toPlan(plan: WirePlan | undefined): Plan | undefined {
   if (plan === undefined) return undefined;
   requireDistinct(
     plan.stagePlans,

@@ -6,13 +6,13 @@ import { invalidField, runNotFound } from '../../domain/errors.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import { DEFAULT_EXPERIMENT, type Run, type Stage } from '../../domain/run.ts';
 import { BRANCH_CONFIG, ROOT_CONFIG } from '../../domain/run_config.ts';
+import type { RunDeletion } from '../../store/contract/experiment.ts';
 import type { CreatedRun } from '../../store/contract/run.ts';
 import type { StageFilter } from '../../store/contract/stage.ts';
 import type { App } from '../../stream/app.ts';
+import { sizerOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
-import { sizerOf } from '../answer/size.ts';
-import { toStepReference } from '../convert/step_reference.ts';
-import { toBranchPolicy, toView } from '../convert/values.ts';
+import { toBranchPolicy, toStepReference, toView } from '../convert/values.ts';
 import type { SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { pageArgsOf } from '../request/page_token.ts';
@@ -21,10 +21,8 @@ import { trajectoryBytes } from '../trajectory/list.ts';
 import { fromTrajectory } from '../trajectory/messages.ts';
 import { toRoot } from '../trajectory/single_step.ts';
 import { compareRuns } from './comparison.ts';
-import { announceDeletion } from './deletion.ts';
 import { listRuns } from './list.ts';
-import { fromRun } from './messages.ts';
-import { progressBytes, progressesOf } from './progress.ts';
+import { fromRun, progressBytes, progressesOf } from './messages.ts';
 import { requireNewName, toExperimentReference, toNewRunFields, toRunChanges } from './requests.ts';
 
 const rpc = RunService.method;
@@ -144,4 +142,14 @@ function fromCreated({ run: row, mainTrajectory: main }: CreatedRun, resumable: 
   const resumeStage = resumable && stageMessage(resumable, 'BASIC');
   const others = (mainTrajectory ? trajectoryBytes(mainTrajectory) : 0) + (resumeStage ? stageBytes(resumeStage) : 0);
   return { run: fitting(fromRun(row, 'FULL'), row, others), mainTrajectory, resumeStage };
+}
+
+/** Announces a deletion of a run or experiment, so that its followers and watchers end at once (B4). */
+export function announceDeletion(app: App, { keys, runs, trajectories }: RunDeletion) {
+  for (const key of keys) {
+    app.lineages.forget(key);
+    app.changes.announce(key);
+  }
+  app.maintenance.purgeSoon();
+  return { deletedRuns: runs, deletedTrajectories: trajectories };
 }

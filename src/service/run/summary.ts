@@ -25,9 +25,7 @@ import {
 import { compareText } from '../../domain/text_order.ts';
 import type { SummaryFilter } from '../../store/contract/summary.ts';
 import { messageOf } from '../answer/message.ts';
-import { requireDistinct } from '../convert/distinct.ts';
-import { fromSeconds } from '../convert/duration.ts';
-import { toInstant, toMap } from '../convert/values.ts';
+import { fromSeconds, requireDistinct, toInstant, toMap } from '../convert/values.ts';
 import type { SomeMethods } from '../method.ts';
 import { toStageKinds } from '../stage/stage.ts';
 

@@ -4,14 +4,16 @@ import {
   type StartRunRequest,
 } from '../../../gen/es/anabranch/v1/run_service_pb.js';
 import { StatusChangeSchema } from '../../../gen/es/anabranch/v1/status_pb.js';
+import type { Caller } from '../../domain/caller.ts';
 import type { Verb } from '../../domain/lifecycle.ts';
+import type { RolloutsOf } from '../../store/contract/run.ts';
 import type { StatusOwner } from '../../store/contract/status_change.ts';
+import type { App } from '../../stream/app.ts';
+import { sizerOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
-import { sizerOf } from '../answer/size.ts';
 import { fromInstant, fromStatus } from '../convert/values.ts';
 import type { Call, SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
-import { cancelRollouts } from './cancel_rollouts.ts';
 import { fromRun, fromStatusChange } from './messages.ts';
 
 const statusChangeBytes = sizerOf(StatusChangeSchema);
@@ -88,4 +90,25 @@ function ownerOf({
   if (rolloutId !== undefined) return { noun: 'ROLLOUT', id: rolloutId };
   if (environmentId !== undefined) return { noun: 'ENVIRONMENT', id: environmentId };
   return { noun: 'TRAJECTORY', id: trajectoryId };
+}
+
+/**
+ * Cancels the rollouts of a marked run or stage in batches. If the call ends before the last batch, maintenance
+ * continues, also after a restart. Returns how many rollouts any process cancelled since the mark. Reopening the run or
+ * stage ends the cancellation early. Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, SERVER_DRAINING.
+ */
+export async function cancelRollouts(app: App, caller: Caller, of: RolloutsOf): Promise<bigint> {
+  let cancelled = 0n;
+  try {
+    for (let more = true; more; ) {
+      app.drain.throwIfBegun();
+      const next = await app.store.cancelNextRollouts(caller.namespace, of);
+      cancelled = next?.cancelled ?? cancelled;
+      more = next?.more ?? false;
+    }
+    return cancelled;
+  } catch (error) {
+    app.maintenance.cancelSoon();
+    throw error;
+  }
 }

@@ -11,17 +11,25 @@ import type { StageVerb } from '../../domain/lifecycle.ts';
 import type { StageKind as DomainKind, Stage } from '../../domain/run.ts';
 import type { View } from '../../store/contract/request.ts';
 import type { StageReference } from '../../store/contract/stage.ts';
-import { messageOf } from '../answer/message.ts';
+import { messageOf, sizerOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
-import { sizerOf } from '../answer/size.ts';
-import { setFilters } from '../convert/filter.ts';
 import { maskedFields } from '../convert/mask.ts';
-import { required } from '../convert/required.ts';
-import { fromTimings, toTimings } from '../convert/timings.ts';
-import { fromInstant, fromMap, fromStatus, toInitialStatus, toMap, toStatuses, toView } from '../convert/values.ts';
+import {
+  fromInstant,
+  fromMap,
+  fromStatus,
+  fromTimings,
+  required,
+  setFilters,
+  toInitialStatus,
+  toMap,
+  toStatuses,
+  toTimings,
+  toView,
+} from '../convert/values.ts';
 import type { Call, SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
-import { cancelRollouts } from '../run/cancel_rollouts.ts';
+import { cancelRollouts } from '../run/verbs.ts';
 
 export const stageBytes = sizerOf(StageSchema);
 

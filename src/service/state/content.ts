@@ -8,9 +8,9 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
-import { required } from '../convert/required.ts';
+import { required } from '../convert/values.ts';
 import type { Call } from '../method.ts';
-import { stepAt } from '../trajectory/find_step.ts';
+import { stepAt } from '../trajectory/single_step.ts';
 import { isMissing, rowReader, smallReader, stateBytes, stateCorrupt } from './bytes.ts';
 
 /** Identifies a state by the digest of its bytes, or by its name at an own or inherited step. */

@@ -10,12 +10,9 @@ import type { Task, Validator } from '../../domain/rollout.ts';
 import type { View } from '../../store/contract/request.ts';
 import type { TaskUpsert, ValidatorUpsert } from '../../store/contract/task.ts';
 import type { Ids } from '../../stream/app.ts';
-import { messageOf } from '../answer/message.ts';
+import { messageOf, sizerOf } from '../answer/message.ts';
 import { pageOf } from '../answer/page.ts';
-import { sizerOf } from '../answer/size.ts';
-import { requireDistinct } from '../convert/distinct.ts';
-import { setFilters } from '../convert/filter.ts';
-import { fromInstant, toView } from '../convert/values.ts';
+import { fromInstant, requireDistinct, setFilters, toView } from '../convert/values.ts';
 import type { SomeMethods } from '../method.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 

@@ -9,10 +9,10 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
-import { stepBytes } from '../../stream/steps/step_bytes.ts';
-import { toStepReference } from '../convert/step_reference.ts';
+import { stepBytes } from '../../stream/steps/step_page.ts';
+import { toStepReference } from '../convert/values.ts';
 import { wholeStates } from '../state/content.ts';
-import { stepAt } from './find_step.ts';
+import { stepAt } from './single_step.ts';
 import { fromStoredStep } from './step_out.ts';
 
 /** RD3: returns a checkpoint with the bytes of its states that fit. Errors: as GetCheckpoint. */

@@ -1,12 +1,23 @@
-import { create } from '@bufbuild/protobuf';
+import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import {
+  type CompareBranchesRequest,
+  type CompareBranchesResponseSchema,
   type CompareTrajectoriesResponse,
   CompareTrajectoriesResponseSchema,
   type RewardPair,
   RewardPairSchema,
   type StepDifference,
   StepDifferenceSchema,
+  BranchMeasure as WireMeasure,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  type BranchMeasure,
+  BranchPairs,
+  percentileInterval,
+  RESAMPLES,
+  resampledMeans,
+  signTest,
+} from '../../domain/branch_pairs.ts';
 import type { Caller } from '../../domain/caller.ts';
 import { stepDifference } from '../../domain/compare.ts';
 import { invalidField } from '../../domain/errors.ts';
@@ -14,8 +25,10 @@ import { type OwnedRange, sharedSteps } from '../../domain/lineage.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
 import type { StepOutline } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';
+import { findTrajectory } from '../../stream/find.ts';
 import { requireRange } from '../../stream/steps/read.ts';
 import { readPage, trajectoryDeleted } from '../../stream/steps/step_page.ts';
+import type { Call } from '../method.ts';
 
 /** The steps whose rewards are listed. */
 export interface ListRange {
@@ -25,7 +38,7 @@ export interface ListRange {
 }
 
 /** Steps of one call of `readOutlines`, which may need several statements of 512 KiB. */
-const PAGE = 1000;
+const STEPS_AT_ONCE = 1000;
 
 /** Compares two trajectories (RD5). Errors: TRAJECTORY_DELETED. */
 export async function compareTrajectories(
@@ -92,8 +105,8 @@ export function requireListRange({ startStepNumber, endStepNumber }: ListRange, 
  */
 async function firstDifference(one: Side, other: Side, shared: bigint): Promise<StepDifference | undefined> {
   const common = lesser(one.trajectory.nextStepNumber, other.trajectory.nextStepNumber);
-  for (let from = shared; from < common; from += BigInt(PAGE)) {
-    const to = lesser(from + BigInt(PAGE), common);
+  for (let from = shared; from < common; from += BigInt(STEPS_AT_ONCE)) {
+    const to = lesser(from + BigInt(STEPS_AT_ONCE), common);
     const [a, b] = await Promise.all([readOutlines(one, from, to), readOutlines(other, from, to)]);
     for (let i = 0; i < a.length; ) {
       if (a[i]!.hash === b[i]!.hash) {
@@ -149,8 +162,8 @@ function rewardPair(stepNumber: bigint, reward: number | undefined, otherReward:
 async function rewardsOf(side: Side, start: bigint, end: bigint): Promise<(number | undefined)[]> {
   const last = lesser(end, side.trajectory.nextStepNumber);
   const rewards: (number | undefined)[] = [];
-  for (let from = start; from < last; from += BigInt(PAGE)) {
-    const page = await readOutlines(side, from, lesser(from + BigInt(PAGE), last));
+  for (let from = start; from < last; from += BigInt(STEPS_AT_ONCE)) {
+    const page = await readOutlines(side, from, lesser(from + BigInt(STEPS_AT_ONCE), last));
     for (const { reward } of page) rewards.push(reward);
   }
   return rewards;
@@ -168,4 +181,77 @@ async function readOutlines(side: Side, from: bigint, to: bigint): Promise<StepO
 
 function lesser(a: bigint, b: bigint): bigint {
   return a < b ? a : b;
+}
+
+/** Trajectories of a tree that one statement reads. */
+const TRAJECTORIES_AT_ONCE = 500;
+
+/** Pairs that are listed, and pairs that are resampled. */
+const LISTED = 1000;
+const MOST_PAIRS = 10_000;
+
+/** Draws of a bootstrap in one slot of the event loop. */
+const SLOT_DRAWS = 100_000;
+
+const DEFAULT_CONFIDENCE = 0.95;
+
+/** Compares branches in pairs (RD11). Errors: TRAJECTORY_NOT_FOUND, INVALID_REQUEST. */
+export async function compareBranches(
+  request: CompareBranchesRequest,
+  { app, caller, signal }: Call,
+): Promise<MessageInitShape<typeof CompareBranchesResponseSchema>> {
+  const { treeId, label, value, otherValue, seed } = request;
+  if (value === otherValue) throw invalidField('other_value', 'must differ from value');
+  const { tree } = (await findTrajectory(app, caller, treeId)).ref;
+  const found = new BranchPairs(label, [value, otherValue], MEASURES[request.measure]);
+  for (let after: bigint | undefined; ; ) {
+    const rows = await app.store.listTree(caller.namespace, tree, { limit: TRAJECTORIES_AT_ONCE, after });
+    for (const row of rows) found.add(row);
+    if (rows.length < TRAJECTORIES_AT_ONCE) break;
+    after = rows.at(-1)?.ref.key;
+  }
+  const pairs = found.pairs();
+  if (pairs.length > MOST_PAIRS) {
+    throw invalidField('label', `must pair at most ${MOST_PAIRS} branch points, got ${pairs.length}`);
+  }
+  const differences = Float64Array.from(pairs, ({ difference }) => difference);
+  const higher = differences.filter((difference) => difference > 0).length;
+  const lower = differences.filter((difference) => difference < 0).length;
+  const confidence = request.confidence ?? DEFAULT_CONFIDENCE;
+  return {
+    pairs: pairs.slice(0, LISTED),
+    pairCount: pairs.length,
+    higher,
+    lower,
+    signTestP: signTest(higher, higher + lower),
+    ...(pairs.length === 0 ? {} : await meanDifference(app, differences, { confidence, seed, signal })),
+  };
+}
+
+const MEASURES: Readonly<Record<WireMeasure, BranchMeasure>> = {
+  [WireMeasure.UNSPECIFIED]: 'REWARD_SUM',
+  [WireMeasure.REWARD_SUM]: 'REWARD_SUM',
+  [WireMeasure.REWARD_MEAN]: 'REWARD_MEAN',
+  [WireMeasure.STEPS]: 'STEPS',
+};
+
+async function meanDifference(
+  { store }: App,
+  differences: Float64Array,
+  { confidence, seed, signal }: { readonly confidence: number; readonly seed: number; readonly signal: AbortSignal },
+) {
+  const means = new Float64Array(RESAMPLES);
+  const inSlot = Math.max(1, Math.floor(SLOT_DRAWS / differences.length));
+  let count = 0;
+  for (const mean of resampledMeans(differences, seed)) {
+    if (count % inSlot === 0) {
+      signal.throwIfAborted();
+      await store.slots.take();
+    }
+    means[count] = mean;
+    count += 1;
+  }
+  const [intervalLow, intervalHigh] = percentileInterval(means, confidence);
+  const sum = differences.reduce((total, difference) => total + difference, 0);
+  return { meanDifference: sum / differences.length, intervalLow, intervalHigh };
 }

@@ -14,9 +14,7 @@ import type {
   TrajectoryCreation,
 } from '../../store/contract/trajectory.ts';
 import type { App } from '../../stream/app.ts';
-import { required } from '../convert/required.ts';
-import { toStepReference } from '../convert/step_reference.ts';
-import { toMap } from '../convert/values.ts';
+import { required, toMap, toStepReference } from '../convert/values.ts';
 import { createDigestOf, idempotencyKeyOf } from '../request/digest.ts';
 import { toRoot } from './single_step.ts';
 

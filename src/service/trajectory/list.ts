@@ -6,12 +6,11 @@ import {
   TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { sortValue } from '../../domain/list_order.ts';
+import { sizerOf } from '../answer/message.ts';
 import { pageByKey } from '../answer/page.ts';
-import { sizerOf } from '../answer/size.ts';
 import { toView } from '../convert/values.ts';
 import type { Call } from '../method.ts';
-import { readListKey, toListSort, writeListKey } from '../request/list_order.ts';
-import { pageArgsOf } from '../request/page_token.ts';
+import { pageArgsOf, readListKey, toListSort, writeListKey } from '../request/page_token.ts';
 import { fromTrajectory } from './messages.ts';
 import { toTrajectoryFilter } from './requests.ts';
 

@@ -1,4 +1,5 @@
 import {
+  ReadStepsResponseSchema,
   type ReadTrajectoriesRequest,
   ReadTrajectoriesRequestSchema,
   ReadTrajectoriesResponseSchema,
@@ -7,6 +8,8 @@ import {
   TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
+import type { EncodedSteps } from '../../store/contract/step.ts';
+import { readSteps as readStepsOf, type StepsRead } from '../../stream/steps/read.ts';
 import { type Position, type ReadTrajectoriesArgs, readTrajectories as read } from '../../stream/trajectories/read.ts';
 import { type EncodedResponse, withSteps } from '../answer/encoded.ts';
 import { toView } from '../convert/values.ts';
@@ -85,4 +88,25 @@ function positionOf(parts: readonly string[]): Position {
   const rest = parts.length > 3 ? { from: cursorInt(parts, 3), to: cursorInt(parts, 4) } : undefined;
   if (rest !== undefined && (rest.from < 0n || rest.to < rest.from)) throw invalidPageToken();
   return { newest: cursorInt(parts, 0), place: { key: cursorInt(parts, 1), rank }, rest };
+}
+
+/** Reads steps (RD1), and follows them (RD2). */
+export const readSteps: ServerStream<typeof TrajectoryService.method.readSteps, EncodedResponse> = {
+  async *messages({ view, ...request }, { app, caller, signal }) {
+    const args = { ...request, view: toView(view, 'FULL'), signal };
+    for await (const read of readStepsOf(app, caller, args)) yield fromStepsRead(read);
+  },
+};
+
+/** Caches the last response with a part: live followers share parts. */
+const shared = new WeakMap<EncodedSteps, { readonly read: StepsRead; readonly response: EncodedResponse }>();
+
+function fromStepsRead(read: StepsRead): EncodedResponse {
+  const { part, firstStepNumber, nextStepNumber, caughtUp, sealed, blobs = [] } = read;
+  const known = part && shared.get(part);
+  if (known !== undefined && known.read.caughtUp === caughtUp && known.read.sealed === sealed) return known.response;
+  const fields = { trajectoryId: part?.owner.id ?? '', nextStepNumber, caughtUp, sealed, blobs: [...blobs] };
+  const response = withSteps(ReadStepsResponseSchema, fields, part, firstStepNumber);
+  if (part !== undefined) shared.set(part, { read, response });
+  return response;
 }

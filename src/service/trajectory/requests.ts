@@ -11,9 +11,8 @@ import type {
   TrajectoryChanges,
   TrajectoryFilter,
 } from '../../store/contract/trajectory.ts';
-import { setFilters, toBound } from '../convert/filter.ts';
 import { maskedFields } from '../convert/mask.ts';
-import { toInstant, toMap, toTrajectoryStatus } from '../convert/values.ts';
+import { setFilters, toBound, toInstant, toMap, toTrajectoryStatus } from '../convert/values.ts';
 
 export function toTrajectoryFilter(request: ListTrajectoriesRequest): TrajectoryFilter {
   const { branchPoint, parentId, runId, withoutRun, treeId, rootsOnly, name, text } = request;

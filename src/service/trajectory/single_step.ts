@@ -2,12 +2,16 @@ import { toBinary } from '@bufbuild/protobuf';
 import { type Step, StepSchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { Seal } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { SealRequest } from '../../domain/append.ts';
-import { invalidField } from '../../domain/errors.ts';
+import type { Caller } from '../../domain/caller.ts';
+import { invalidField, stepNotFound, trajectoryNotFound } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { NewSteps } from '../../domain/step_codec/packed_step.ts';
 import { SIZE_BYTES } from '../../domain/step_codec/pass.ts';
+import type { Trajectory } from '../../domain/trajectory.ts';
+import type { OwnedStep, StepView } from '../../store/contract/step.ts';
 import type { NewTrajectory } from '../../store/contract/trajectory.ts';
-import { toSealStatus } from '../convert/values.ts';
+import type { App } from '../../stream/app.ts';
+import { type StepReference, toSealStatus } from '../convert/values.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import { toOneStep } from './step_in.ts';
 
@@ -49,4 +53,26 @@ function referredStates({ actions, observations }: Step): number {
   for (const { content } of actions) if (content?.stateDigest !== undefined) count += 1;
   for (const { content } of observations) if (content?.stateDigest !== undefined) count += 1;
   return count;
+}
+
+/**
+ * Returns an own or inherited step by number or tag. Errors: STEP_NOT_FOUND, TAG_NOT_FOUND, and TRAJECTORY_NOT_FOUND if
+ * the trajectory was deleted meanwhile.
+ */
+export async function stepAt(
+  app: App,
+  caller: Caller,
+  trajectory: Trajectory,
+  at: StepReference,
+  view: StepView,
+): Promise<OwnedStep> {
+  const { namespace } = caller;
+  const { stepNumber } = 'tag' in at ? await app.store.getTag(namespace, trajectory.id, at.tag) : at;
+  const end = trajectory.nextStepNumber;
+  if (stepNumber < 0n || stepNumber >= end) throw stepNotFound(trajectory.id, stepNumber, end);
+  const lineage = await app.lineages.within(app.store, namespace, trajectory, stepNumber, stepNumber + 1n);
+  const range = { from: stepNumber, to: stepNumber + 1n, maxSteps: 1, maxBytes: 1 };
+  const [found] = await app.store.readSteps(namespace, trajectory.ref.tree, lineage, range, view);
+  if (found === undefined) throw trajectoryNotFound(trajectory.id);
+  return found;
 }

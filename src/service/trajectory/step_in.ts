@@ -17,10 +17,12 @@ import {
   type Action,
   type Content,
   DEFAULT_STATE_NAME,
+  itemBytes,
   type NewState,
   type Observation,
   type StateRef,
   type Tensor,
+  tensorBytes,
 } from '../../domain/step.ts';
 import {
   type NewSteps,
@@ -30,7 +32,6 @@ import {
   withInlineStates,
 } from '../../domain/step_codec/packed_step.ts';
 import { WireWriter } from '../../domain/step_codec/wire_writer.ts';
-import { itemBytes, tensorBytes } from '../../domain/tensor.ts';
 import { fitsBytes, isStorableText, jsonFault, unstorableText } from '../../domain/text.ts';
 import { compareText } from '../../domain/text_order.ts';
 import { instantFault, toInstant, toMap } from '../convert/values.ts';

@@ -14,10 +14,9 @@ import type { OwnedStep, StepCursor, StepFilter, StepSort } from '../../store/co
 import type { App } from '../../stream/app.ts';
 import { findExperiment, findRun, findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { type Blob, blobBytes, InlineStates } from '../../stream/steps/inline_states.ts';
-import { stepBytes } from '../../stream/steps/step_bytes.ts';
-import { countFitting, totalBytes } from '../answer/size.ts';
-import { setFilters, toBound } from '../convert/filter.ts';
-import { toInstant, toMap, toView } from '../convert/values.ts';
+import { stepBytes } from '../../stream/steps/step_page.ts';
+import { countFitting, totalBytes } from '../answer/message.ts';
+import { setFilters, toBound, toInstant, toMap, toView } from '../convert/values.ts';
 import type { Call } from '../method.ts';
 import {
   cursorInt,

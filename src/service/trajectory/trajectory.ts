@@ -1,21 +1,24 @@
+import { TagSchema, type Tag as WireTag } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { TrajectoryService, TreeNodeSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
+import { parseTagName } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Page } from '../../store/contract/request.ts';
+import type { Tag } from '../../store/contract/trajectory.ts';
 import type { App } from '../../stream/app.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
-import { pageOf } from '../answer/page.ts';
-import { sizerOf } from '../answer/size.ts';
-import { toView } from '../convert/values.ts';
+import { sizerOf } from '../answer/message.ts';
+import { pageByKey, pageOf } from '../answer/page.ts';
+import { required, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { cursorInt, makePageToken, pageArgsOf, pageLimit, readPageToken } from '../request/page_token.ts';
 import { compareTrajectories, requireListRange } from './comparison.ts';
 import { toNewBranch, toNewTrajectory } from './creation.ts';
 import { listTrajectories } from './list.ts';
-import { fromTrajectory, treeNode } from './messages.ts';
+import { fromTag, fromTrajectory, treeNode } from './messages.ts';
 import { toOnBranches, toTrajectoryChanges } from './requests.ts';
 
 const rpc = TrajectoryService.method;
@@ -148,3 +151,31 @@ function deletesNothing(error: unknown): boolean {
     error instanceof AnabranchError && (error.reason === 'TRAJECTORY_NOT_FOUND' || error.reason === 'HAS_BRANCHES')
   );
 }
+
+const tagBytes = sizerOf(TagSchema);
+
+/** Tags of steps (B5). */
+export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'listTags' | 'deleteTag'> = {
+  async setTag({ trajectoryId, name, stepNumber, expectedStepNumber }, { app, caller }) {
+    const at = required(stepNumber, 'step_number');
+    return { tag: fromTag(await app.store.setTag(caller.namespace, trajectoryId, name, at, expectedStepNumber)) };
+  },
+
+  /** Lists tags by name, in the order of bytes. */
+  async listTags(request, { app, caller }) {
+    const { trajectoryId, name } = request;
+    const page = await pageByKey<Tag, WireTag, string>(pageArgsOf(caller, TrajectoryService.method.listTags, request), {
+      fetch: (rows) => app.store.listTags(caller.namespace, trajectoryId, rows, name === '' ? undefined : name),
+      keyOf: (tag) => tag.name,
+      readKey: ([last = '']) => parseTagName(last, 'page_token'),
+      show: fromTag,
+      bytesOf: tagBytes,
+    });
+    return { tags: page.items, nextPageToken: page.nextPageToken };
+  },
+
+  async deleteTag({ trajectoryId, name }, { app, caller }) {
+    await app.store.deleteTag(caller.namespace, trajectoryId, name);
+    return {};
+  },
+};

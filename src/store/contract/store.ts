@@ -1,7 +1,6 @@
 import type { ArchivePart, ArchiveScope, CheckedPart, ImportedParts, ImportProgress } from '../../domain/archive.ts';
-import type { DatabaseCounts, RunSize } from '../../domain/database_stats.ts';
 import { AnabranchError } from '../../domain/errors.ts';
-import type { VerificationProgress } from '../../domain/verification.ts';
+import type { DatabaseCounts, RunSize, VerificationProgress } from '../../domain/verification.ts';
 import type { AppendStore, MergeStore } from './append.ts';
 import type { EnvironmentStore } from './environment.ts';
 import type { ExperimentStore } from './experiment.ts';

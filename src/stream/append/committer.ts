@@ -1,8 +1,8 @@
 import { trajectoryLocked } from '../../domain/append.ts';
 import type { AppendBatch, AppendOutcome, AppendStore } from '../../store/contract/append.ts';
 import { Contended, DatabaseSilent, isOutage } from '../../store/contract/store.ts';
-import type { Logger } from '../logger.ts';
 import type { Appended } from '../merging.ts';
+import type { Logger } from '../settings.ts';
 
 export type Committed = Extract<AppendOutcome, { kind: 'committed' }>;
 
@@ -24,7 +24,7 @@ export interface BatchSource {
   failed(batch: AppendBatch, bytes: number, error: unknown): void;
 }
 
-export interface CommitterOptions {
+interface CommitterOptions {
   /** Maximum number of groups in flight. Groups in flight share no trajectory. */
   readonly lanes: number;
   /** Maximum number of transactions that wait for trajectories which other transactions hold. Default 4. */

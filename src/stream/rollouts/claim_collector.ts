@@ -1,6 +1,6 @@
 import type { ClaimOutcome, ClaimRequest, RolloutStore } from '../../store/contract/rollout.ts';
 import { isOutage } from '../../store/contract/store.ts';
-import type { Logger } from '../logger.ts';
+import type { Logger } from '../settings.ts';
 
 /** Bounds of one transaction, because it holds locks. A larger request has a transaction of its own. */
 const MAX_REQUESTS = 256;

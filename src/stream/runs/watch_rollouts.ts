@@ -11,7 +11,7 @@ const ROWS = 256;
 const REMEMBERED = 10_000;
 
 /** Groups and rollouts of one message; less than 1 MiB. */
-export interface ChangedRows {
+interface ChangedRows {
   readonly groups: readonly Group[];
   readonly rollouts: readonly Rollout[];
 }

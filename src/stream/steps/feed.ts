@@ -13,7 +13,7 @@ import { readEncodedPage, type Shown } from './step_page.ts';
  */
 const CACHED_PAGES = 4;
 
-export interface FeedDeps {
+interface FeedDeps {
   readonly store: Store;
   readonly changes: ChangeHub;
   readonly lineages: LineageCache;

@@ -40,7 +40,7 @@ interface Found {
   readonly isResumed: boolean;
 }
 
-export interface TrajectoriesRead extends Omit<ItemRead<Found>, 'item' | 'isFirst' | 'nextStepNumber' | 'failure'> {
+interface TrajectoriesRead extends Omit<ItemRead<Found>, 'item' | 'isFirst' | 'nextStepNumber' | 'failure'> {
   /** Set in the first message of a trajectory. */
   readonly trajectory: Trajectory | undefined;
   readonly isDeleted: boolean;

@@ -22,7 +22,7 @@ export interface SearchPosition {
 }
 
 /** One message. */
-export interface SearchShown {
+interface SearchShown {
   readonly hits: readonly (FoundText & { readonly trajectoryId: string })[];
   readonly searchedSteps: bigint;
   /** Undefined if everything was searched. */

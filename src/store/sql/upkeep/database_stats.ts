@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { DatabaseCounts, RunSize } from '../../../domain/database_stats.ts';
+import type { DatabaseCounts, RunSize } from '../../../domain/verification.ts';
 import type { Engine } from '../kit/engine.ts';
 import type { Tables } from '../kit/tables.ts';
 

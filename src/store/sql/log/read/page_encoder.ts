@@ -1,5 +1,5 @@
 import type { StateRef } from '../../../../domain/step.ts';
-import { CommitBytes } from '../../../../domain/step_codec/commit_bytes.ts';
+import { CommitBytes } from '../../../../domain/step_codec/server_fields.ts';
 import { RESPONSE } from '../../../../domain/step_codec/tags.ts';
 import { WireWriter } from '../../../../domain/step_codec/wire_writer.ts';
 import { writeRewardSum, writeStoredStep } from '../../../../domain/step_codec/write.ts';

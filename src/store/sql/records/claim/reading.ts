@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { Pause } from '../../../../domain/pauses.ts';
+import type { Pause } from '../../../../domain/lease.ts';
 import type { Task } from '../../../../domain/rollout.ts';
 import type { Experiment, Plan, Run, Stage, StageKind } from '../../../../domain/run.ts';
 import type { Trajectory } from '../../../../domain/trajectory.ts';

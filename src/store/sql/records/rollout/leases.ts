@@ -1,8 +1,7 @@
 import { sql } from 'kysely';
 import { type Instant, parseInstant } from '../../../../domain/instant.ts';
-import { type Lease, leaseAt, NANOS_PER_MS, renewLease } from '../../../../domain/lease.ts';
+import { type Lease, leaseAt, NANOS_PER_MS, type Pause, renewLease } from '../../../../domain/lease.ts';
 import type { Status } from '../../../../domain/lifecycle.ts';
-import type { Pause } from '../../../../domain/pauses.ts';
 import type { LeaseState, LeaseToken } from '../../../contract/rollout.ts';
 import type { Engine, LockedHead } from '../../kit/engine.ts';
 import { serverIn } from '../../kit/status/status_changes.ts';

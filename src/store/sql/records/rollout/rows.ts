@@ -1,9 +1,8 @@
 import { type Selectable, type SelectQueryBuilder, sql } from 'kysely';
 import { rolloutNotFound } from '../../../../domain/errors.ts';
 import { formatInstant, type Instant, parseInstant } from '../../../../domain/instant.ts';
-import { type Lease, leaseAt, NANOS_PER_MS } from '../../../../domain/lease.ts';
+import { isPaused, type Lease, leaseAt, NANOS_PER_MS } from '../../../../domain/lease.ts';
 import { isTerminal, type Status } from '../../../../domain/lifecycle.ts';
-import { isPaused } from '../../../../domain/pauses.ts';
 import type { Rollout, RolloutResult, ValidationOverride } from '../../../../domain/rollout.ts';
 import type { RolloutHolding } from '../../../../domain/rollout_moves.ts';
 import type { View } from '../../../contract/request.ts';

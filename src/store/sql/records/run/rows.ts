@@ -1,8 +1,8 @@
 import { type CompiledQuery, type ExpressionBuilder, sql } from 'kysely';
 import { runNotFound } from '../../../../domain/errors.ts';
 import { formatInstant, parseInstant } from '../../../../domain/instant.ts';
+import type { Pause } from '../../../../domain/lease.ts';
 import type { Status } from '../../../../domain/lifecycle.ts';
-import type { Pause } from '../../../../domain/pauses.ts';
 import type { Plan, Run } from '../../../../domain/run.ts';
 import type { View } from '../../../contract/request.ts';
 import type { RunReference } from '../../../contract/run.ts';
