@@ -86,7 +86,7 @@ export async function serveStore(
   config: Config,
   { logger, settings, portLimits, validator }: ServerDeps,
 ): Promise<RunningServer> {
-  const commitLanes = config.database.engine === 'sqlite' ? 1 : 2;
+  const commitsAtOnce = config.database.engine === 'sqlite' ? 1 : 2;
   const database = databaseParts(config, store);
   const app = createApp({
     store,
@@ -95,7 +95,7 @@ export async function serveStore(
     logger,
     settings: {
       stateTtlHours: config.stateTtlHours,
-      commitLanes,
+      commitsAtOnce,
       // A smaller heap than that of most machines holds fewer steps.
       waitingBytes: Math.min(LIMITS.waitingBytes, Math.floor(HEAP_BYTES / 8)),
       ...settings,

@@ -33,14 +33,14 @@ Examples:
 /** Creates the command that draws a tree as the page does. */
 export function pictureCommand(cli: CliContext): Command {
   const command = new Command('picture')
-    .description('Draw a tree as SVG: a value of its trajectories over their steps, and a lane for each of them.')
+    .description('Draw a tree as SVG: a value of its trajectories over their steps, and a bar for each of them.')
     .argument('<TRAJECTORY|RUN>', 'id of any trajectory of the tree, or id or name of a run')
     .option('-o, --output <FILE>', 'the file to create; an existing one is not replaced (default: standard output)')
     .option('--value <VALUE>', VALUE_DOC, SUM)
     .option('--label <TEXT>', 'name of the value in the picture')
-    .addOption(new Option('--show <PART>', 'draw this').choices(['both', 'plot', 'lanes']).default('both'))
+    .addOption(new Option('--show <PART>', 'draw this').choices(['both', 'plot', 'bars']).default('both'))
     .addOption(new Option('--theme <THEME>', 'colours').choices(['light', 'dark']).default('light'))
-    .option('--rows <N>', 'draw lanes of at most this many trajectories', '60');
+    .option('--rows <N>', 'draw bars of at most this many trajectories', '60');
   addExperimentOption(command);
   return addServerOptions(command)
     .addHelpText('after', EXAMPLES)
@@ -54,8 +54,8 @@ async function draw(cli: CliContext, argument: string, flags: PictureFlags): Pro
   await withServerOnExisting(cli, flags, async ({ client }) => {
     const items = (await readNodes(cli, client, argument, flags.experiment)).map(itemOf);
     const treeId = rootOf(items)?.id ?? '';
-    const series = part === 'lanes' ? new Map() : await readValues(client, { treeId }, value, cli.signal);
-    if (part !== 'lanes' && items.length > 1 && spread(items, series) < 1e-6) {
+    const series = part === 'bars' ? new Map() : await readValues(client, { treeId }, value, cli.signal);
+    if (part !== 'bars' && items.length > 1 && spread(items, series) < 1e-6) {
       await write(cli.stderr, `All lines of ${labelOf(value)} coincide. --value plots another value.\n`);
     }
     const svg = treePicture({ items, series, label: flags.label ?? labelOf(value), theme, part, rows });

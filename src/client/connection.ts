@@ -8,7 +8,7 @@ import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { parseAddress } from './address.ts';
-import { Lanes } from './lanes.ts';
+import { ConnectionPool } from './connection_pool.ts';
 import { askingFirst, DEFAULT_LIMITS, ServerLimits } from './limits.ts';
 
 /** Options of connectClient(). */
@@ -75,9 +75,9 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     });
     return { transport, abort: () => sessionManager.abort() };
   };
-  const lanes: Lanes = new Lanes(open, () => limits.current.streamsPerConnection);
-  const limits = new ServerLimits(lanes);
-  const transport = askingFirst(lanes, limits);
+  const pool: ConnectionPool = new ConnectionPool(open, () => limits.current.streamsPerConnection);
+  const limits = new ServerLimits(pool);
+  const transport = askingFirst(pool, limits);
   return {
     url,
     trajectories: createClient(TrajectoryService, transport),
@@ -88,7 +88,7 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
     admin: createClient(AdminService, transport),
     server: createClient(ServerService, transport),
     limits,
-    close: () => lanes.close(),
+    close: () => pool.close(),
   };
 }
 

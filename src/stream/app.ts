@@ -58,7 +58,7 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
   const changes = createChangeHub(store);
   const merging = new Merging(store, logger, settings);
   const committer = new Committer(store, logger, {
-    lanes: settings.commitLanes,
+    commitsAtOnce: settings.commitsAtOnce,
     appended: (appended) => merging.note(appended),
     room: () => merging.room(),
   });

@@ -3,7 +3,7 @@ import { LIMITS } from '../domain/limits.ts';
 
 export interface AppSettings {
   /** Maximum number of group commits in flight: 1 for an engine with one writer, more for concurrent transactions. */
-  readonly commitLanes: number;
+  readonly commitsAtOnce: number;
   /** Memory of steps that were received and are not stored yet, of all calls together. */
   readonly waitingBytes: number;
   /**
@@ -44,7 +44,7 @@ export interface AppSettings {
 }
 
 export const DEFAULT_SETTINGS: AppSettings = {
-  commitLanes: 1,
+  commitsAtOnce: 1,
   waitingBytes: LIMITS.waitingBytes,
   slowReaderMs: 60_000,
   progressMs: 15_000,

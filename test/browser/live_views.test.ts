@@ -36,7 +36,7 @@ const append = (trajectoryId: string, stepNumber: bigint, reward: number) =>
   });
 
 describe('a group and its rollouts', () => {
-  it('follow turns, attempts and verdicts, and a lost lease stays on the lane of its worker', async () => {
+  it('follow turns, attempts and verdicts, and a lost lease stays on the line of its worker', async () => {
     const { runId, groupId, rolloutId } = await createRollout('followed');
     const [group, rollout] = [await openPage(scene.context), await openPage(scene.context)];
     await show(group.page, `${scene.url}/runs/${runId}/groups/${groupId}`);
@@ -83,13 +83,13 @@ describe('trajectories side by side', () => {
   });
 });
 
-/** Returns by how many pixels the axis of the plot begins or ends beside that of the lanes. */
+/** Returns by how many pixels the axis of the plot begins or ends beside that of the bars. */
 function axisDistance(page: Page): Promise<number> {
   return page.evaluate(() => {
     const boxOf = (selector: string) => (document.querySelector(selector) as Element).getBoundingClientRect();
-    const [plot, lanes] = [boxOf('.plot-area'), boxOf('.grid-head > :nth-child(2)')];
+    const [plot, bars] = [boxOf('.plot-area'), boxOf('.grid-head > :nth-child(2)')];
     // The labels of values stand left of the axis.
-    return Math.max(Math.abs(plot.left + 56 - lanes.left), Math.abs(plot.right - lanes.right));
+    return Math.max(Math.abs(plot.left + 56 - bars.left), Math.abs(plot.right - bars.right));
   });
 }
 

@@ -27,7 +27,7 @@ describe.each(ENGINES)('anabranch picture, on %s', (engine) => {
 
   const picture = (...args: string[]) => runCli(['picture', ...args, '--address', server.url]);
 
-  it('draws plot and lanes of the tree of any trajectory, light and dark', async () => {
+  it('draws plot and bars of the tree of any trajectory, light and dark', async () => {
     const light = await picture(LATE);
     expect(light).toMatchObject({ code: 0, stderr: '' });
     await expect(light.stdout).toMatchFileSnapshot('golden/picture.svg');
@@ -38,9 +38,9 @@ describe.each(ENGINES)('anabranch picture, on %s', (engine) => {
   it('draws one of the two, another value, and as many rows as wanted', async () => {
     const plot = await picture(MAIN_LINE, '--show', 'plot', '--value', 'reward', '--label', 'per step');
     await expect(plot.stdout).toMatchFileSnapshot('golden/picture.plot.svg');
-    const lanes = await picture(MAIN_LINE, '--show', 'lanes', '--rows', '2');
-    await expect(lanes.stdout).toMatchFileSnapshot('golden/picture.lanes.svg');
-    expect(lanes.stdout).toContain('>and 2 more<');
+    const bars = await picture(MAIN_LINE, '--show', 'bars', '--rows', '2');
+    await expect(bars.stdout).toMatchFileSnapshot('golden/picture.bars.svg');
+    expect(bars.stdout).toContain('>and 2 more<');
   });
 
   it("draws the tree of a run's main trajectory", async () => {

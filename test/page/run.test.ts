@@ -8,7 +8,7 @@ function span(row: string, start: number, end?: number): Span {
 }
 
 describe('the timeline of a run', () => {
-  it('never lets two spans of a lane overlap, and shows each once', () => {
+  it('never lets two spans of a line overlap, and shows each once', () => {
     const spans = fc.array(
       fc.record({ row: fc.constantFrom('a', 'b'), start: fc.nat(100), length: fc.integer({ min: -5, max: 50 }) }),
     );
@@ -16,10 +16,10 @@ describe('the timeline of a run', () => {
       fc.property(spans, (given) => {
         const all = given.map(({ row, start, length }) => span(row, start, start + length));
         const rows = timelineRows(all, 200);
-        expect(rows.flatMap(({ lanes }) => lanes.flat()).length).toBe(all.length);
-        for (const lane of rows.flatMap(({ lanes }) => lanes)) {
-          for (const [at, each] of lane.entries())
-            if (at > 0) expect(endOf(lane[at - 1], 200)).toBeLessThanOrEqual(each.start);
+        expect(rows.flatMap(({ lines }) => lines.flat()).length).toBe(all.length);
+        for (const line of rows.flatMap(({ lines }) => lines)) {
+          for (const [at, each] of line.entries())
+            if (at > 0) expect(endOf(line[at - 1], 200)).toBeLessThanOrEqual(each.start);
         }
       }),
     );

@@ -54,9 +54,9 @@ export function createTestApp(
   settings: Partial<AppSettings> = {},
   store: Store = own,
 ): App {
-  const commitLanes = engine === 'sqlite' ? 1 : 2;
+  const commitsAtOnce = engine === 'sqlite' ? 1 : 2;
   const ids = { uuid: v7, uid: randomUUID };
-  return createApp({ store, ids, logger, settings: { ...TEST_SETTINGS, commitLanes, ...settings } });
+  return createApp({ store, ids, logger, settings: { ...TEST_SETTINGS, commitsAtOnce, ...settings } });
 }
 
 /** Runs the same tests on both engines: the use cases with a real store. */

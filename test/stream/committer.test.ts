@@ -63,7 +63,7 @@ describeApp('group commit', (on) => {
   });
 
   it('O1: a trajectory keeps its order, however small the groups are', async () => {
-    const { committer, calls, scene } = await setUp({ groupSteps: 7, lanes: 3 });
+    const { committer, calls, scene } = await setUp({ groupSteps: 7, commitsAtOnce: 3 });
     const trajectories = await Promise.all([scene.create(), scene.create(), scene.create()]);
     const sources = trajectories.map(() => new RecordingSource());
     for (let i = 0n; i < 40n; i += 2n) {
@@ -89,7 +89,7 @@ describeApp('group commit', (on) => {
 
   it('W7: concurrent groups share no trajectory', async () => {
     const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
-    const { committer, calls, scene } = await setUp({ lanes: 2, before: (n) => gates[n]?.promise });
+    const { committer, calls, scene } = await setUp({ commitsAtOnce: 2, before: (n) => gates[n]?.promise });
     const [one, other] = [await scene.create(), await scene.create()];
     const source = new RecordingSource();
     committer.submit(source, batch(scene, one, [0n]), 10);
@@ -209,7 +209,7 @@ describeApp('group commit', (on) => {
     const gate = Promise.withResolvers<void>();
     let down = true;
     const { committer, calls, scene } = await setUp({
-      lanes: 2,
+      commitsAtOnce: 2,
       groupSteps: 1,
       before: () => (down ? gate.promise : undefined),
       fault: () => (down ? silent : undefined),
@@ -315,7 +315,7 @@ describeApp('group commit', (on) => {
   }
 
   interface Around {
-    readonly lanes?: number;
+    readonly commitsAtOnce?: number;
     readonly groupSteps?: number;
     readonly groupBytes?: number;
     readonly room?: () => Promise<void> | undefined;
@@ -343,7 +343,7 @@ describeApp('group commit', (on) => {
         return [first!, ...batches.slice(1).map(() => ({ kind: 'failed' as const, error: later }))];
       },
     };
-    const committer = new Committer(recorded, logger, { lanes: 1, ...options });
+    const committer = new Committer(recorded, logger, { commitsAtOnce: 1, ...options });
     return { committer, calls, scene: on.scene() };
   }
 });

@@ -25,7 +25,7 @@ describeApp('the entries of a call', (on) => {
         return append(batches, wait);
       },
     });
-    return { app: on.app({ commitLanes: 1 }, store), groups };
+    return { app: on.app({ commitsAtOnce: 1 }, store), groups };
   };
 
   it('W14, W7: of many trajectories are one transaction; each has its own result', async () => {
@@ -156,7 +156,7 @@ describeApp('the entries of a call', (on) => {
       idle = committer.idle();
       throw silent;
     };
-    const committer = new Committer({ append }, logger, { lanes: 1, groupSteps: 1 });
+    const committer = new Committer({ append }, logger, { commitsAtOnce: 1, groupSteps: 1 });
     const outcomes = await commitEntries({ ...app, committer }, scene.caller, [entry(one.id, 0n), entry(two.id, 0n)]);
     expect(outcomes.map(reasonOf)).toEqual(['DATABASE_UNAVAILABLE', 'DATABASE_UNAVAILABLE']);
     await idle;

@@ -295,7 +295,7 @@ describeApp('a unary write whose caller cancels', (on) => {
         return on.store.append(batches, wait);
       },
     });
-    return { app: on.app({ commitLanes: 1 }, store), begun: begun.promise, go: () => go.resolve(), groups };
+    return { app: on.app({ commitsAtOnce: 1 }, store), begun: begun.promise, go: () => go.resolve(), groups };
   };
 
   it('A6: is dropped before its group starts, and is answered at once', async () => {

@@ -115,7 +115,7 @@ describe('an unreachable database, on postgres', () => {
         return store.append(batches, wait);
       },
     };
-    const committer = new Committer(counting, logger, { lanes: 2, groupSteps: 1 });
+    const committer = new Committer(counting, logger, { commitsAtOnce: 2, groupSteps: 1 });
     proxy.blackhole();
     const begun = performance.now();
     const errors = await Promise.all(

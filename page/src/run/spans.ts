@@ -15,12 +15,12 @@ export interface Span {
 
 export interface TimelineRow {
   readonly name: string;
-  /** Spans in order of their start. Those of one lane do not overlap. */
-  readonly lanes: readonly (readonly Span[])[];
+  /** Spans in order of their start. Those of one line do not overlap. */
+  readonly lines: readonly (readonly Span[])[];
 }
 
 /**
- * Puts spans into rows by name, and into as many lanes of a row as overlap. Spans that end before they start are empty.
+ * Puts spans into rows by name, and into as many lines of a row as overlap. Spans that end before they start are empty.
  */
 export function timelineRows(spans: readonly Span[], now: number): TimelineRow[] {
   const rows = Map.groupBy(
@@ -28,13 +28,13 @@ export function timelineRows(spans: readonly Span[], now: number): TimelineRow[]
     ({ row }) => row,
   );
   return [...rows].map(([name, all]) => {
-    const lanes: Span[][] = [];
+    const lines: Span[][] = [];
     for (const span of all) {
-      const free = lanes.find((lane) => endOf(lane.at(-1), now) <= span.start);
-      if (free === undefined) lanes.push([span]);
+      const free = lines.find((line) => endOf(line.at(-1), now) <= span.start);
+      if (free === undefined) lines.push([span]);
       else free.push(span);
     }
-    return { name, lanes };
+    return { name, lines };
   });
 }
 

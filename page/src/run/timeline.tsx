@@ -11,8 +11,8 @@ import { type AttemptsRead, begunOf, MOST_ROLLOUTS, readAttempts, versionOf } fr
 import { endOf, extent, type Span, timelineRows } from './spans.ts';
 import { stageName } from './stage_name.ts';
 
-/** Lanes of one row. */
-const MOST_LANES = 12;
+/** Lines of one row. */
+const MOST_LINES = 12;
 /** Rows of the table. */
 const MOST_ROWS = 200;
 
@@ -51,9 +51,9 @@ export function Timeline({ picture: { run, stages, rollouts } }: { readonly pict
               {visible(row.name)}
             </span>
             <div>
-              {row.lanes.slice(0, MOST_LANES).map((lane) => (
-                <div class="timeline-lane" key={lane[0]?.id}>
-                  {lane.map((span) => (
+              {row.lines.slice(0, MOST_LINES).map((line) => (
+                <div class="timeline-line" key={line[0]?.id}>
+                  {line.map((span) => (
                     <SpanBar key={span.id} span={span} now={now} first={first} last={last} />
                   ))}
                 </div>
@@ -127,7 +127,7 @@ function stageSpan(stage: Stage): Span[] {
   return start === undefined ? [] : [{ id, row: STAGES, start, end, text: stageName(stage), status, message: '' }];
 }
 
-/** Attempts on the lanes of their workers: those that lost their lease, too. */
+/** Attempts on the lines of their workers: those that lost their lease, too. */
 function attemptSpans(rollout: Rollout, read: ReadonlyMap<string, AttemptsRead>): Span[] {
   const { id, groupNumber, number } = rollout;
   return (read.get(id)?.attempts ?? []).flatMap((attempt) => {

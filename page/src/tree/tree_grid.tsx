@@ -3,13 +3,13 @@ import { beginDrawing, paletteOf, useSize, useTheme } from '../canvas.ts';
 import { count, nameOf, number, signed, visible } from '../format.ts';
 import { type Scale, valueOfPixel } from '../scale.ts';
 import { StatusMark } from '../status.tsx';
-import { drawLanes } from './lane_drawing.ts';
+import { drawBars } from './bar_drawing.ts';
 import type { Range } from './plot_drawing.ts';
 import type { ItemTag, Row } from './rows.ts';
 
 const ROW = 28;
 const HEAD = 28;
-/** Room for marks at the ends of lanes. */
+/** Room for marks at the ends of bars. */
 const ROOM = 8;
 /** Rows that are rendered above and below the visible ones. */
 const SPARE = 8;
@@ -24,13 +24,13 @@ interface TreeGridProps {
   readonly onToggle: (id: string, open: boolean) => void;
 }
 
-/** One row per trajectory, with a lane from its branch point to its end. Rows are elements, lanes are one canvas. */
+/** One row per trajectory, with a bar from its branch point to its end. Rows are elements, bars are one canvas. */
 export function TreeGrid(props: TreeGridProps) {
   const { rows, selected, onSelect, onToggle } = props;
   const box = useRef<HTMLDivElement>(null);
-  const lane = useRef<HTMLSpanElement>(null);
+  const bar = useRef<HTMLSpanElement>(null);
   const size = useSize(box);
-  const laneSize = useSize(lane);
+  const barSize = useSize(bar);
   const [top, setTop] = useState(0);
   const hasTags = rows.some(({ item }) => (item.tags?.length ?? 0) > 0);
   const at = rows.findIndex((row) => row.item.id === selected);
@@ -73,7 +73,7 @@ export function TreeGrid(props: TreeGridProps) {
       ref={box}
       onScroll={(event) => setTop(event.currentTarget.scrollTop)}
     >
-      <Lanes {...props} top={top} size={size} lane={lane} laneWidth={laneSize.width} />
+      <Bars {...props} top={top} size={size} bar={bar} barWidth={barSize.width} />
       <div
         role="treegrid"
         aria-label="trajectories"
@@ -86,7 +86,7 @@ export function TreeGrid(props: TreeGridProps) {
       >
         <div role="row" class="grid-row grid-head" aria-rowindex={1}>
           <span role="columnheader">Trajectory</span>
-          <span role="columnheader" ref={lane}>
+          <span role="columnheader" ref={bar}>
             Steps
           </span>
           <span role="columnheader" class="n">
@@ -114,7 +114,7 @@ export function TreeGrid(props: TreeGridProps) {
             index={from + offset}
             {...props}
             hasTags={hasTags}
-            laneWidth={laneSize.width}
+            barWidth={barSize.width}
           />
         ))}
       </div>
@@ -125,19 +125,19 @@ export function TreeGrid(props: TreeGridProps) {
 interface GridRowProps extends TreeGridProps {
   readonly row: Row;
   readonly index: number;
-  readonly laneWidth: number;
+  readonly barWidth: number;
   readonly hasTags: boolean;
 }
 
-function GridRow({ row, index, laneWidth, hasTags, range, selected, onSelect, onToggle }: GridRowProps) {
+function GridRow({ row, index, barWidth, hasTags, range, selected, onSelect, onToggle }: GridRowProps) {
   const { item, depth, open, branches } = row;
   const isSelected = item.id === selected;
   const click = (event: MouseEvent) => {
     const target = event.target as Element;
     if (target.closest('.twist') !== null) return onToggle(item.id, !open);
-    const cell = target.closest('.lane-cell');
+    const cell = target.closest('.bar-cell');
     if (cell === null) return onSelect(item.id);
-    const x: Scale = { low: range.from, high: range.to, from: 0, to: laneWidth };
+    const x: Scale = { low: range.from, high: range.to, from: 0, to: barWidth };
     const step = Math.round(valueOfPixel(x, event.clientX - cell.getBoundingClientRect().left));
     onSelect(item.id, step);
   };
@@ -167,7 +167,7 @@ function GridRow({ row, index, laneWidth, hasTags, range, selected, onSelect, on
           {nameOf(item)}
         </span>
       </span>
-      <span role="gridcell" class="lane-cell">
+      <span role="gridcell" class="bar-cell">
         <span class="only-read">
           steps {count(item.branchPoint + 1)} to {count(item.end - 1)}
         </span>
@@ -205,30 +205,30 @@ function Tags({ tags }: { readonly tags: readonly ItemTag[] }) {
   );
 }
 
-interface LanesProps extends TreeGridProps {
+interface BarsProps extends TreeGridProps {
   readonly top: number;
   readonly size: { readonly width: number; readonly height: number };
-  readonly lane: { readonly current: HTMLElement | null };
-  readonly laneWidth: number;
+  readonly bar: { readonly current: HTMLElement | null };
+  readonly barWidth: number;
 }
 
-function Lanes({ rows, range, scale, selected, step, top, size, lane, laneWidth }: LanesProps) {
+function Bars({ rows, range, scale, selected, step, top, size, bar, barWidth }: BarsProps) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const theme = useTheme();
   const height = Math.max(0, size.height - HEAD);
   useEffect(() => {
     const element = canvas.current;
-    if (element === null || laneWidth === 0 || height === 0) return;
-    const pen = beginDrawing(element, { width: laneWidth + ROOM, height });
+    if (element === null || barWidth === 0 || height === 0) return;
+    const pen = beginDrawing(element, { width: barWidth + ROOM, height });
     if (pen === null) return;
-    const x: Scale = { low: range.from, high: range.to, from: 0, to: laneWidth };
-    drawLanes(pen, { rows, x, scale, selected, step, top, height, rowHeight: ROW, palette: paletteOf(element) });
-  }, [rows, range.from, range.to, scale, selected, step, top, height, laneWidth, theme]);
+    const x: Scale = { low: range.from, high: range.to, from: 0, to: barWidth };
+    drawBars(pen, { rows, x, scale, selected, step, top, height, rowHeight: ROW, palette: paletteOf(element) });
+  }, [rows, range.from, range.to, scale, selected, step, top, height, barWidth, theme]);
   return (
-    <div class="lanes" style={{ top: `${HEAD}px` }} aria-hidden="true">
+    <div class="bars" style={{ top: `${HEAD}px` }} aria-hidden="true">
       <canvas
         ref={canvas}
-        style={{ left: `${lane.current?.offsetLeft ?? 0}px`, width: `${laneWidth + ROOM}px`, height: `${height}px` }}
+        style={{ left: `${bar.current?.offsetLeft ?? 0}px`, width: `${barWidth + ROOM}px`, height: `${height}px` }}
       />
     </div>
   );

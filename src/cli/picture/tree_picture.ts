@@ -1,14 +1,14 @@
 import { count, nameOf, number, signed } from '../../../page/src/format.ts';
 import type { Palette } from '../../../page/src/pen.ts';
 import { statusName } from '../../../page/src/status_name.ts';
-import { drawLanes } from '../../../page/src/tree/lane_drawing.ts';
+import { drawBars } from '../../../page/src/tree/bar_drawing.ts';
 import { drawPlot, LABELS } from '../../../page/src/tree/plot_drawing.ts';
 import { gainScale, type Item, rootOf, rowsOf } from '../../../page/src/tree/rows.ts';
 import { boundsOf, type Series } from '../../../page/src/tree/series.ts';
 import { SvgPen } from './svg_pen.ts';
 
 export type Theme = 'dark' | 'light';
-export type Part = 'both' | 'lanes' | 'plot';
+export type Part = 'both' | 'bars' | 'plot';
 
 /** The colours of the page's style sheet. */
 export const PALETTES: Readonly<Record<Theme, Palette & { readonly paper: string }>> = {
@@ -40,13 +40,13 @@ export const PALETTES: Readonly<Record<Theme, Palette & { readonly paper: string
 
 const WIDTH = 960;
 const MARGIN = 24;
-/** Columns: names, then lanes, then figures with these right edges. */
+/** Columns: names, then bars, then figures with these right edges. */
 const NAMES = 210;
 const FIGURES = 250;
 const [GAIN, REWARD, STATUS] = [WIDTH - MARGIN - 170, WIDTH - MARGIN - 100, WIDTH - MARGIN - 76];
 const [TITLE, PLOT, HEAD, ROW] = [52, 230, 30, 26];
 const FONT = 'system-ui, sans-serif';
-/** Letters of a name that fit beside the lanes. */
+/** Letters of a name that fit beside the bars. */
 const LETTERS = 30;
 
 export interface TreePicture {
@@ -60,7 +60,7 @@ export interface TreePicture {
   readonly rows: number;
 }
 
-/** Draws a tree as SVG: the branching plot and the rows with their lanes, on one step axis. */
+/** Draws a tree as SVG: the branching plot and the rows with their bars, on one step axis. */
 export function treePicture({ items, series, label, theme, part, rows: most }: TreePicture): string {
   const palette = PALETTES[theme];
   const pen = new SvgPen();
@@ -75,7 +75,7 @@ export function treePicture({ items, series, label, theme, part, rows: most }: T
   pen.font = `600 17px ${FONT}`;
   pen.fillText(name, MARGIN, 34);
   let top = TITLE;
-  if (part !== 'lanes') {
+  if (part !== 'bars') {
     const bounds = boundsOf(series.values()) ?? [0, 1];
     const x = { ...axis, from: part === 'both' ? axis.from : MARGIN + LABELS };
     const y = { low: bounds[0], high: bounds[1], from: PLOT - 24, to: 12 };
@@ -93,7 +93,7 @@ export function treePicture({ items, series, label, theme, part, rows: most }: T
     drawHead(pen, palette, axis.from, top);
     top += HEAD;
     const drawing = { rows, x: axis, scale, selected: '', step: undefined, top: 0, height: rows.length * ROW };
-    pen.moved(0, top, () => drawLanes(pen, { ...drawing, rowHeight: ROW, palette }));
+    pen.moved(0, top, () => drawBars(pen, { ...drawing, rowHeight: ROW, palette }));
     for (const [at, { item, depth }] of rows.entries()) {
       drawRow(pen, { item, depth, middle: top + (at + 0.5) * ROW, palette });
     }
@@ -112,13 +112,13 @@ export function treePicture({ items, series, label, theme, part, rows: most }: T
   );
 }
 
-function drawHead(pen: SvgPen, palette: Palette, lanes: number, top: number): void {
+function drawHead(pen: SvgPen, palette: Palette, bars: number, top: number): void {
   pen.fillStyle = palette.dim;
   pen.font = `11px ${FONT}`;
   pen.textBaseline = 'alphabetic';
   const heads = [
     ['Trajectory', MARGIN, 'left'],
-    ['Steps', lanes, 'left'],
+    ['Steps', bars, 'left'],
     ['Gain', GAIN, 'right'],
     ['Reward', REWARD, 'right'],
     ['Status', STATUS, 'left'],

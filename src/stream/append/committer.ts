@@ -26,9 +26,9 @@ export interface BatchSource {
 
 interface CommitterOptions {
   /** Maximum number of groups in flight. Groups in flight share no trajectory. */
-  readonly lanes: number;
+  readonly commitsAtOnce: number;
   /** Maximum number of transactions that wait for trajectories which other transactions hold. Default 4. */
-  readonly busyLanes?: number;
+  readonly busyCommitsAtOnce?: number;
   /** Maximum bytes and steps of a group. A larger batch is a group of its own. */
   readonly groupBytes?: number;
   readonly groupSteps?: number;
@@ -94,7 +94,7 @@ export class Committer {
     this.#store = store;
     this.#logger = logger;
     this.#options = {
-      busyLanes: 4,
+      busyCommitsAtOnce: 4,
       groupBytes: 4 * 1024 * 1024,
       groupSteps: 4096,
       appended: () => {},
@@ -124,12 +124,12 @@ export class Committer {
 
   /** Starts groups after the frames that have already arrived, so that these share a group. */
   #gather(): void {
-    if (this.#gathering || this.#ready.size === 0 || this.#groupsInFlight >= this.#options.lanes) return;
+    if (this.#gathering || this.#ready.size === 0 || this.#groupsInFlight >= this.#options.commitsAtOnce) return;
     this.#gathering = true;
     setImmediate(async () => {
       await this.#options.room();
       this.#gathering = false;
-      while (this.#groupsInFlight < this.#options.lanes) {
+      while (this.#groupsInFlight < this.#options.commitsAtOnce) {
         const group = this.#takeGroup();
         if (group.length === 0) break;
         this.#groupsInFlight += 1;
@@ -291,7 +291,7 @@ export class Committer {
 
   /** Commits portions whose trajectories other transactions hold, each in a transaction that waits for the lock. */
   #commitBusy(): void {
-    while (this.#busyInFlight < this.#options.busyLanes) {
+    while (this.#busyInFlight < this.#options.busyCommitsAtOnce) {
       const portion = this.#busy.shift();
       if (portion === undefined) return;
       this.#busyInFlight += 1;

@@ -31,7 +31,7 @@ const app = createApp({
   store,
   ids: { uuid: () => v7(), uid: randomUUID },
   logger,
-  settings: { commitLanes: config.database.engine === 'sqlite' ? 1 : 2 },
+  settings: { commitsAtOnce: config.database.engine === 'sqlite' ? 1 : 2 },
 });
 const info = { version: packageVersion(), limits: LIMITS };
 const { handle } = createHandler({ app, logger, info, database: NO_DATABASE });

@@ -3,8 +3,8 @@ import { pixel, type Scale } from '../scale.ts';
 import { statusName } from '../status_name.ts';
 import { gainShade, type Item, type Row } from './rows.ts';
 
-/** Lanes of rows: what is drawn, and where. */
-export interface LaneDrawing {
+/** Bars of rows: what is drawn, and where. */
+export interface BarDrawing {
   readonly rows: readonly Row[];
   readonly x: Scale;
   /** Gain at which colours are saturated. */
@@ -19,13 +19,13 @@ export interface LaneDrawing {
   readonly palette: Palette;
 }
 
-/** Draws a lane for each visible row, from its branch point to its end, connected to its parent's lane. */
-export function drawLanes(pen: Pen, drawing: LaneDrawing): void {
+/** Draws a bar for each visible row, from its branch point to its end, connected to its parent's bar. */
+export function drawBars(pen: Pen, drawing: BarDrawing): void {
   const { rows, x, scale, selected, step, top, height, rowHeight, palette } = drawing;
   const middle = (index: number) => (index + 0.5) * rowHeight - top;
   const from = Math.max(0, Math.floor(top / rowHeight));
   const to = Math.min(rows.length, Math.ceil((top + height) / rowHeight));
-  // Connectors of visible rows only: those of all rows would cover the lanes.
+  // Connectors of visible rows only: those of all rows would cover the bars.
   pen.strokeStyle = palette.equal;
   pen.globalAlpha = 0.55;
   for (let index = from; index < to; index += 1) {
@@ -74,7 +74,7 @@ interface End {
   readonly accent: string;
 }
 
-/** Failed lanes end in a cross, running ones in an arrow, so that neither is shown by colour alone. */
+/** Failed bars end in a cross, running ones in an arrow, so that neither is shown by colour alone. */
 function drawEnd(pen: Pen, { status }: Item, { at, middle, colour, accent }: End): void {
   const name = statusName(status);
   pen.lineWidth = 1.75;

@@ -2,7 +2,7 @@ import { Code, ConnectError, type Transport } from '@connectrpc/connect';
 import { UNARY_DEADLINE_MS } from './calls.ts';
 
 /** One HTTP/2 connection. */
-export interface Lane {
+export interface PooledConnection {
   readonly transport: Transport;
   readonly abort: () => void;
 }
@@ -11,13 +11,13 @@ export interface Lane {
 const STREAMS_FOR_CALLS = 10;
 
 /** Spreads streams over as many connections as needed. Rejects every call after close(). */
-export class Lanes implements Transport {
-  readonly #open: () => Lane;
+export class ConnectionPool implements Transport {
+  readonly #open: () => PooledConnection;
   readonly #streamsPerConnection: () => number;
-  readonly #lanes: { lane: Lane; streams: number }[] = [];
+  readonly #connections: { connection: PooledConnection; streams: number }[] = [];
   #closed = false;
 
-  constructor(open: () => Lane, streamsPerConnection: () => number) {
+  constructor(open: () => PooledConnection, streamsPerConnection: () => number) {
     this.#open = open;
     this.#streamsPerConnection = streamsPerConnection;
   }
@@ -25,25 +25,25 @@ export class Lanes implements Transport {
   /** Closes all connections. Later calls fail with FAILED_PRECONDITION, so retry loops end. */
   close(): void {
     this.#closed = true;
-    for (const { lane } of this.#lanes) lane.abort();
+    for (const { connection } of this.#connections) connection.abort();
   }
 
   unary: Transport['unary'] = async (method, signal, timeoutMs = UNARY_DEADLINE_MS, ...rest) => {
-    return await this.#pick(Number.POSITIVE_INFINITY).lane.transport.unary(method, signal, timeoutMs, ...rest);
+    return await this.#pick(Number.POSITIVE_INFINITY).connection.transport.unary(method, signal, timeoutMs, ...rest);
   };
 
   stream: Transport['stream'] = async (method, signal, ...rest) => {
-    const slot = this.#pick(Math.max(1, this.#streamsPerConnection() - STREAMS_FOR_CALLS));
-    slot.streams += 1;
+    const pooled = this.#pick(Math.max(1, this.#streamsPerConnection() - STREAMS_FOR_CALLS));
+    pooled.streams += 1;
     let counted = true;
     const release = () => {
-      if (counted) slot.streams -= 1;
+      if (counted) pooled.streams -= 1;
       counted = false;
       signal?.removeEventListener('abort', release);
     };
     signal?.addEventListener('abort', release);
     try {
-      const response = await slot.lane.transport.stream(method, signal, ...rest);
+      const response = await pooled.connection.transport.stream(method, signal, ...rest);
       return { ...response, message: releasing(response.message, release) };
     } catch (error) {
       release();
@@ -51,13 +51,13 @@ export class Lanes implements Transport {
     }
   };
 
-  #pick(room: number): { lane: Lane; streams: number } {
+  #pick(room: number): { connection: PooledConnection; streams: number } {
     if (this.#closed) throw new ConnectError('this client is closed', Code.FailedPrecondition);
-    const found = this.#lanes.find(({ streams }) => streams < room);
+    const found = this.#connections.find(({ streams }) => streams < room);
     if (found !== undefined) return found;
-    const slot = { lane: this.#open(), streams: 0 };
-    this.#lanes.push(slot);
-    return slot;
+    const pooled = { connection: this.#open(), streams: 0 };
+    this.#connections.push(pooled);
+    return pooled;
   }
 }
 
