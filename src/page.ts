@@ -63,7 +63,7 @@ export function servePage(
   return (request, response) => {
     const name = nameIn(request);
     if (name === undefined) return false;
-    // Read at the first request. Until the page is built, every request looks again.
+    // Read at the first request. Until the page is built, every request checks again.
     files ??= readBuiltFiles(folders, mode);
     const file = files?.get(name);
     if (file !== undefined) {

@@ -41,12 +41,12 @@ export class Silence {
     const due = performance.now() + ms;
     // Answers may be unread when the timer fires. Node reads sockets between two rounds of timers, so the check waits
     // for the next round.
-    const timer = setTimeout(() => setTimeout(() => this.#look(due)), ms);
+    const timer = setTimeout(() => setTimeout(() => this.#check(due)), ms);
     unref(timer);
     return timer;
   }
 
-  #look(due: number): void {
+  #check(due: number): void {
     this.#timer = undefined;
     if (this.#since === undefined) return;
     const now = performance.now();

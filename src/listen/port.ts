@@ -204,7 +204,7 @@ export class Port {
     const cut = setTimeout(() => this.#cut(), graceMs);
     // Peers without calls lose nothing, so they only get the time that a disconnect takes.
     let idleSince = performance.now();
-    const look = setInterval(() => {
+    const check = setInterval(() => {
       if (this.counts().requests > 0) idleSince = performance.now();
       else if (performance.now() - idleSince > this.#limits.hangUpMs) this.#cut();
     }, this.#limits.hangUpMs / 4);
@@ -212,7 +212,7 @@ export class Port {
     this.#http1.closeIdleConnections();
     if (this.#sockets.size > 0) await empty;
     clearTimeout(cut);
-    clearInterval(look);
+    clearInterval(check);
     this.#sessions.stop();
     this.#connections.stop();
     this.#http1.close();
@@ -243,11 +243,11 @@ export class Port {
     let head: Buffer = Buffer.alloc(0);
     const giveUp = setTimeout(() => socket.destroy(), this.#limits.handshakeMs);
     socket.once('close', () => clearTimeout(giveUp));
-    const look = (piece: Buffer) => {
+    const inspect = (piece: Buffer) => {
       head = head.length === 0 ? piece : Buffer.concat([head, piece]);
       if (head.length < 3) return;
       clearTimeout(giveUp);
-      socket.off('data', look);
+      socket.off('data', inspect);
       socket.pause();
       socket.unshift(head);
       if (head.toString('latin1', 0, 3) === 'PRI') {
@@ -259,7 +259,7 @@ export class Port {
         socket.resume();
       }
     };
-    socket.on('data', look);
+    socket.on('data', inspect);
   }
 
   #begin(session: http2.ServerHttp2Session, connection: Connection): void {

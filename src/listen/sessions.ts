@@ -40,7 +40,7 @@ export class Sessions {
   constructor(limits: SessionLimits) {
     this.#limits = limits;
     const shortest = Math.min(limits.pingEveryMs, limits.pingTimeoutMs, limits.idleMs, limits.maxAgeMs ?? Infinity);
-    this.#watch = setInterval(() => this.#look(performance.now()), shortest / 4);
+    this.#watch = setInterval(() => this.#check(performance.now()), shortest / 4);
     this.#watch.unref();
   }
 
@@ -95,7 +95,7 @@ export class Sessions {
     clearInterval(this.#watch);
   }
 
-  #look(now: number): void {
+  #check(now: number): void {
     const { pingEveryMs, pingTimeoutMs, idleMs, maxAgeMs = Infinity } = this.#limits;
     for (const tracked of this.#all) {
       if (tracked.pingOut && now - tracked.pingedAt > pingTimeoutMs) tracked.session.destroy();

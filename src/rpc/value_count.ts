@@ -8,7 +8,7 @@ const MAX_DEPTH = 100;
 const ENUM = ScalarType.INT32;
 
 /** The check of one message. */
-interface Look {
+interface Count {
   readonly reader: BinaryReader;
   /** The number of further values that are allowed. Negative: too many values. */
   left: number;
@@ -31,13 +31,13 @@ export class ValueCount {
 
   exceededIn(schema: DescMessage, message: Uint8Array): boolean {
     if (message.length <= this.#most) return false; // a value takes a byte at least
-    const look: Look = { reader: new BinaryReader(message), left: this.#most };
+    const count: Count = { reader: new BinaryReader(message), left: this.#most };
     try {
-      this.#message(schema, look, message.length, 1);
+      this.#message(schema, count, message.length, 1);
     } catch {
       // Malformed: the decoder reports it.
     }
-    return look.left < 0;
+    return count.left < 0;
   }
 
   /** The same for JSON: everything between brackets and commas counts. */
@@ -54,43 +54,43 @@ export class ValueCount {
     return left < 0;
   }
 
-  #message(schema: DescMessage, look: Look, end: number, depth: number): void {
+  #message(schema: DescMessage, count: Count, end: number, depth: number): void {
     if (depth > MAX_DEPTH) throw new Error('too deep');
-    const { reader } = look;
+    const { reader } = count;
     const fields = this.#fieldsOf(schema);
-    while (reader.pos < end && look.left >= 0) {
+    while (reader.pos < end && count.left >= 0) {
       const [number, wireType] = reader.tag();
       const field = fields.get(number);
       if (field !== undefined) {
-        this.#field(field, wireType, look, depth);
+        this.#field(field, wireType, count, depth);
         continue;
       }
-      look.left -= 1;
+      count.left -= 1;
       reader.skip(wireType, number, MAX_DEPTH - depth);
     }
   }
 
-  #field(field: DescField, wireType: WireType, look: Look, depth: number): void {
-    const { reader } = look;
+  #field(field: DescField, wireType: WireType, count: Count, depth: number): void {
+    const { reader } = count;
     if (field.fieldKind === 'scalar' || field.fieldKind === 'enum') {
       skipScalar(reader, field.scalar ?? ENUM);
     } else if (field.fieldKind === 'list' && field.listKind !== 'message') {
-      skipList(field, wireType, look);
+      skipList(field, wireType, count);
     } else {
-      look.left -= 1;
-      if (field.fieldKind === 'map') this.#entry(field, look, depth);
-      else this.#message(field.message, look, endOf(reader), depth + 1);
+      count.left -= 1;
+      if (field.fieldKind === 'map') this.#entry(field, count, depth);
+      else this.#message(field.message, count, endOf(reader), depth + 1);
     }
   }
 
-  #entry(field: DescField & { fieldKind: 'map' }, look: Look, depth: number): void {
-    const { reader } = look;
+  #entry(field: DescField & { fieldKind: 'map' }, count: Count, depth: number): void {
+    const { reader } = count;
     const end = endOf(reader);
-    while (reader.pos < end && look.left >= 0) {
+    while (reader.pos < end && count.left >= 0) {
       const [number, wireType] = reader.tag();
       if (number === 1) skipScalar(reader, field.mapKey);
       else if (number !== 2) reader.skip(wireType, number, MAX_DEPTH - depth);
-      else if (field.mapKind === 'message') this.#message(field.message, look, endOf(reader), depth + 1);
+      else if (field.mapKind === 'message') this.#message(field.message, count, endOf(reader), depth + 1);
       else skipScalar(reader, field.scalar ?? ENUM);
     }
   }
@@ -110,11 +110,11 @@ const COMMA = 0x2c;
 const BRACE = 0x7b;
 const BRACKET = 0x5b;
 
-function skipList(field: DescField & { fieldKind: 'list' }, wireType: WireType, look: Look): void {
-  const { reader } = look;
+function skipList(field: DescField & { fieldKind: 'list' }, wireType: WireType, count: Count): void {
+  const { reader } = count;
   const type = field.scalar ?? ENUM;
   if (wireType !== WireType.LengthDelimited || type === ScalarType.STRING || type === ScalarType.BYTES) {
-    look.left -= 1;
+    count.left -= 1;
     skipScalar(reader, type);
     return;
   }
@@ -123,7 +123,7 @@ function skipList(field: DescField & { fieldKind: 'list' }, wireType: WireType, 
     reader.pos = end;
     return;
   }
-  for (; reader.pos < end && look.left >= 0; look.left -= 1) skipScalar(reader, type);
+  for (; reader.pos < end && count.left >= 0; count.left -= 1) skipScalar(reader, type);
 }
 
 /** Returns the end of a length-prefixed value that begins here. */

@@ -41,13 +41,13 @@ export class ImportSlots {
     return async (next, bytesOf) => {
       const stalled = Promise.withResolvers<never>();
       let waitsSince = performance.now();
-      const look = () => {
+      const check = () => {
         if (this.#waiting.size > 0) stalled.reject(importStalled(this.#stallMs));
         begin();
         waitsSince = performance.now();
-        timer = setTimeout(look, left);
+        timer = setTimeout(check, left);
       };
-      let timer = setTimeout(look, left);
+      let timer = setTimeout(check, left);
       try {
         const arrived = await Promise.race([next, stalled.promise]);
         left -= performance.now() - waitsSince;

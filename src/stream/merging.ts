@@ -33,7 +33,7 @@ const MOST_KNOWN = 100_000;
 const ROOM_MS = 250;
 /** Trajectories whose rows are merged in one transaction, if they are small. */
 const PER_CALL = 16;
-/** Trajectories that one round of the sweep looks at. */
+/** Trajectories that one round of the sweep reads. */
 const SWEPT = 1000;
 
 interface Unmerged {

@@ -23,13 +23,13 @@ export interface AppSettings {
   readonly mergeIdleMs: number;
   /** While rows of steps with so many bytes wait to be merged, appends wait for merges. */
   readonly mergeBacklogBytes: number;
-  /** Time between two looks for free space of the database file, to return it. 0 disables them. */
+  /** Time between two checks for free space of the database file, to return it. 0 disables them. */
   readonly freeSpaceMs: number;
   /** Time between two sweeps of stale runs with `fail_when_stale`. 0 disables them. */
   readonly staleSweepMs: number;
   /** Time between two sweeps of ended leases (Q3). 0 disables them. */
   readonly leaseSweepMs: number;
-  /** Time between two looks for due retention policies (S15). 0: this instance applies none. */
+  /** Time between two checks for due retention policies (S15). 0: this instance applies none. */
   readonly retentionMs: number;
   /** Lease of an execution of a retention policy. It is renewed six times as often. */
   readonly retentionLeaseMs: number;

@@ -5,9 +5,9 @@ import { setTimeout as wait } from 'node:timers/promises';
 import { AnabranchError } from '../../domain/errors.ts';
 import { hasLinks, isMounted, isMountPoint, MOUNTS } from './lock.ts';
 
-/** Time between two looks at the file, in milliseconds. */
-const LOOK_MS = 1000;
-/** Time after which a fault is looked at again, in milliseconds. Nothing is acked meanwhile. */
+/** Time between two checks of the file, in milliseconds. */
+const CHECK_MS = 1000;
+/** Time after which a fault is checked again, in milliseconds. Nothing is acked meanwhile. */
 const AGAIN_MS = 100;
 
 export class StorageLost extends AnabranchError {
@@ -37,8 +37,8 @@ export interface WatchedFile {
 
 /**
  * Watches the file of an open database, and the files beside it: if one of them is removed, renamed or replaced, or if
- * the file can be reached by another path, what is committed can be lost. Looks every second, and before an ack if the
- * last look is older. Only looks at paths: closing a descriptor of a file drops SQLite's locks on it.
+ * the file can be reached by another path, what is committed can be lost. Checks every second, and before an ack if the
+ * last check is older. Only checks paths: closing a descriptor of a file drops SQLite's locks on it.
  */
 export class FileWatch {
   readonly #file: WatchedFile;
@@ -47,8 +47,8 @@ export class FileWatch {
   readonly #lost = new AbortController();
   readonly #content: Content;
   readonly #timer: NodeJS.Timeout;
-  #lookedAt = performance.now();
-  /** Settles when a fault was looked at again. */
+  #checkedAt = performance.now();
+  /** Settles when a fault was checked again. */
   #doubt: Promise<void> | undefined;
   #mounted = false;
   #closed = false;
@@ -60,7 +60,7 @@ export class FileWatch {
     const paths = [path, resolve(named), `${path}-wal`, `${path}-shm`, `${path}.lock`];
     this.#found = new Map(paths.map((each) => [each, statSync(each, { bigint: true })]));
     this.#content = new Content(path, file.descriptor);
-    this.#timer = setInterval(() => void this.#watch(), LOOK_MS).unref();
+    this.#timer = setInterval(() => void this.#watch(), CHECK_MS).unref();
   }
 
   /** Aborted with a StorageLost, which every write then fails with. */
@@ -71,15 +71,15 @@ export class FileWatch {
   /** Must be awaited after a commit, before its ack. Undefined means that there is nothing to wait for. */
   checked(): Promise<void> | undefined {
     this.lost.throwIfAborted();
-    if (this.#doubt === undefined && performance.now() - this.#lookedAt < LOOK_MS) return undefined;
-    return this.#look();
+    if (this.#doubt === undefined && performance.now() - this.#checkedAt < CHECK_MS) return undefined;
+    return this.#check();
   }
 
   /** Returns the error to report for one of SQLite, which may be the first sign of a loss. */
   async explain(error: unknown): Promise<unknown> {
     if (error instanceof AnabranchError) return error;
     this.lost.throwIfAborted();
-    await this.#look();
+    await this.#check();
     return error;
   }
 
@@ -96,22 +96,22 @@ export class FileWatch {
 
   async #watch(): Promise<void> {
     // Acks that wait for it get the error.
-    this.#look()?.catch(() => {});
+    this.#check()?.catch(() => {});
     const mounts = await readFile(MOUNTS, 'utf8').catch(() => '');
     this.#mounted = isMountPoint(this.#file.path, mounts);
-    if (this.#mounted) this.#look()?.catch(() => {});
+    if (this.#mounted) this.#check()?.catch(() => {});
   }
 
-  #look(): Promise<void> | undefined {
-    this.#lookedAt = performance.now();
+  #check(): Promise<void> | undefined {
+    this.#checkedAt = performance.now();
     if (this.#doubt === undefined && this.#fault() === undefined) return undefined;
-    this.#doubt ??= this.#lookAgain().finally(() => {
+    this.#doubt ??= this.#checkAgain().finally(() => {
       this.#doubt = undefined;
     });
     return this.#doubt;
   }
 
-  async #lookAgain(): Promise<void> {
+  async #checkAgain(): Promise<void> {
     await wait(AGAIN_MS);
     const fault = this.#fault();
     if (fault === undefined) return;

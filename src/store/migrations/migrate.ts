@@ -21,7 +21,7 @@ export interface MigrateOptions {
  * schema that is up to date. Errors: StoreOpenError.
  */
 export async function migrate<T>(db: Kysely<T>, engine: EngineName, options: MigrateOptions = {}): Promise<void> {
-  const before = await look(db, engine, options);
+  const before = await inspect(db, engine, options);
   refuse(before);
   if (isUpToDate(before)) return refuseIncomplete(before);
   try {
@@ -78,7 +78,7 @@ function missingIn(tables: readonly string[]): string[] {
 
 async function migrateAlone<T>(db: Kysely<T>, engine: EngineName, options: MigrateOptions): Promise<void> {
   const { schema } = options;
-  const before = await look(db, engine, options);
+  const before = await inspect(db, engine, options);
   refuse(before);
   const migrator = new Migrator({
     db,
@@ -105,7 +105,7 @@ async function migrateAlone<T>(db: Kysely<T>, engine: EngineName, options: Migra
 async function convertAll<T>(db: Kysely<T>, engine: EngineName, options: MigrateOptions): Promise<void> {
   const conversions = MIGRATIONS.flatMap(({ conversion }) => conversion ?? []);
   if (conversions.length === 0) return;
-  const { tables } = await look(db, engine, options);
+  const { tables } = await inspect(db, engine, options);
   for (const conversion of conversions.filter(({ progressTable }) => tables.includes(progressTable))) {
     while (await convertSome(db, engine, conversion, options));
   }
@@ -151,7 +151,7 @@ function runner(
 /** See `Migration`. */
 const BETWEEN_STATEMENTS = /;\n+(?=\S)(?!end\b)/;
 
-async function look<T>(db: Kysely<T>, engine: EngineName, { schema }: MigrateOptions): Promise<Found> {
+async function inspect<T>(db: Kysely<T>, engine: EngineName, { schema }: MigrateOptions): Promise<Found> {
   const tables = (await tablesIn(db, engine, schema)).filter((name) => name !== DEFAULT_MIGRATION_LOCK_TABLE);
   if (!tables.includes(DEFAULT_MIGRATION_TABLE)) return { tables, migrations: [] };
   const table = schema === undefined ? DEFAULT_MIGRATION_TABLE : `${schema}.${DEFAULT_MIGRATION_TABLE}`;

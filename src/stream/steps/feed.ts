@@ -67,7 +67,7 @@ class Feed {
   readonly #pages = new Map<bigint, Promise<EncodedSteps[]>>();
   /** Whether the row may have changed since it was read. True at first: it was read before the subscription. */
   #dirty = true;
-  #looking = false;
+  #refreshing = false;
   readonly #stop: () => void;
 
   constructor(deps: FeedDeps, namespace: string, trajectory: Trajectory, shown: Shown, onEmpty: () => void) {
@@ -104,16 +104,16 @@ class Feed {
 
   hint(): void {
     this.#dirty = true;
-    this.look();
+    this.refresh();
   }
 
   /** Reads the trajectory's row once for all waiting followers, and again if a hint arrived meanwhile. */
-  look(): void {
-    if (this.#looking || !this.#dirty || this.waiters.size === 0) return;
-    this.#looking = true;
+  refresh(): void {
+    if (this.#refreshing || !this.#dirty || this.waiters.size === 0) return;
+    this.#refreshing = true;
     this.#dirty = false;
     this.#deps.store.getTrajectory(this.#namespace, this.latest.id).then(
-      (row) => this.#looked(row),
+      (row) => this.#refreshed(row),
       (error: unknown) => this.#failed(error),
     );
   }
@@ -145,18 +145,18 @@ class Feed {
     this.hint();
   }
 
-  #looked(row: Trajectory | undefined): void {
-    this.#looking = false;
+  #refreshed(row: Trajectory | undefined): void {
+    this.#refreshing = false;
     if (row === undefined || row.ref.key !== this.latest.ref.key) this.deleted = true;
     else this.learn(row);
     for (const [follower, waiter] of this.waiters) {
       if (this.hasNews(waiter.next)) this.release(follower, waiter);
     }
-    this.look();
+    this.refresh();
   }
 
   #failed(error: unknown): void {
-    this.#looking = false;
+    this.#refreshing = false;
     this.#dirty = true;
     for (const waiter of this.waiters.values()) waiter.reject(error);
     this.waiters.clear();
@@ -204,7 +204,7 @@ export class Follower {
     if (this.#feed.hasNews(next)) return Promise.resolve();
     return new Promise((resolve, reject) => {
       this.#feed.waiters.set(this, { next, polls, resolve, reject });
-      this.#feed.look();
+      this.#feed.refresh();
     });
   }
 
