@@ -7,8 +7,8 @@ import type { AnabranchClient } from '../client/index.ts';
 import { columnsOf, JSON_FORM, paintFor, valueJson } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { addExperimentOption, findRun, parseWhole } from './references.ts';
-import { type RunParts, runPage } from './run_page.ts';
 import { readRunRollouts, readRunTree, readSeries, readStageGroups } from './run_parts.ts';
+import { type RunParts, runReport } from './run_report.ts';
 import {
   addServerOptions,
   FIRST_ANSWER,
@@ -60,7 +60,7 @@ async function showRun(cli: CliContext, argument: string, flags: RunFlags): Prom
     const wanted = { keys: flags.metric ?? [], stages, rollouts: flags.rollouts ? limit : undefined };
     const parts = await readParts(client, run, wanted);
     const options = { columns: columnsOf(cli), paint: paintFor(cli.stdout, cli.env), stages };
-    const text = flags.json ? valueJson(partsJson(parts)) : runPage(parts, options).join('\n');
+    const text = flags.json ? valueJson(partsJson(parts)) : runReport(parts, options).join('\n');
     await write(cli.stdout, `${text}\n`);
     if (!flags.json) await writePageLink(cli, flags, client, `/runs/${parts.run.id}`);
   });

@@ -4,7 +4,7 @@ import pc from 'picocolors';
 import { expect, it } from 'vitest';
 import { RolloutSchema } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { type Run, RunSchema } from '../../gen/es/anabranch/v1/run_pb.js';
-import { otherFacts, runPage } from '../../src/cli/run_page.ts';
+import { otherFacts, runReport } from '../../src/cli/run_report.ts';
 
 const OPTIONS = { columns: 200, paint: pc.createColors(false) };
 
@@ -13,7 +13,7 @@ const NOT_SHOWN = ['experiment_id', 'tree_id', 'config_overrides_json'];
 
 function drawnRun(run: Run): string[] {
   const none = { progress: undefined, stages: [], earlierStages: false, series: [], tree: [], keys: [] };
-  return runPage({ ...none, rollouts: [], moreRollouts: false, run }, { ...OPTIONS, stages: 0 });
+  return runReport({ ...none, rollouts: [], moreRollouts: false, run }, { ...OPTIONS, stages: 0 });
 }
 
 /** A message with the name of each text field as its value. */

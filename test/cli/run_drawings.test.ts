@@ -8,7 +8,7 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
 import { sparkline } from '../../src/cli/metric_lines.ts';
 import { countText, durationText, percentText, progressBar } from '../../src/cli/progress.ts';
-import { configLines, runPage } from '../../src/cli/run_page.ts';
+import { configLines, runReport } from '../../src/cli/run_report.ts';
 import { runsTable } from '../../src/cli/runs_table.ts';
 import { screenLines, stageText } from '../../src/cli/watch_text.ts';
 
@@ -249,7 +249,7 @@ describe('drawings of runs', () => {
           tree: [run, runOf({ id: run.parentId, name: run.phase })],
           keys: [],
         };
-        fits(runPage(page, { columns, paint, stages: 10 }), columns);
+        fits(runReport(page, { columns, paint, stages: 10 }), columns);
         const picture = {
           run,
           progress,

@@ -1,4 +1,4 @@
-/** Draws one run on a page: head, config, stages, metrics, branches. */
+/** Draws a report of one run: head, config, stages, metrics, branches. */
 import { type DescMessage, type MessageShape, toJson } from '@bufbuild/protobuf';
 import { type MetricSeries, type Progress, type Run, RunSchema, type Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import { cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
@@ -20,7 +20,7 @@ import { stageLines } from './stage_lines.ts';
 import { colourOf, runStatus } from './status.ts';
 import { drawTree, runItems } from './tree_drawing.ts';
 
-/** Everything that the page shows. */
+/** Everything that the report shows. */
 export interface RunParts {
   /** In the FULL view. */
   readonly run: Run;
@@ -40,7 +40,7 @@ export interface RunParts {
   readonly keys: readonly string[];
 }
 
-interface PageOptions {
+interface ReportOptions {
   /** Maximum width of a line. */
   readonly columns: number;
   readonly paint: Paint;
@@ -51,7 +51,7 @@ interface PageOptions {
 const BAR_COLUMNS = 30;
 
 /** Returns the lines, without line ends. Empty sections are left out. */
-export function runPage(parts: RunParts, options: PageOptions): string[] {
+export function runReport(parts: RunParts, options: ReportOptions): string[] {
   const { run, tree } = parts;
   const { paint, columns } = options;
   const sections: readonly (readonly [string, readonly string[]])[] = [
@@ -72,20 +72,20 @@ export function runPage(parts: RunParts, options: PageOptions): string[] {
   ];
 }
 
-function rolloutLines({ rollouts, moreRollouts }: RunParts, options: PageOptions): string[] {
+function rolloutLines({ rollouts, moreRollouts }: RunParts, options: ReportOptions): string[] {
   if (rollouts.length === 0) return [];
   const more = moreRollouts ? ['… more rollouts; --limit N lists more'] : [];
   return [...rolloutsTable(rollouts, options), ...more];
 }
 
 /** Name on the left, status on the right. */
-function titleLine(run: Run, { columns, paint }: PageOptions): string {
+function titleLine(run: Run, { columns, paint }: ReportOptions): string {
   const status = runStatus(run);
   const name = fill(printable(run.name), columns - widthOf(status) - 1);
   return `${paint.bold(name)} ${colourOf(status, paint)(status)}`;
 }
 
-/** Fields that the page shows in a way of their own, or leaves out: ids and numbers that say nothing to a reader. */
+/** Fields that the report shows in a way of their own, or leaves out: ids and numbers that say nothing to a reader. */
 const DRAWN = new Set<FieldOf<typeof RunSchema>>([
   ...(['id', 'number', 'experimentId', 'experimentName', 'name', 'description', 'configJson', 'plan'] as const),
   ...(['configOverridesJson', 'removedConfigPaths', 'resultJson', 'labels', 'treeId', 'parentId'] as const),
@@ -94,7 +94,7 @@ const DRAWN = new Set<FieldOf<typeof RunSchema>>([
   ...(['startTime', 'endTime', 'createTime', 'updateTime', 'revision'] as const),
 ]);
 
-function headLines({ run, progress, tree }: RunParts, options: PageOptions): string[] {
+function headLines({ run, progress, tree }: RunParts, options: ReportOptions): string[] {
   const facts: readonly Fact[] = [
     ['progress', progress === undefined ? '' : progressFact(progress)],
     ...(progress === undefined ? [] : countFacts(progress)),
@@ -162,7 +162,7 @@ function heartbeatFact({ heartbeatTime, heartbeatTimeout, stale, failWhenStale }
   return stale ? `${last}: none for more than ${timeout}` : `${last}; stale after ${timeout}${then}`;
 }
 
-// The head of a page about one resource: lines with a label and a text.
+// The head of a report of one resource: lines with a label and a text.
 
 export type Fact = readonly [label: string, text: string];
 
@@ -170,7 +170,7 @@ export type Fact = readonly [label: string, text: string];
 type FieldOf<Desc extends DescMessage> = Exclude<keyof MessageShape<Desc>, '$typeName' | '$unknown'>;
 
 /**
- * Returns the fields of a message that are set, each under its name, except those that the page shows otherwise or
+ * Returns the fields of a message that are set, each under its name, except those that the report shows otherwise or
  * leaves out. So a new field appears by itself.
  */
 export function otherFacts<Desc extends DescMessage>(
