@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import type { Digest } from './ids.ts';
-import type { RolloutResult } from './rollout.ts';
+import type { ReportedValidation, RolloutResult } from './rollout.ts';
 import type { TimeSpan } from './run.ts';
 
 /** The report of a request that completes, fails or releases a rollout. */
@@ -11,18 +11,6 @@ export interface EndReport {
   readonly timings: ReadonlyMap<string, TimeSpan>;
   readonly validations: readonly ReportedValidation[];
   readonly refundAttempt?: boolean;
-}
-
-interface ReportedValidation {
-  readonly name: string;
-  readonly success: boolean;
-  readonly advisory: boolean;
-  readonly query: string;
-  readonly expectedResult: string;
-  readonly actualResult: string;
-  readonly executionMs: number | undefined;
-  readonly errorMessage: string;
-  readonly detailsJson: string;
 }
 
 /**

@@ -206,6 +206,9 @@ export interface Validation {
   readonly recordTime: Instant;
 }
 
+/** A validation as a worker reports it. */
+export type ReportedValidation = Omit<Validation, 'attempt' | 'validatorId' | 'recordTime'>;
+
 export interface ValidationOverride {
   readonly ordinal: bigint;
   /** The judged attempt. */

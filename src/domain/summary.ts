@@ -11,23 +11,26 @@ export interface SummaryCounts {
   /** Rollouts that are COMPLETED with a verdict or FAILED; and those of them that are COMPLETED and succeeded. */
   readonly judged: bigint;
   readonly successes: bigint;
-  readonly rewards: RewardSums;
+  /** All 0 without rewards. */
+  readonly rewards: {
+    readonly count: bigint;
+    readonly sum: number;
+    readonly min: number;
+    readonly max: number;
+    /** Sum of squared deviations from the mean. */
+    readonly squares: number;
+    readonly median: number;
+  };
   /** Turns of terminal rollouts. */
   readonly turns: bigint;
+  /** Terminal rollouts that had an attempt: time from the claim of the latest attempt to its end. */
   readonly durations: { readonly count: bigint; readonly seconds: number };
+  /** The same rollouts: time from when the rollout last became claimable to that claim. */
   readonly queueTimes: { readonly count: bigint; readonly seconds: number };
+  /** Sum of the metric `tokens` over terminal rollouts that have it. */
   readonly tokens: { readonly count: bigint; readonly sum: number };
+  /** M3: groups of each task, for pass@k. Rollouts without a task are not counted. */
   readonly tasks: readonly TaskGroups[];
-}
-
-interface RewardSums {
-  readonly count: bigint;
-  readonly sum: number;
-  readonly min: number;
-  readonly max: number;
-  /** Sum of squares around the mean. */
-  readonly squares: number;
-  readonly median: number;
 }
 
 /** Counts of the groups of one task. Each group is judged as a whole, before filters and dimensions. */
@@ -126,7 +129,7 @@ export interface FinalRewards {
   readonly max: number | undefined;
 }
 
-export function finalRewardsOf(rewards: RewardSums): FinalRewards {
+export function finalRewardsOf(rewards: SummaryCounts['rewards']): FinalRewards {
   if (rewards.count === 0n) {
     return { mean: undefined, std: undefined, min: undefined, median: undefined, max: undefined };
   }
@@ -136,7 +139,7 @@ export function finalRewardsOf(rewards: RewardSums): FinalRewards {
 }
 
 /** Clamped to the range of the values, because the sum is rounded. */
-function meanOf({ count, sum, min, max }: RewardSums): number {
+function meanOf({ count, sum, min, max }: SummaryCounts['rewards']): number {
   return Math.min(max, Math.max(min, sum / Number(count)));
 }
 
@@ -228,35 +231,9 @@ export type SummaryKey =
   | { readonly label: string };
 
 /** Counts of one combination of values. */
-export interface SummaryRow {
+export interface SummaryRow extends SummaryCounts {
   /** In the order of the dimensions. Empty for a missing value. */
   readonly values: readonly string[];
-  readonly pending: bigint;
-  readonly live: bigint;
-  readonly completed: bigint;
-  readonly failed: bigint;
-  readonly cancelled: bigint;
-  readonly judged: bigint;
-  readonly successes: bigint;
-  /** All 0 without rewards. */
-  readonly rewards: {
-    readonly count: bigint;
-    readonly sum: number;
-    readonly min: number;
-    readonly max: number;
-    /** Sum of squared deviations from the mean. */
-    readonly squares: number;
-    readonly median: number;
-  };
-  readonly turns: bigint;
-  /** Terminal rollouts that had an attempt: time from the claim of the latest attempt to its end. */
-  readonly durations: { readonly count: bigint; readonly seconds: number };
-  /** The same rollouts: time from when the rollout last became claimable to that claim. */
-  readonly queueTimes: { readonly count: bigint; readonly seconds: number };
-  /** Sum of the metric `tokens` over terminal rollouts that have it. */
-  readonly tokens: { readonly count: bigint; readonly sum: number };
-  /** M3: groups of each task, for pass@k. Rollouts without a task are not counted. */
-  readonly tasks: readonly TaskGroups[];
 }
 
 /** Counts of root trajectories for one combination of values. */

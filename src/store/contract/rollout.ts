@@ -4,6 +4,7 @@ import type { SealStatus, Status } from '../../domain/lifecycle.ts';
 import type {
   Attempt,
   OnSuccess,
+  ReportedValidation,
   Rollout,
   RolloutResult,
   RolloutSettings,
@@ -306,19 +307,13 @@ export interface RolloutEnd extends AttemptReport {
   readonly expectedNextStepNumber: bigint | undefined;
 }
 
-export interface NewValidation {
+export interface NewValidation extends ReportedValidation {
   /** The type of a validator of the rollout's task. Any other name is free. */
   readonly name: string;
-  readonly success: boolean;
   /** Applies to a free name only. A validator of the task has its own flag. */
   readonly advisory: boolean;
   /** If empty, `query` and `expectedResult` are copied from the validator, if there is one. */
   readonly query: string;
-  readonly expectedResult: string;
-  readonly actualResult: string;
-  readonly executionMs: number | undefined;
-  readonly errorMessage: string;
-  readonly detailsJson: string;
 }
 
 export interface NewOverride {
