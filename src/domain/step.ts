@@ -50,14 +50,6 @@ export interface Action {
   readonly promptTokenIdsState: Digest | undefined;
 }
 
-/** The fields of an action without a prompt, whose own tokens are no state. */
-export const NO_PROMPT = Object.freeze({
-  promptTokenIds: [],
-  keptTokens: undefined,
-  tokenIdsState: undefined,
-  promptTokenIdsState: undefined,
-} satisfies Partial<Action>);
-
 export interface Observation {
   readonly type: string;
   readonly callId: string;

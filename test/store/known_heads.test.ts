@@ -1,7 +1,6 @@
 import { expect, it } from 'vitest';
-import { NO_PROMPT } from '../../src/domain/step.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import { makeStep, wordStep } from '../support/steps.ts';
+import { makeStep, NO_PROMPT, wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
 import { committed, Scene } from './scene.ts';
 

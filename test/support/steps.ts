@@ -1,13 +1,14 @@
 import { createHash } from 'node:crypto';
 import type { Digest } from '../../src/domain/ids.ts';
-import {
-  type Action,
-  type NewState,
-  NO_PROMPT,
-  type Observation,
-  type StateRef,
-  type Step,
-} from '../../src/domain/step.ts';
+import type { Action, NewState, Observation, StateRef, Step } from '../../src/domain/step.ts';
+
+/** The fields of an action without a prompt, whose own tokens are no state. */
+export const NO_PROMPT = Object.freeze({
+  promptTokenIds: [],
+  keptTokens: undefined,
+  tokenIdsState: undefined,
+  promptTokenIdsState: undefined,
+} satisfies Partial<Action>);
 
 /** A step with only the given fields. */
 export function makeStep(stepNumber: bigint, fields: Partial<Step> = {}): Step {
