@@ -74,17 +74,19 @@ async function migrateData(cli: CliContext, flags: MigrateDataFlags): Promise<vo
 async function copy(cli: CliContext, from: Config, to: Config, flags: MigrateDataFlags) {
   const { copyDatabase } = await import('../server.ts');
   using progress = openProgress(cli, flags, 'steps');
+  let last: Awaited<ReturnType<ReturnType<typeof copyDatabase>['next']>>['value'] | undefined;
   try {
     for await (const at of copyDatabase(from, to, { logger: createLogger(cli, to), namespaces: flags.namespace })) {
       cli.signal.throwIfAborted();
+      last = at;
       progress?.show(Number(at.doneSteps), Number(at.totalSteps));
-      if (at.verified !== undefined) return { ...at, verified: at.verified };
     }
   } catch (error) {
     const { reason, message } = error as { readonly reason?: unknown; readonly message: string };
     throw typeof reason === 'string' ? new CliError(`${reason}: ${message}`, { cause: error }) : error;
   }
-  throw new Error('the copy has no end');
+  if (last?.verified === undefined) throw new Error('the copy has no end');
+  return { ...last, verified: last.verified };
 }
 
 /** This command does not read DATABASE_URL. Without a password in the URL, the driver of Postgres reads PGPASSWORD. */

@@ -10,7 +10,7 @@ import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { shortNumber } from '../cli/columns.ts';
-import { leftText } from '../cli/progress.ts';
+import { leftText, secondsOf } from '../cli/progress.ts';
 import { type AnabranchClient, openMetricLogger, openWriter, reasonOf, watchRun } from '../client/index.ts';
 import { CartPole, type Gains, Random } from './cartpole.ts';
 import { act, checkpointOf, HANGING, isOver, NOISE, PID, playInProcess, standStill } from './episode.ts';
@@ -73,24 +73,24 @@ async function showProgress(runId: string, { client, onEvent, signal }: DemoOpti
   let printedTenths = 0;
   for await (const { run, stages, progress, changed } of watchRun(client, { runId, untilTerminal: true, signal })) {
     if (!changed.run && !changed.progress) continue;
-    const { name } = run;
-    const { percent = 0, kinds, openStages } = progress;
-    const done = kinds.reduce((sum, { rolloutsTerminal }) => sum + rolloutsTerminal, 0n);
-    const expected = kinds.reduce((sum, { rolloutsExpected }) => sum + rolloutsExpected, 0n);
+    const { percent = 0, estimatedRemaining, kinds, openStages } = progress;
+    const rolloutsDone = kinds.reduce((sum, { rolloutsTerminal }) => sum + rolloutsTerminal, 0n);
+    const rolloutsExpected = kinds.reduce((sum, { rolloutsExpected }) => sum + rolloutsExpected, 0n);
     const left = leftText(progress);
     const bars = [...stages.values()].map(({ id, kind, number, status }) => {
       const open = openStages.find(({ stageId }) => stageId === id);
       const value = status === Status.COMPLETED ? 100 : Math.floor(open?.percent ?? 0);
       return { name: stageName(kind, number), total: 100, value, note: '' };
     });
-    const note = `${left === undefined ? '' : `${left} left, `}${done}/${expected} rollouts`;
-    bars.unshift({ name, total: 100, value: Math.floor(percent), note });
-    const tenths = Math.floor(percent / 10);
-    const text = `${Math.floor(percent)} %, ${done} of ${expected} rollouts${left === undefined ? '' : `, ${left} left`}`;
+    const note = `${left === undefined ? '' : `${left} left, `}${rolloutsDone}/${rolloutsExpected} rollouts`;
+    bars.unshift({ name: run.name, total: 100, value: Math.floor(percent), note });
     // A line for each tenth of the progress.
-    const lines = tenths > printedTenths ? [text] : [];
-    printedTenths = Math.max(tenths, printedTenths);
-    onEvent({ event: 'progress', name, percent, rolloutsDone: done, rolloutsExpected: expected }, { lines, bars });
+    const text = `${Math.floor(percent)} %, ${rolloutsDone} of ${rolloutsExpected} rollouts`;
+    const lines = Math.floor(percent / 10) > printedTenths ? [left === undefined ? text : `${text}, ${left} left`] : [];
+    printedTenths = Math.max(Math.floor(percent / 10), printedTenths);
+    const remainingSeconds = estimatedRemaining && secondsOf(estimatedRemaining);
+    const counts = { percent, remainingSeconds, rolloutsDone, rolloutsExpected };
+    onEvent({ event: 'progress', name: run.name, ...counts }, { lines, bars });
   }
 }
 
