@@ -9,6 +9,7 @@ export class Chore {
   readonly #logger: Logger;
   readonly #work: (stopped: Stopped) => Promise<object>;
   #running: Promise<void> | undefined;
+  #timer: NodeJS.Timeout | undefined;
   #again = false;
   #stopped = false;
 
@@ -16,6 +17,12 @@ export class Chore {
     this.#name = name;
     this.#logger = logger;
     this.#work = work;
+  }
+
+  /** Runs the work regularly until `stop`. 0 milliseconds: never. */
+  every(ms: number): this {
+    if (ms > 0) this.#timer = setInterval(() => this.run(), ms).unref();
+    return this;
   }
 
   /** Starts the work unless it is running. `again`: if it is running, runs it once more afterwards. */
@@ -38,6 +45,7 @@ export class Chore {
 
   async stop(): Promise<void> {
     this.#stopped = true;
+    clearInterval(this.#timer);
     await this.#running;
   }
 }

@@ -26,17 +26,10 @@ export function startReturningSpace(
   logger: Logger,
   freeSpaceMs: number,
   isMerging: () => boolean,
-): { readonly stop: () => Promise<void> } {
-  const chore = new Chore('return of free space', logger, async (stopped) => ({
+): Chore {
+  return new Chore('return of free space', logger, async (stopped) => ({
     freedBytes: await returnSpace(file, isMerging(), stopped),
-  }));
-  const timer = freeSpaceMs > 0 ? setInterval(() => chore.run(), freeSpaceMs).unref() : undefined;
-  return {
-    async stop() {
-      clearInterval(timer);
-      await chore.stop();
-    },
-  };
+  })).every(freeSpaceMs);
 }
 
 /** Returns free space, if there is much of it, until `stopped` returns true. Returns how many bytes. */

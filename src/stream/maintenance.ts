@@ -38,21 +38,16 @@ export function startMaintenance(store: Chores, logger: Logger, settings: Settin
   const leases = chore('sweep of leases', async (stopped) => {
     return { rollouts: await inBatches(() => store.sweepLeases(BATCH), stopped) };
   });
-  const timers: NodeJS.Timeout[] = [];
-  const every = (ms: number, work: Chore): void => {
-    if (ms > 0) timers.push(setInterval(() => work.run(), ms).unref());
-  };
-  every(settings.maintenanceMs, round);
-  every(settings.maintenanceMs, cancel);
-  every(settings.staleSweepMs, sweep);
-  every(settings.leaseSweepMs, leases);
+  round.every(settings.maintenanceMs);
+  cancel.every(settings.maintenanceMs);
+  sweep.every(settings.staleSweepMs);
+  leases.every(settings.leaseSweepMs);
   // Continues purges and cancellations that the previous process did not finish.
   if (settings.maintenanceMs > 0) for (const work of [purge, cancel]) work.run();
   return {
     purgeSoon: () => purge.run({ again: true }),
     cancelSoon: () => cancel.run({ again: true }),
     async stop() {
-      for (const timer of timers) clearInterval(timer);
       await Promise.all([round, purge, cancel, sweep, leases].map((work) => work.stop()));
     },
   };

@@ -20,21 +20,10 @@ interface Work {
 }
 
 /** S15: applies due policies in the background, one at a time. Several instances share the policies by leases. */
-export function startRetention(
-  work: Work,
-  retentionMs: number,
-  drain: Pick<Drain, 'begun'>,
-): { readonly stop: () => Promise<void> } {
-  const chore = new Chore('retention', work.logger, async (stopped) => ({
+export function startRetention(work: Work, retentionMs: number, drain: Pick<Drain, 'begun'>): Chore {
+  return new Chore('retention', work.logger, async (stopped) => ({
     policies: await applyDuePolicies(work, () => stopped() || drain.begun),
-  }));
-  const timer = retentionMs > 0 ? setInterval(() => chore.run(), retentionMs).unref() : undefined;
-  return {
-    async stop() {
-      clearInterval(timer);
-      await chore.stop();
-    },
-  };
+  })).every(retentionMs);
 }
 
 /** Applies policies until none is due or `stopped` returns true. Returns how many. */
@@ -54,8 +43,7 @@ async function execute({ store, logger, settings }: Work, due: DuePolicy, stoppe
   const renewal = new Chore('renewal of the lease of a retention policy', logger, async () => {
     isLost ||= !(await store.renewPolicyLease(due, settings.retentionLeaseMs));
     return { namespace, policy, isLost };
-  });
-  const timer = setInterval(() => renewal.run(), settings.retentionLeaseMs / 6);
+  }).every(settings.retentionLeaseMs / 6);
   const mustEnd = () => isLost || stopped();
   let removed: RemovedSize = NOTHING;
   let error: ExecutionEnd['error'];
@@ -71,7 +59,6 @@ async function execute({ store, logger, settings }: Work, due: DuePolicy, stoppe
     logFailure(logger, thrown, 'a retention policy failed', { namespace, policy, ...removed });
     error = thrown instanceof AnabranchError ? thrown : INTERNAL;
   } finally {
-    clearInterval(timer);
     await renewal.stop();
   }
   await store.endPolicyExecution(due, mustEnd() ? undefined : { removed, error });
