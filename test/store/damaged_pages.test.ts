@@ -1,11 +1,11 @@
-import { closeSync, openSync, writeSync } from 'node:fs';
+import { closeSync, copyFileSync, openSync, writeSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
-import { describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import type { StorageFault } from '../../src/domain/verification.ts';
-import { createPostgresDatabase } from '../support/database.ts';
+import { copyPostgresDatabase, createPostgresDatabase, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
-import { startPostgres } from '../support/postgres.ts';
+import { type PostgresServer, startPostgres } from '../support/postgres.ts';
 import { makeStep } from '../support/steps.ts';
 import { openOn } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
@@ -15,13 +15,24 @@ import { expectVerified, faultsOf } from './verified.ts';
 const TABLE = 'status_changes';
 const FIRST = 'where key = (select min(key) from trajectories)';
 
-/** Rows that fill several pages of tables and of indexes. */
-async function furnish(store: RunScene['store']): Promise<void> {
+/** Stores rows that fill several pages of tables and of indexes, without damage. */
+async function furnish(database: TestDatabase): Promise<void> {
+  const store = await openOn(database);
   const scene = new RunScene(store);
   for (let i = 0; i < 40; i += 1) {
     const root = await scene.create({ name: `n${i}`.padEnd(200, 'x') });
     await scene.append(root, [makeStep(0n, { reward: 1 })]);
   }
+  await expectVerified(store);
+  await store.close();
+}
+
+/** The faults after this damage. No store is opened on a database that lacks a table. */
+async function faultsAfter(database: TestDatabase, title: string, damage: () => unknown): Promise<StorageFault[]> {
+  const before = title === 'a missing table' ? await openOn(database) : undefined;
+  await damage();
+  const store = before ?? (await openOn(database));
+  return faultsOf(store).finally(() => store.close());
 }
 
 const databaseFaults = (faults: readonly StorageFault[]) =>
@@ -131,19 +142,19 @@ describe('on sqlite', () => {
     },
   };
 
+  let furnished: TestDatabase;
+  beforeAll(async () => {
+    furnished = await createMigratedDatabase('sqlite');
+    await furnish(furnished);
+  });
+  afterAll(() => furnished?.drop());
+
   it.each(Object.keys(DAMAGE))('V1: finds %s, and reads the rest', async (title) => {
     await using database = await createMigratedDatabase('sqlite');
     const path = sqlitePath(database);
-    const before = await openOn(database);
-    await furnish(before);
-    await expectVerified(before);
+    copyFileSync(sqlitePath(furnished), path);
     const { damage, message } = DAMAGE[title]!;
-    // No store is opened on a database that lacks a table.
-    const served = title === 'a missing table';
-    if (!served) await before.close();
-    damage(path);
-    const store = served ? before : await openOn(database);
-    const faults = await faultsOf(store).finally(() => store.close());
+    const faults = await faultsAfter(database, title, () => damage(path));
     expect(databaseFaults(faults)).toContainEqual(expect.stringMatching(message));
   });
 });
@@ -196,23 +207,33 @@ describe('on postgres', () => {
     },
   };
 
-  it.each(Object.keys(DAMAGE))('V1: finds %s, and reads the rest', async (title) => {
-    await using server = await startPostgres();
-    await using database = await createPostgresDatabase(server.url);
-    const before = await openOn(database);
-    await furnish(before);
-    const sql = new pg.Client({ connectionString: database.adminUrl });
-    await sql.connect();
+  const LOGIN = { user: 'furnished', password: 'secret' };
+  let server: PostgresServer;
+  beforeAll(async () => {
+    server = await startPostgres();
+    const furnished = await createPostgresDatabase(server.url, LOGIN);
+    await furnish(furnished);
+    const sql = await connected(furnished);
     await sql.query('create extension amcheck; create extension pg_buffercache');
     await sql.query('grant execute on all functions in schema public to public');
-    await expectVerified(before);
-    const { damage, message } = DAMAGE[title]!;
-    const served = title === 'a missing table';
-    if (!served) await before.close();
-    await damage(sql);
     await sql.end();
-    const store = served ? before : await openOn(database);
-    const faults = await faultsOf(store).finally(() => store.close());
+  });
+  afterAll(() => server?.stop());
+
+  async function connected({ adminUrl }: TestDatabase): Promise<pg.Client> {
+    const sql = new pg.Client({ connectionString: adminUrl });
+    await sql.connect();
+    return sql;
+  }
+
+  it.each(Object.keys(DAMAGE))('V1: finds %s, and reads the rest', async (title) => {
+    await using database = await copyPostgresDatabase(server.url, LOGIN);
+    const { damage, message } = DAMAGE[title]!;
+    const faults = await faultsAfter(database, title, async () => {
+      const sql = await connected(database);
+      await damage(sql);
+      await sql.end();
+    });
     expect(databaseFaults(faults)).toContainEqual(expect.stringMatching(message));
   });
 });

@@ -15,7 +15,7 @@ describeStore('deletion concurrent with other work', (on) => {
     const modes = ['REFUSE', 'KEEP_SHARED', 'CASCADE'] as const;
     const scene = on.scene();
     const seen = new Set<string>();
-    for (let round = 0; round < dose(24, 45); round += 1) {
+    for (let round = 0; round < dose(12, 45); round += 1) {
       const mode = modes[round % 3] as (typeof modes)[number];
       const root = await scene.createWith(['a', 'b', 'c', 'd']);
       const anchor = round % 2 === 0 ? await scene.branch(root, 1n) : undefined;
@@ -43,7 +43,7 @@ describeStore('deletion concurrent with other work', (on) => {
   });
 
   it('B2: concurrent deletes in one tree all end, with the result of some sequential order', async () => {
-    for (let round = 0; round < 10; round += 1) {
+    for (let round = 0; round < dose(5, 10); round += 1) {
       const scene = on.scene();
       const root = await scene.createWith(['a', 'b', 'c']);
       const children = await Promise.all([0n, 1n, 2n].map((n) => scene.branch(root, n)));
@@ -67,7 +67,7 @@ describeStore('deletion concurrent with other work', (on) => {
 
   it('B2, B5: a tag set while its trajectory is deleted does not outlive it', async () => {
     const scene = on.scene();
-    for (let round = 0; round < 15; round += 1) {
+    for (let round = 0; round < dose(6, 15); round += 1) {
       const made = await scene.createWith(['a']);
       const [tagged] = (await Promise.allSettled([
         scene.store.setTag(scene.namespace, made.id, 't', 0n, undefined),
@@ -80,7 +80,7 @@ describeStore('deletion concurrent with other work', (on) => {
 
   it('B3: appends, seals and attachments concurrent with a delete leave no rows', async () => {
     const scene = on.scene();
-    for (let round = 0; round < 15; round += 1) {
+    for (let round = 0; round < dose(6, 15); round += 1) {
       const made = await scene.createWith(['a']);
       const state = newState(`${round}`);
       const attaching = {

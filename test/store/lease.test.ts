@@ -2,12 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { Claim } from '../../src/store/contract/rollout.ts';
 import { wordStep } from '../support/steps.ts';
-import { describeClaims, NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { describeStore } from './on_store.ts';
+import { NO_RESULT, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 
-describeClaims('leases', (scenes, on) => {
+describeStore('leases', (on) => {
   const fresh = async () => {
-    const scene = scenes();
+    const scene = new RolloutScene(on.store);
     return { scene, ...(await scene.place()) };
   };
 

@@ -24,7 +24,7 @@ describeStore('deletion of runs concurrent with other work', (on) => {
     const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
     try {
       const seen = new Set<string>();
-      for (let round = 0; round < dose(6, 12); round += 1) {
+      for (let round = 0; round < dose(4, 12); round += 1) {
         const here = scene();
         const there = scene(other, here.namespace);
         const experiment = await here.experiment();
@@ -92,7 +92,7 @@ describeStore('deletion of runs concurrent with other work', (on) => {
   it('B4: a branch of a run that is deleted meanwhile is complete, or is refused', async () => {
     const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
     try {
-      for (let round = 0; round < dose(10, 20); round += 1) {
+      for (let round = 0; round < dose(6, 20); round += 1) {
         const here = scene();
         const there = scene(other, here.namespace);
         const root = await here.makeRunWith(['a', 'b', 'c']);
@@ -122,7 +122,7 @@ describeStore('deletion of runs concurrent with other work', (on) => {
   });
 
   it('B4: a run created while its experiment is deleted is complete in an experiment of that name, or is refused', async () => {
-    for (let round = 0; round < dose(5, 10); round += 1) {
+    for (let round = 0; round < dose(3, 10); round += 1) {
       const here = scene();
       const first = await here.makeRun();
       const results = await Promise.allSettled([
@@ -147,7 +147,7 @@ describeStore('deletion of runs concurrent with other work', (on) => {
   it('B2, B4: concurrent deletions of trajectories, runs and experiments of one tree all end, and leave no rows', async () => {
     const other = on.engine === 'postgres' ? await openOn(on.database) : on.store;
     try {
-      for (let round = 0; round < 8; round += 1) {
+      for (let round = 0; round < dose(4, 8); round += 1) {
         const here = scene();
         const root = await here.makeRunWith(['a', 'b', 'c']);
         const branches = await Promise.all([0n, 1n, 2n].map((at) => here.branchOff(root, at)));
