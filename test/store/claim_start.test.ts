@@ -103,7 +103,7 @@ describeClaims('claims of rollouts that start at a step', (scenes) => {
 
   it('B2, Q3: during the deletion of the start point every claim is complete, or its rollout is FAILED', async () => {
     const seen = new Set<string>();
-    for (let round = 0; round < 12; round += 1) {
+    for (let round = 0; round < 6; round += 1) {
       const { scene, stage } = await fresh();
       const source = await scene.createWith(['a', 'b']);
       const ids = await scene.queue(stage, 3, { startFrom: { trajectoryId: source.id, stepNumber: 1n } });

@@ -37,7 +37,7 @@ describeStore('large groups', (on) => {
         }
         expect(read).toHaveLength(batch.length);
       }),
-      { numRuns: 15 },
+      { numRuns: 6 },
     );
   });
 

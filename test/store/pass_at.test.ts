@@ -9,7 +9,7 @@ import { RolloutScene } from './rollout_scene.ts';
 const SEED = 20_261_122;
 /** The probability that one attempt succeeds, for each task. The mean is 0.3. */
 const CHANCES = [0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7];
-const GROUPS = 30;
+const GROUPS = 15;
 const SIBLINGS = 8;
 const KS = [1, 2, 4, 8];
 const WORKERS = dose([1, 4], [1, 2, 4, 8]);

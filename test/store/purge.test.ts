@@ -159,9 +159,9 @@ describeStore('a deletion in several transactions', (on) => {
     const made = await createLarge(scene, 500);
     // Many references to a step.
     const crowded = Array.from({ length: 16 }, (_, i) => stateRef(STATES[i]!, `s${i}`));
+    const tags = Array.from({ length: 250 }, (_, i) => ({ name: `t${i}`, stepNumber: 559n }));
     for (let i = 500n; i < 560n; i += 1n)
-      await scene.append(made, [makeStep(i, { states: crowded })], { states: STATES });
-    for (let i = 0; i < 250; i += 1) await on.store.setTag(scene.namespace, made.id, `t${i}`, 0n, undefined);
+      await scene.append(made, [makeStep(i, { states: crowded })], { states: STATES, tags: i === 559n ? tags : [] });
     await deleteAndLeave(scene, made, 'REFUSE');
     let before = await rows(scene);
     let transactions = 0;

@@ -65,7 +65,7 @@ describeStore('the effect of a success on its siblings', (on) => {
   });
 
   it('F-49: a success concurrent with requeues leaves no sibling PENDING', async () => {
-    for (let round = 0; round < 8; round += 1) {
+    for (let round = 0; round < dose(4, 8); round += 1) {
       const { scene, stage } = await fresh();
       await scene.queue(stage, 6, { onSuccess: 'CANCEL_PENDING' });
       const [winner, ...others] = await scene.claims({ count: 5 });
@@ -204,7 +204,7 @@ describeStore('the effect of a success on its siblings', (on) => {
     // Cancelled by the policy before, with another message.
     const refused: string[] = [];
     const texts = await textsIn(async () => {
-      for (let round = 0; round < dose(5, 12); round += 1) {
+      for (let round = 0; round < dose(3, 12); round += 1) {
         const group = { groupNumber: BigInt(round), onSuccess: 'CANCEL_PENDING' } as const;
         await scene.queue(stage, 6, group);
         const claims = await scene.claims({ count: 6 });
@@ -229,7 +229,7 @@ describeStore('the effect of a success on its siblings', (on) => {
   it('F-49: a success while its run is cancelled, or while a late worker renews leases, never deadlocks', async () => {
     const refused: string[] = [];
     const texts = await textsIn(async () => {
-      for (let round = 0; round < dose(8, 16); round += 1) {
+      for (let round = 0; round < dose(4, 16); round += 1) {
         const { scene, run, stage } = await fresh();
         // Claimed first and created last: of these two orders, locks can follow only one.
         const before = Array.from({ length: 6 }, (_, i) => ({
@@ -253,7 +253,7 @@ describeStore('the effect of a success on its siblings', (on) => {
   });
 
   it('F-49: a verdict concurrent with requeues leaves no sibling PENDING', async () => {
-    for (let round = 0; round < 8; round += 1) {
+    for (let round = 0; round < dose(4, 8); round += 1) {
       const { scene, stage, state, record, override } = await judging(6);
       const claims = await scene.claims({ count: 4 });
       await Promise.all([

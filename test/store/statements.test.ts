@@ -11,24 +11,24 @@ import { statementsOf as countStatements } from './statement_count.ts';
 describeStore('statements', (on) => {
   const statementsOf = (work: () => Promise<unknown>) => countStatements(on.engine, work);
 
-  it('RD1: a page over the steps of eighty owners takes the statements of a page of one owner', async () => {
+  it('RD1: a page over the steps of forty owners takes the statements of a page of one owner', async () => {
     const scene = on.scene();
     const flat = await scene.create();
     await scene.append(
       flat,
-      Array.from({ length: 81 }, (_, i) => wordStep(BigInt(i), `${i}`)),
+      Array.from({ length: 41 }, (_, i) => wordStep(BigInt(i), `${i}`)),
     );
     let deep = await scene.createWith(['0']);
-    for (let depth = 1; depth <= 80; depth += 1) {
+    for (let depth = 1; depth <= 40; depth += 1) {
       deep = await scene.branch(deep, BigInt(depth - 1));
       await scene.append(deep, [wordStep(BigInt(depth), `${depth}`)]);
     }
-    const range = { from: 0n, to: 81n, maxSteps: 1000, maxBytes: 1e6 };
+    const range = { from: 0n, to: 41n, maxSteps: 1000, maxBytes: 1e6 };
     const read = async (trajectory: typeof deep) => {
       const lineage = await scene.lineage(trajectory);
       return statementsOf(async () => {
         const steps = await scene.store.readSteps(scene.namespace, trajectory.ref.tree, lineage, range, 'FULL');
-        expect(steps).toHaveLength(81);
+        expect(steps).toHaveLength(41);
       });
     };
     expect(await read(deep)).toBe(await read(flat));

@@ -120,20 +120,18 @@ describeStore('reading ranges of steps', (on) => {
     });
   });
 
-  it('RD1: a lineage of two hundred owners is read in order', async () => {
+  it('RD1: a lineage of a hundred owners is read in order', async () => {
     const scene = on.scene();
     let last = await scene.createWith(['0']);
     const words = ['0'];
-    for (let depth = 1; depth <= 200; depth += 1) {
+    for (let depth = 1; depth <= 100; depth += 1) {
       last = await scene.branch(last, BigInt(depth - 1));
       await scene.append(last, [wordStep(BigInt(depth), `${depth}`)]);
       words.push(`${depth}`);
     }
     expect(await scene.words(last)).toEqual(words);
-    const read = await scene.store.readOutlines(scene.namespace, last.ref.tree, await scene.lineage(last), 150n, 10);
-    expect(read.map(({ stepNumber }) => Number(stepNumber))).toEqual([
-      150, 151, 152, 153, 154, 155, 156, 157, 158, 159,
-    ]);
+    const read = await scene.store.readOutlines(scene.namespace, last.ref.tree, await scene.lineage(last), 50n, 10);
+    expect(read.map(({ stepNumber }) => Number(stepNumber))).toEqual([50, 51, 52, 53, 54, 55, 56, 57, 58, 59]);
   });
 
   it('RD1: steps deleted meanwhile are missing, never an error and never another step', async () => {

@@ -88,7 +88,7 @@ describeStore('trajectories selected by labels of steps, part and list of ids', 
         const found = await select(scene, { stepLabels }, { by: 'CREATION', descending }, limit);
         expect(found).toEqual(descending ? naive.toReversed() : naive);
       }),
-      { numRuns: 30 },
+      { numRuns: 15 },
     );
   });
 
