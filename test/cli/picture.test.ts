@@ -32,7 +32,9 @@ describe.each(ENGINES)('anabranch picture, on %s', (engine) => {
     expect(light).toMatchObject({ code: 0, stderr: '' });
     await expect(light.stdout).toMatchFileSnapshot('golden/picture.svg');
     const dark = await picture(`${MAIN_LINE}@fork`, '--theme', 'dark');
-    await expect(dark.stdout).toMatchFileSnapshot('golden/picture.dark.svg');
+    const withoutColours = (svg: string) => svg.replaceAll(/#[0-9a-f]{3,8}\b/g, '#');
+    expect(dark.stdout).not.toBe(light.stdout);
+    expect(withoutColours(dark.stdout)).toBe(withoutColours(light.stdout));
   });
 
   it('draws one of the two, another value, and as many rows as wanted', async () => {

@@ -97,31 +97,6 @@ describe.each(ENGINES)('the commands of runs, on %s', (engine) => {
       expect(await outputOf(['run', main])).toBe(page);
     });
 
-    it('run --json prints the answer of the server', async () => {
-      const json = JSON.parse(await outputOf(['run', main, '--json'])) as { metrics: { pointCount: string }[] };
-      expect(json).toMatchObject({ run: { id: main, nextStepNumber: '31' }, tree: [{ id: main }, { id: left }] });
-      expect(json.metrics.map(({ pointCount }) => pointCount)).toEqual(['5000']);
-    });
-
-    it('tree draws the tree of runs by name, by id, and by the id of a branch', async () => {
-      const drawn = await outputOf(['tree', main]);
-      expect(drawn).toContain(`└─@10 left`);
-      expect(drawn).toContain(left);
-      expect(await outputOf(['tree', 'main', '-e', 'rivers'])).toBe(drawn);
-      expect((await outputOf(['tree', left])).replace('* ', '')).toContain('@10 left');
-      const { run } = await client.runs.getRun({ runId: main });
-      expect(await outputOf(['tree', run?.mainTrajectoryId ?? ''])).toMatch(/^trajectory /);
-    });
-
-    it('names are searched in all experiments, and ambiguous ones are listed with their experiments', async () => {
-      const { code, stderr } = await runCli(['run', 'main', '--address', server.url]);
-      expect(code).toBe(1);
-      expect(stderr).toContain(
-        'Several runs have the name "main", in experiments "default", "rivers": add --experiment',
-      );
-      expect(await outputOf(['run', 'left'])).toContain(left);
-    });
-
     it('runs --stale shows runs whose heartbeats have stopped', async () => {
       const runId = await makeRun('silent', { heartbeatTimeout: { seconds: 1n } });
       await client.runs.heartbeatRun({ runId });

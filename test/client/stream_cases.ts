@@ -54,7 +54,7 @@ interface Action {
 
 interface StreamScript {
   /** What `open` must have: default no epoch, no uid, no creation, and the trajectory of the case. */
-  readonly open: { readonly epoch?: number; readonly uid?: true; readonly create?: true; readonly branch?: true };
+  readonly open?: { readonly epoch?: number; readonly uid?: true; readonly create?: true; readonly branch?: true };
   readonly then: readonly Action[];
 }
 
@@ -188,7 +188,7 @@ class Player {
     };
   }
 
-  #checkOpen(open: AppendOpen, { open: expected }: StreamScript): void {
+  #checkOpen(open: AppendOpen, { open: expected = {} }: StreamScript): void {
     if (this.#endedAt !== undefined) this.#waitedMs = Math.max(this.#waitedMs, performance.now() - this.#endedAt);
     const { epoch, uid = false, create = false, branch = false } = expected;
     const found = {

@@ -2,7 +2,7 @@ import { existsSync, globSync, readFileSync } from 'node:fs';
 import { resolve } from 'node:path';
 import type { DescMessage } from '@bufbuild/protobuf';
 import { describe, expect, it } from 'vitest';
-import { citedRows, comingFrom, fieldsOf, ROWS_SHOWN_BY } from './coming_from.ts';
+import { citedRows, comingFrom, ROWS_SHOWN_BY } from './coming_from.ts';
 import { registry } from './contract.ts';
 
 /** Every row of the feature list of the three systems, in its order. */
@@ -12,10 +12,6 @@ const seedRows = {
   SSDB: 'S-01 to S-20, S-30 to S-38',
   faults: 'K-F1 to K-F9, K-C1 to K-C11, K-S1 to K-S7',
 };
-/** Every column of their tables. */
-const seedTables: Readonly<Record<string, Readonly<Record<string, readonly string[]>>>> = JSON.parse(
-  read('test/docs/seed-tables.json'),
-);
 /** The calls that their users make. */
 const seedCalls: Readonly<Record<string, readonly string[]>> = JSON.parse(read('test/docs/seed-calls.json'));
 const rows = [...comingFrom.matchAll(/^\| (K-[FCS]\d+|[FCS]-\d\d) \| (.+?) \| (.+) \|$/gmu)].map(
@@ -81,15 +77,6 @@ describe('docs/coming-from.md', () => {
   it('reads ranges of rows in titles', () => {
     const title = 'F-49, C-07 to C-09: of one of K-S3, K-C1 to K-C2, but not X-F-11 or F-123x';
     expect(citedRows(title)).toEqual(['F-49', 'C-07', 'C-08', 'C-09', 'K-S3', 'K-C1', 'K-C2']);
-  });
-
-  it.each(Object.keys(seedTables))('lists every column of every table of %s with its new field, once', (system) => {
-    const fields = fieldsOf(system);
-    for (const [table, columns] of Object.entries(seedTables[system] ?? {})) {
-      const told = fields.filter((field) => field.table === table).map(({ column }) => column);
-      expect([table, told.toSorted()]).toEqual([table, columns.toSorted()]);
-    }
-    expect(new Set(fields.map(({ table }) => table))).toEqual(new Set(Object.keys(seedTables[system] ?? {})));
   });
 
   it('names only fields and methods that the descriptors have', () => {

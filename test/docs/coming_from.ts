@@ -6,13 +6,6 @@ import { readFileSync } from 'node:fs';
 
 export const comingFrom = readFileSync(new URL('../../docs/coming-from.md', import.meta.url), 'utf8');
 
-/** A column of a table of one of the three systems, and the field that replaces it. */
-export interface Field {
-  readonly table: string;
-  readonly column: string;
-  readonly home: string;
-}
-
 /**
  * For rows that no test title cites: the rules and guarantees that imply them, by their ids, or
  * the test file that shows them.
@@ -85,18 +78,6 @@ export function citedRows(text: string): string[] {
   );
 }
 
-/** The columns of "Your fields", by system and in the order of the document. */
-export function fieldsOf(system: string): Field[] {
-  const fields: Field[] = [];
-  let table = '';
-  for (const line of sectionOf('Your fields', system)) {
-    table = /^#### `(\w+)`/u.exec(line)?.[1] ?? table;
-    const [, columns = '', home = ''] = /^\| (`[^|]+`) \| (.+) \|$/u.exec(line) ?? [];
-    for (const column of ticked(columns)) fields.push({ table, column, home });
-  }
-  return fields;
-}
-
 /**
  * The RPCs that "Your code, call by call" lists for the calls of a system, as paths: `anabranch.v1.RunService.GetRun`.
  */
@@ -110,8 +91,4 @@ function sectionOf(title: string, system: string): string[] {
   const part = section.split(/^### /mu).find((each) => each.startsWith(`${system}\n`));
   if (part === undefined) throw new Error(`docs/coming-from.md has no part ${system} in "${title}"`);
   return part.split('\n');
-}
-
-function ticked(text: string): string[] {
-  return [...text.matchAll(/`(\w+)`/gu)].map((match) => match[1] ?? '');
 }
