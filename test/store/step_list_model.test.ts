@@ -52,7 +52,7 @@ const QUERY: fc.Arbitrary<Query> = fc.record({
       minReward: BOUND,
       maxReward: BOUND,
       terminalOnly: fc.boolean(),
-      hasState: fc.constantFrom<true | string>(true, 'env', 'none'),
+      hasState: fc.constantFrom<true | string>(true, 'env', 'ENV', 'none'),
       labels: fc.constantFrom(
         new Map([PHASE]),
         new Map([PHASE, ODD]),
@@ -73,11 +73,12 @@ describeStore('lists of steps compared with a naive sort', (on) => {
   function steps(drawn: Random, from: bigint, count: number) {
     return Array.from({ length: count }, (_, i) => {
       const states = drawn.below(9) === 0 ? [stateRef(state, drawn.below(2) === 0 ? 'env' : 'agent')] : [];
-      const [terminated, reward] = [drawn.below(12) === 0, REWARDS[drawn.below(REWARDS.length)]];
+      const [terminated, truncated] = [drawn.below(12) === 0, drawn.below(15) === 0];
+      const reward = REWARDS[drawn.below(REWARDS.length)];
       const score = REWARDS[drawn.below(REWARDS.length)];
       const metrics = new Map(score === undefined ? [] : [[METRIC, score]]);
       const labels = new Map([drawn.below(3) === 0 ? PHASE : (['phase', 'odd'] as const), ODD].slice(drawn.below(3)));
-      return wordStep(from + BigInt(i), `${i}`, { reward, terminated, states, metrics, labels });
+      return wordStep(from + BigInt(i), `${i}`, { reward, terminated, truncated, states, metrics, labels });
     });
   }
 

@@ -5,7 +5,6 @@ export const LARGE_DOSES: readonly string[] = [
   'test/rpc/screen.test.ts',
   'test/rpc/step_pass.test.ts',
   'test/service/deep_lineage.test.ts',
-  'test/service/model.test.ts',
   'test/store/branch_depth.test.ts',
   'test/store/deletion_races.test.ts',
   'test/store/metric.test.ts',
