@@ -34,6 +34,7 @@ export const ROWS_SHOWN_BY: Readonly<Record<string, readonly string[]>> = {
   'C-22': ['F1', 'F2', 'Q2'],
   'C-24': ['M1', 'M3', 'RD4', 'RD5'],
   'C-48': ['test/store/environment.test.ts'],
+  'C-49': ['Q6', 'RD6'],
   'C-56': ['S3'],
   'C-58': ['L4', 'M2', 'M3'],
   'S-01': ['B1', 'O2'],
@@ -76,19 +77,4 @@ export function citedRows(text: string): string[] {
       return prefix + number.padStart(first.length, '0');
     }),
   );
-}
-
-/**
- * The RPCs that "Your code, call by call" lists for the calls of a system, as paths: `anabranch.v1.RunService.GetRun`.
- */
-export function callsOf(system: string): string[] {
-  const text = sectionOf('Your code, call by call', system).join('\n');
-  return [...new Set(text.match(/(?<=`)anabranch\.v1\.[A-Z]\w+Service\.\w+(?=`)/gu))].sort();
-}
-
-function sectionOf(title: string, system: string): string[] {
-  const section = comingFrom.split(/^## /mu).find((each) => each.startsWith(`${title}\n`)) ?? '';
-  const part = section.split(/^### /mu).find((each) => each.startsWith(`${system}\n`));
-  if (part === undefined) throw new Error(`docs/coming-from.md has no part ${system} in "${title}"`);
-  return part.split('\n');
 }

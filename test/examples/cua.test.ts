@@ -16,9 +16,8 @@ import {
   type TrajectoryWriter,
   watchRun,
 } from '../../src/client/index.ts';
-import { callsOf } from '../docs/coming_from.ts';
 import { ENGINES } from '../support/database.ts';
-import { type Recording, startRecording } from './recording.ts';
+import { type Served, startServed } from './served.ts';
 
 const RUN_NAME = 'cua_rl-2026-03-01-12-00';
 const HYPERPARAMETERS = { model_name: 'Qwen3-VL-30B', learning_rate: 1e-5, lora_rank: 32, save_every: 2 };
@@ -30,13 +29,13 @@ const SCREENSHOT = new Uint8Array(20_000).fill(7);
  * crashes in its third.
  */
 describe.each(ENGINES)('CUA, on %s:', (engine) => {
-  let recording: Recording;
+  let served: Served;
   let client: AnabranchClient;
   beforeAll(async () => {
-    recording = await startRecording(engine);
-    client = recording.client;
+    served = await startServed(engine);
+    client = served.client;
   });
-  afterAll(() => recording?.stop());
+  afterAll(() => served?.stop());
 
   it('C-08, C-09, C-31, C-32: saves its tasks and their validators, saves them again without a change, and loads them', async () => {
     const tasks = ['airbnb_search', 'dark_mode'].map((id) => ({
@@ -143,78 +142,6 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
       digests.push(each.observations[0]?.content?.stateDigest ?? '');
     expect(digests).toEqual([digests[0], digests[0]]);
     expect(await downloadState(client, digests[0] ?? '')).toEqual(SCREENSHOT);
-  });
-
-  it('C-49: a trainer reads the rollouts of a step with their turns, and no group that is not complete', async () => {
-    const { stageId, id } = await rolloutOf(client, 1, 0);
-    const read: [string, number][] = [];
-    for await (const { rollout, steps } of client.rollouts.readRollouts({ stageId })) {
-      if (rollout !== undefined) read.push([rollout.id, 0]);
-      const last = read.at(-1);
-      if (last !== undefined) last[1] += steps.length;
-    }
-    expect(read).toEqual([
-      [id, 3],
-      [(await rolloutOf(client, 1, 1)).id, 2],
-    ]);
-    const complete = client.rollouts.readRollouts({ stageId, completeGroupsOnly: true });
-    for await (const { rollout } of complete) expect(rollout).toBeUndefined();
-  });
-
-  it('C-49: the trajectories of a run are read with their steps, whichever rollouts they belong to', async () => {
-    const { runId, trajectoryId } = await rolloutOf(client, 1, 0);
-    const lengths = new Map<string, bigint>();
-    const read = new Map<string, number>();
-    let latest = '';
-    for await (const { trajectory, steps } of client.trajectories.readTrajectories({ runId })) {
-      if (trajectory !== undefined) {
-        latest = trajectory.id;
-        lengths.set(latest, trajectory.nextStepNumber);
-      }
-      read.set(latest, (read.get(latest) ?? 0) + steps.length);
-    }
-    expect(read.get(trajectoryId)).toBe(3);
-    expect([...read].map(([id, count]) => [id, BigInt(count)])).toEqual([...lengths]);
-  });
-
-  it('C-57: a person overrides a verdict, with reason and name, and withdraws the override', async () => {
-    const { id: rolloutId } = await rolloutOf(client, 1, 0);
-    const by = { rolloutId, actor: 'anna' };
-    const wrong = await client.rollouts.overrideValidation({ ...by, success: false, reason: 'Other dates' });
-    expect(wrong.rollout).toMatchObject({ success: false, validationPassed: true });
-    const right = await client.rollouts.overrideValidation({ ...by, reason: 'They were flexible' });
-    expect(right.rollout).toMatchObject({ success: true, validationPassed: true });
-    const { overrides } = await client.rollouts.listValidationOverrides({ rolloutId });
-    expect(overrides.map(({ success, reason, actor }) => [success, reason, actor])).toEqual([
-      [undefined, 'They were flexible', 'anna'],
-      [false, 'Other dates', 'anna'],
-    ]);
-  });
-
-  it('C-38: environments have a status of their own, and serve several rollouts', async () => {
-    const { id: rolloutId, runId } = await rolloutOf(client, 1, 0);
-    const { environments } = await client.rollouts.listEnvironments({ rolloutId });
-    const environmentId = environments[0]?.id ?? '';
-    expect(
-      (await client.rollouts.listEnvironments({ rolloutId: (await rolloutOf(client, 2, 0)).id })).environments,
-    ).toEqual(environments);
-    const box = { runId, environmentId };
-    await client.rollouts.upsertEnvironment({ ...box, status: Status.PAUSED, message: 'snapshot' });
-    await client.rollouts.upsertEnvironment({ ...box, status: Status.RUNNING });
-    await client.rollouts.upsertEnvironment({ ...box, status: Status.COMPLETED, message: 'terminated' });
-    const found = await client.rollouts.listEnvironments({ environmentIds: [environmentId] });
-    expect(found.environments).toMatchObject([
-      { status: Status.COMPLETED, externalId: 'gbox-7f3a', statusMessage: 'terminated' },
-    ]);
-    const [lost, unused] = [crypto.randomUUID(), crypto.randomUUID()];
-    for (const id of [lost, unused]) await client.rollouts.upsertEnvironment({ environmentId: id, runId });
-    const failure = { status: Status.FAILED, message: 'no image of that name' };
-    await client.rollouts.upsertEnvironment({ runId, environmentId: lost, ...failure });
-    await client.rollouts.upsertEnvironment({ runId, environmentId: unused, status: Status.CANCELLED });
-    const failed = await client.rollouts.listEnvironments({ runId, statuses: [Status.FAILED] });
-    expect(failed.environments.map(({ id, statusMessage }) => [id, statusMessage])).toEqual([
-      [lost, 'no image of that name'],
-    ]);
   });
 
   it('C-45, K-C1, K-C4: a worker that is late gets LEASE_LOST, and another one has its rollout', async () => {
@@ -339,21 +266,6 @@ describe.each(ENGINES)('CUA, on %s:', (engine) => {
     expect(seen.at(-1)).toBe(Status.COMPLETED);
     const started = await client.runs.startRun({ runId }).catch((error: unknown) => error);
     expect(reasonOf(started)).toBe('ILLEGAL_TRANSITION');
-  });
-
-  it('K-C9: is cancelled and deleted completely', async () => {
-    const { run } = await client.runs.createRun({ name: 'by mistake' });
-    const runId = run?.id ?? '';
-    await stageOf(client, run!, StageKind.TRAIN_STEP, 0);
-    await client.trajectories.createTrajectory({ runId });
-    await client.runs.cancelRun({ runId });
-    expect(await client.runs.deleteRun({ runId })).toMatchObject({ deletedRuns: 1n, deletedTrajectories: 1n });
-    const afterDelete = await client.runs.getRun({ runId }).catch((error: unknown) => error);
-    expect(reasonOf(afterDelete)).toBe('RUN_NOT_FOUND');
-  });
-
-  it('every call that docs/coming-from.md names was made', () => {
-    expect(callsOf('CUA').filter((call) => !recording.called.has(call))).toEqual([]);
   });
 });
 

@@ -8,19 +8,18 @@ import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists, type Step, type Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepOrder } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, openWriter, readSteps, reasonOf } from '../../src/client/index.ts';
-import { callsOf } from '../docs/coming_from.ts';
 import { ENGINES } from '../support/database.ts';
-import { type Recording, startRecording } from './recording.ts';
+import { type Served, startServed } from './served.ts';
 
 /** The code examples in FLE's document, and the calls of the code behind it, made here. */
 describe.each(ENGINES)('FLE, on %s:', (engine) => {
-  let recording: Recording;
+  let served: Served;
   let client: AnabranchClient;
   beforeAll(async () => {
-    recording = await startRecording(engine);
-    client = recording.client;
+    served = await startServed(engine);
+    client = served.client;
   });
-  afterAll(() => recording?.stop());
+  afterAll(() => served?.stop());
 
   it('F-05 to F-09, F-12, F-14, F-16 to F-18: saves checkpoints, finds them by number and the latest one, and continues from any', async () => {
     const db = new FleClient(client);
@@ -70,20 +69,6 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
     expect((await db.getAllTrajectories()).length).toBeGreaterThanOrEqual(5);
     await db.deleteTrajectory(ids[1] ?? '');
     expect(await Promise.all(ids.map((id) => db.trajectoryExists(id)))).toEqual([true, false, true]);
-  });
-
-  it('F-19: exports all trajectories, and imports them where they are missing', async () => {
-    const db = new FleClient(client);
-    const id = await db.createTrajectory('export', { n: 1 });
-    const chunks: { chunk: Uint8Array }[] = [];
-    for await (const { chunk } of client.admin.exportArchive({ trajectoryId: id })) chunks.push({ chunk });
-    async function* archive() {
-      yield* chunks;
-    }
-    expect(await client.admin.importArchive(archive())).toMatchObject({ trajectories: 0n, presentTrajectories: 1n });
-    await db.deleteTrajectory(id);
-    expect(await client.admin.importArchive(archive())).toMatchObject({ trajectories: 1n, presentTrajectories: 0n });
-    expect(await db.trajectoryExists(id)).toBe(true);
   });
 
   it('F-30, F-31: numbers its versions, finds their configs, and refuses another model', async () => {
@@ -238,10 +223,6 @@ describe.each(ENGINES)('FLE, on %s:', (engine) => {
       'gpt plates 1',
       'gpt plates 2',
     ]);
-  });
-
-  it('every call that docs/coming-from.md names was made', () => {
-    expect(callsOf('FLE').filter((call) => !recording.called.has(call))).toEqual([]);
   });
 });
 

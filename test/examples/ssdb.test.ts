@@ -3,22 +3,21 @@ import type { Run } from '../../gen/es/anabranch/v1/run_pb.js';
 import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, openWriter, readSteps, reasonOf } from '../../src/client/index.ts';
-import { callsOf } from '../docs/coming_from.ts';
 import { ENGINES } from '../support/database.ts';
-import { type Recording, startRecording } from './recording.ts';
+import { type Served, startServed } from './served.ts';
 
 /** The branching example in simulator-state-db's document, the calls of its managers, and its endpoints, made here. */
 describe.each(ENGINES)('SSDB, on %s:', (engine) => {
-  let recording: Recording;
+  let served: Served;
   let client: AnabranchClient;
   let simulationId: string;
   let mainRun: Run;
   let branch: Run;
   beforeAll(async () => {
-    recording = await startRecording(engine);
-    client = recording.client;
+    served = await startServed(engine);
+    client = served.client;
   });
-  afterAll(() => recording?.stop());
+  afterAll(() => served?.stop());
 
   it('S-03, S-09: runs to step 200 with one learning rate, and branches there with another', async () => {
     const { experiment } = await client.runs.createExperiment({
@@ -136,7 +135,7 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
   });
 
   it('S-15: returns what the endpoints of SSDB returned', async () => {
-    expect((await fetch(`${recording.url}/healthz`)).status).toBe(200);
+    expect((await fetch(`${served.url}/healthz`)).status).toBe(200);
     const { experiments } = await client.runs.listExperiments({ tags: ['cartpole'] });
     expect(experiments.map(({ name, runCount }) => [name, runCount])).toEqual([['CartPole sweep', 3n]]);
     const { runs } = await client.runs.listRuns({ experimentId: simulationId });
@@ -156,10 +155,6 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
     const deleted = await client.runs.deleteExperiment({ experimentId: simulationId });
     expect(deleted).toMatchObject({ deletedRuns: 3n, deletedTrajectories: 4n });
     expect((await client.trajectories.listTrajectories({})).trajectories).toEqual([]);
-  });
-
-  it('every call that docs/coming-from.md names was made', () => {
-    expect(callsOf('SSDB').filter((call) => !recording.called.has(call))).toEqual([]);
   });
 
   async function trajectoryOf({ mainTrajectoryId: trajectoryId }: Run) {
