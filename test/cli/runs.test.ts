@@ -94,7 +94,6 @@ describe('anabranch run', () => {
   it('with colours prints the same text on a terminal', async () => {
     const drawn = await outputOf(['run', 'lr 0.1'], { terminal: true });
     const coloured = withoutPageLink(drawn, `${peer.url}/runs/${runId(2)}`);
-    await expect(coloured).toMatchFileSnapshot('golden/run.terminal.txt');
     expect(stripVTControlCharacters(coloured)).toBe(await outputOf(['run', runId(2)]));
   });
 

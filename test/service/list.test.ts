@@ -11,7 +11,7 @@ import {
 import { LIMITS } from '../../src/domain/limits.ts';
 import { refusalOf } from '../store/scene.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
-import { type AppScene, describeApp, shownWord, state, step } from './on_app.ts';
+import { type AppScene, describeApp, state, step } from './on_app.ts';
 import { collect } from './services.ts';
 
 describeApp('lists', (on) => {
@@ -113,34 +113,6 @@ describeApp('lists', (on) => {
     expect((await list(scene)).trajectories).toHaveLength(6);
   });
 
-  it('RD4: steps of a lineage by number, reward or time, in pages of any size, NaN and missing rewards last', async () => {
-    const scene = on.scene();
-    const root = await scene.create();
-    await scene.write(root, [
-      step(0n, 'a', { reward: 2 }),
-      step(1n, 'b', { reward: Number.NaN }),
-      step(2n, 'c', { reward: -Infinity }),
-    ]);
-    const branch = await scene.branch(root, 2n);
-    await scene.write(branch, [
-      step(3n, 'd'),
-      step(4n, 'e', { reward: 2, terminated: true }),
-      step(5n, 'f', { reward: 3 }),
-    ]);
-    const words = async (fields: StepFields, pageSize: number) =>
-      (await collect((page) => stepsOf(scene, branch, { view: View.FULL, ...fields, ...page }), pageSize))
-        .map(shownWord)
-        .join('');
-    for (const pageSize of [1, 2, 5, 50]) {
-      expect(await words({}, pageSize)).toBe('abcdef');
-      expect(await words({ descending: true }, pageSize)).toBe('fedcba');
-      expect(await words({ order: StepOrder.REWARD }, pageSize)).toBe('caefbd');
-      expect(await words({ order: StepOrder.REWARD, descending: true }, pageSize)).toBe('feacdb');
-      expect(await words({ minReward: 2 }, pageSize)).toBe('aef');
-      expect(await words({ terminalOnly: true }, pageSize)).toBe('e');
-    }
-  });
-
   it('RD3: a page of steps ends early if they are large, and no item is lost', async () => {
     const scene = on.scene();
     const trajectory = await scene.createWith(Array.from({ length: 9 }, () => 'x'.repeat(200_000)));
@@ -232,20 +204,6 @@ describeApp('lists', (on) => {
     ];
     for (const forgery of forgeries) expect((await refusalOf(forgery())).reason).toBe('INVALID_PAGE_TOKEN');
   });
-
-  it('B5: tags are listed by name in byte order, page by page', async () => {
-    const scene = on.scene();
-    const trajectory = await scene.createWith(['a', 'b']);
-    const names = ['B', 'a', 'a-b', 'a.b', 'a/b', 'a0', 'aB', 'a_b', 'ab'];
-    for (const name of names.toReversed()) {
-      await on.store.setTag(scene.caller.namespace, trajectory.id, name, 1n, undefined);
-    }
-    const tags = await collect(async (page) => {
-      const found = await scene.rpc.listTags({ trajectoryId: trajectory.id, ...page });
-      return [found.tags, found.nextPageToken];
-    }, 2);
-    expect(tags.map(({ name }) => name)).toEqual(names);
-  });
 });
 
 describeApp('lineage and tree', (on) => {
@@ -283,16 +241,6 @@ describeApp('lineage and tree', (on) => {
       [sibling.id, false, root.id],
     ]);
     expect((await refusalOf(scene.rpc.getTree({ trajectoryId: middle.id }))).reason).toBe('TRAJECTORY_NOT_FOUND');
-  });
-});
-
-describeApp('creating', (on) => {
-  it('W11: the root is step 0, and is validated like any step', async () => {
-    const scene = on.scene();
-    const field = async (root: { stepNumber?: bigint; infoJson?: string }) =>
-      (await refusalOf(scene.rpc.createTrajectory({ root }))).violations[0]?.field;
-    expect(await field({ stepNumber: 1n })).toBe('root.step_number');
-    expect(await field({ infoJson: 'x' })).toBe('root.info_json');
   });
 });
 

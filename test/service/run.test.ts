@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
-import { ReadMetricsRequestSchema, type ReadMetricsResponse } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ReadMetricsRequestSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { NewMetricPoint } from '../../src/domain/metric.ts';
@@ -63,13 +63,6 @@ describeApp('creating runs', (on) => {
       metadata: { experiment: 'not made' },
     });
   });
-
-  it('W11: the root of the main trajectory is validated like any step, and the error names the field', async () => {
-    const { rpc } = on.scene();
-    const mainTrajectory = { root: { ...ROOT, infoJson: '{' } };
-    const refusal = await refusalOf(rpc.createRun({ mainTrajectory }));
-    expect(refusal.violations[0]?.field).toBe('main_trajectory.root.info_json');
-  });
 });
 
 describeApp('listing runs', (on) => {
@@ -88,34 +81,6 @@ describeApp('listing runs', (on) => {
       }, pageSize);
       expect(found.map(({ run }) => run?.name)).toEqual(names);
       expect(found.map(({ progress }) => progress?.kinds[0]?.created)).toEqual([7n, 6n, 5n, 4n, 3n, 2n, 1n]);
-    }
-  });
-
-  it('S-13: lists a tree with parents first, whichever of its runs is named, in pages of any size', async () => {
-    const { caller, rpc } = on.scene();
-    const scene = new RunScene(on.store, caller.namespace);
-    const root = await scene.makeRunWith(['a', 'b'], { name: 'root' });
-    const left = (await scene.branchOff(root, 0n, { name: 'left' })).run;
-    await scene.branchOff(root, 1n, { name: 'right' });
-    const leaf = (await scene.branchOff(left, 0n, { name: 'leaf' })).run;
-    await scene.makeRun({ name: 'another tree' });
-    for (const [pageSize, { id: runId }] of [
-      [1, root],
-      [2, leaf],
-      [0, left],
-    ] as const) {
-      const found = await collect(async (page) => {
-        const { runs, nextPageToken } = await rpc.getRunTree({ runId, ...page });
-        return [runs, nextPageToken];
-      }, pageSize);
-      const edges = found.map(({ name, parentId, branchPoint }) => [name, parentId, branchPoint]);
-      expect(edges).toEqual([
-        ['root', '', undefined],
-        ['left', root.id, 0n],
-        ['right', root.id, 1n],
-        ['leaf', left.id, 0n],
-      ]);
-      expect(found.every(({ treeId }) => treeId === root.id)).toBe(true);
     }
   });
 
@@ -226,76 +191,6 @@ describeApp('ReadMetrics', (on) => {
     const request = create(ReadMetricsRequestSchema, { runIds, ...fields });
     return metricMethods.readMetrics.messages(request, callOf(app, caller));
   }
-
-  async function series(reading: AsyncIterable<ReadMetricsResponse>) {
-    return (await all(reading))
-      .flatMap((answer) => answer.series)
-      .map(({ runId, stageId, key, values }) => {
-        return [runId, stageId, key, [...values]];
-      });
-  }
-
-  it('M1: series are in the order of the requested runs, those of the run before those of its stages, then by key, with their points', async () => {
-    const scene = on.scene();
-    const { namespace } = scene.caller;
-    const runs = new RunScene(on.store, namespace);
-    const [one, two] = [await runs.makeRun(), await runs.makeRun()];
-    const stage = await runs.stage(one);
-    await on.store.logMetrics(namespace, one.id, [...points('b', [1]), ...points('a', [2, 3], stage.id)]);
-    await on.store.logMetrics(namespace, one.id, points('a', [4, Number.NaN]));
-    await on.store.logMetrics(namespace, two.id, points('a', [5]));
-    const own = [
-      [one.id, '', 'a', [4, Number.NaN]],
-      [one.id, '', 'b', [1]],
-    ];
-    expect(await series(read(scene, [two.id, one.id]))).toEqual([
-      [two.id, '', 'a', [5]],
-      ...own,
-      [one.id, stage.id, 'a', [2, 3]],
-    ]);
-    expect(await series(read(scene, [one.id], { runLevelOnly: true }))).toEqual(own);
-    expect(await series(read(scene, [one.id], { stageId: stage.id }))).toEqual([[one.id, stage.id, 'a', [2, 3]]]);
-    expect(await series(read(scene, [one.id], { keys: ['b', 'b', 'none'] }))).toEqual([own[1]]);
-    const range = { startMetricStep: 1n, endMetricStep: 2n };
-    expect(await series(read(scene, [one.id], { ...range, runLevelOnly: true }))).toEqual([
-      [one.id, '', 'a', [Number.NaN]],
-    ]);
-  });
-
-  it('M1: max_points downsamples longer series, omits NaN, and returns the number of logged points', async () => {
-    const scene = on.scene();
-    const { namespace } = scene.caller;
-    const run = await new RunScene(on.store, namespace).makeRun();
-    const wave = Array.from({ length: 1000 }, (_, i) => (i === 500 ? Number.NaN : Math.sin(i / 50)));
-    wave[333] = 7;
-    wave[777] = -7;
-    const nan = Array.from({ length: 30 }, () => Number.NaN);
-    await on.store.logMetrics(namespace, run.id, [
-      ...points('long', wave),
-      ...points('mostly nan', [...nan, 1]),
-      ...points('nan', nan),
-      ...points('short', [1, Number.NaN, 3]),
-    ]);
-    const [long, mostlyNan, onlyNan, short] = (await all(read(scene, [run.id], { maxPoints: 20 }))).flatMap(
-      (answer) => answer.series,
-    );
-    expect(long).toMatchObject({ pointCount: 1000n, nanCount: 1n });
-    const pairs = long!.metricSteps.map((metricStep, i) => [metricStep, long!.values[i]]);
-    expect(pairs.length).toBeLessThanOrEqual(20);
-    expect([pairs[0], pairs.at(-1)]).toEqual([
-      [0n, 0],
-      [999n, Math.sin(999 / 50)],
-    ]);
-    expect(pairs).toEqual(
-      expect.arrayContaining([
-        [333n, 7],
-        [777n, -7],
-      ]),
-    );
-    expect(mostlyNan).toMatchObject({ pointCount: 31n, nanCount: 30n, metricSteps: [30n], values: [1] });
-    expect(onlyNan).toMatchObject({ pointCount: 30n, nanCount: 30n, metricSteps: [], values: [] });
-    expect(short).toMatchObject({ pointCount: 3n, nanCount: 1n, metricSteps: [0n, 2n], values: [1, 3] });
-  });
 
   it('a run that is deleted during the read causes an error, and never looks like one with fewer points', async () => {
     let meanwhile: (() => Promise<unknown>) | undefined;

@@ -55,26 +55,6 @@ describe('startTcpProxy', () => {
     echo.server.close();
   });
 
-  it('passes everything on, in order, and ends when either side does', async () => {
-    const client = new Client(proxy.port);
-    const long = 'abcdefgh'.repeat(1_000_000);
-    client.socket.end(long);
-    await once(client.socket, 'close');
-    expect(client.received.length).toBe(long.length);
-    expect(client.received === long).toBe(true);
-    expect(echo.ends).toEqual(['end']);
-    await expect.poll(() => proxy.open).toBe(0);
-  });
-
-  it('delays each chunk by the latency, both ways', async () => {
-    proxy.setLatency(50);
-    const client = new Client(proxy.port);
-    const begin = performance.now();
-    client.socket.write('x');
-    await once(client.socket, 'data');
-    expect(performance.now() - begin).toBeGreaterThanOrEqual(100);
-  });
-
   it('cuts after exactly the given number of bytes, with a reset for both sides', async () => {
     const client = new Client(proxy.port);
     const cut = proxy.cutAfter(10, 'toServer');
@@ -138,24 +118,5 @@ describe('startTcpProxy', () => {
     await proxy.release();
     await expect.poll(() => echo.received).toBe('early late');
     expect(echo.ends).toEqual([]);
-  });
-
-  it('connects new clients to the server that it was redirected to', async () => {
-    const second = new Echo();
-    second.server.listen(0, '127.0.0.1');
-    await once(second.server, 'listening');
-    proxy.retarget({ host: '127.0.0.1', port: (second.server.address() as AddressInfo).port });
-    const client = new Client(proxy.port);
-    client.socket.end('x');
-    await once(client.socket, 'close');
-    expect([echo.received, second.received]).toEqual(['', 'x']);
-    second.server.close();
-  });
-
-  it('resets a client whose server refuses', async () => {
-    echo.server.close();
-    await once(echo.server, 'close');
-    const client = new Client(proxy.port);
-    await expect.poll(() => client.ends).toEqual(['ECONNRESET']);
   });
 });

@@ -1,5 +1,3 @@
-/** Tests Summarize over runs without rollouts, through the API. */
-import { timestampFromDate } from '@bufbuild/protobuf/wkt';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
@@ -80,27 +78,6 @@ describe.each(ENGINES)('M3: Summarize of trajectories, on %s', (engine) => {
       finalRewardMedian: 4,
       finalRewardMax: 5,
     });
-  });
-
-  it('groups by experiment, and filters by creation time', async () => {
-    const dimensions = [{ key: SummaryKey.EXPERIMENT }];
-    const { summaries } = await client.runs.summarize({ dimensions });
-    expect(summaries).toMatchObject([{ values: [experimentId], rolloutCount: 1n, trajectoryCount: 3n }]);
-    const future = timestampFromDate(new Date(Date.now() + 3_600_000));
-    const past = timestampFromDate(new Date(Date.now() - 3_600_000));
-    expect((await client.runs.summarize({ createTimeFrom: future })).summaries).toEqual([]);
-    expect((await client.runs.summarize({ createTimeTo: past })).summaries).toEqual([]);
-    const between = await client.runs.summarize({ createTimeFrom: past, createTimeTo: future });
-    expect(between.summaries).toMatchObject([{ rolloutCount: 1n, trajectoryCount: 3n }]);
-  });
-
-  it('sorts by a dimension that trajectories do not have', async () => {
-    const dimensions = [{ key: SummaryKey.NUMBER }];
-    const { summaries } = await client.runs.summarize({ experimentId, dimensions });
-    expect(summaries.map(({ values, trajectoryCount }) => [values, trajectoryCount])).toEqual([
-      [[''], 3n],
-      [['0'], 0n],
-    ]);
   });
 
   it('shows the sums of the first 256 metrics by name', async () => {
