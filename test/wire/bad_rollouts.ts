@@ -4,12 +4,10 @@ import { OnSuccess } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { type BadCall, INVALID } from './bad_call.ts';
 import type { RolloutScene } from './rpcs/rollout_scene.ts';
-import { NOBODY } from './rpcs/scene.ts';
 
 type Bad = BadCall<RolloutScene>;
 
 const NOT_FOUND = { code: Code.NotFound } as const;
-const LEASE_LOST = { code: Code.FailedPrecondition, reason: 'LEASE_LOST' } as const;
 
 /** The `rollouts` of a call that has one valid entry before the invalid one: nothing of it may be stored. */
 function after(bad: object) {
@@ -177,54 +175,11 @@ export const CATALOGUE: readonly Bad[] = [
 
 export const LEASES: readonly Bad[] = [
   {
-    what: 'attempt that does not exist yet',
-    call: ({ rollouts, heldId }) => rollouts.startRollout({ rolloutId: heldId, attempt: 2 }),
-    ...LEASE_LOST,
-    metadata: { attempt: '1', status: 'INITIALIZING' },
-  },
-  {
-    what: 'attempt of another rollout',
-    call: ({ rollouts, pendingId }) => rollouts.completeRollout({ rolloutId: pendingId, attempt: 1 }),
-    ...LEASE_LOST,
-    metadata: { attempt: '0', status: 'PENDING' },
-  },
-  {
-    what: 'claim of a stage of another run',
-    call: async ({ runs, rollouts, stageId }) => {
-      const { run } = await runs.createRun({});
-      return rollouts.claimRollouts({ runId: run!.id, stageId, workerId: 'w' });
-    },
-    ...NOT_FOUND,
-    reason: 'STAGE_NOT_FOUND',
-    field: 'stage_id',
-    text: 'has no stage',
-  },
-  {
-    what: 'change by an attempt that does not hold the rollout',
-    call: ({ rollouts, heldId }) =>
-      rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['priority'] } }),
-    ...LEASE_LOST,
-  },
-  {
-    what: 'phase by an attempt that does not hold the rollout',
-    call: ({ rollouts, heldId }) =>
-      rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['phase'] }, phase: 'env' }),
-    ...LEASE_LOST,
-  },
-  {
     what: 'phase without an attempt',
     call: ({ rollouts, heldId }) =>
       rollouts.updateRollout({ rolloutId: heldId, updateMask: { paths: ['phase'] }, phase: 'env' }),
     ...INVALID,
     field: 'attempt',
-  },
-  {
-    what: 'metrics of an attempt that has not started',
-    call: ({ rollouts, heldId }) =>
-      rollouts.updateRollout({ rolloutId: heldId, attempt: 3, updateMask: { paths: ['metrics'] }, metrics: { a: 1 } }),
-    code: Code.FailedPrecondition,
-    reason: 'NO_ATTEMPT',
-    text: 'must be 1 to 1',
   },
 ];
 
@@ -263,18 +218,6 @@ export const ENDS: readonly Bad[] = [
     field: 'result.errors',
   },
   {
-    what: 'environment that does not exist',
-    call: ({ rollouts, heldId }) =>
-      rollouts.updateRollout({
-        rolloutId: heldId,
-        updateMask: { paths: ['priority', 'environment_ids'] },
-        priority: 9,
-        environmentIds: [NOBODY],
-      }),
-    ...NOT_FOUND,
-    reason: 'ENVIRONMENT_NOT_FOUND',
-  },
-  {
     what: 'change of a field that cannot be changed',
     call: ({ rollouts, heldId }) => rollouts.updateRollout({ rolloutId: heldId, updateMask: { paths: ['status'] } }),
     ...INVALID,
@@ -297,28 +240,10 @@ export const READS: readonly Bad[] = [
     field: 'run_id',
   },
   {
-    what: 'page token of another worker',
-    call: async ({ rollouts, taskId }) => {
-      const { nextPageToken } = await rollouts.listRollouts({ taskId, workerId: 'worker', pageSize: 1 });
-      return rollouts.listRollouts({ taskId, workerId: 'other', pageSize: 1, pageToken: nextPageToken });
-    },
-    code: Code.InvalidArgument,
-    reason: 'INVALID_PAGE_TOKEN',
-  },
-  {
     what: 'minimum reward that is NaN',
     call: ({ rollouts, stageId }) => rollouts.listRollouts({ stageId, minReward: Number.NaN }),
     ...INVALID,
     field: 'min_reward',
-  },
-  {
-    what: 'page token of another list',
-    call: async ({ rollouts, stageId, runId }) => {
-      const { nextPageToken } = await rollouts.listRollouts({ stageId, pageSize: 1 });
-      return rollouts.listRollouts({ runId, pageSize: 1, pageToken: nextPageToken });
-    },
-    code: Code.InvalidArgument,
-    reason: 'INVALID_PAGE_TOKEN',
   },
   {
     what: 'dimension with a key and a label',
@@ -343,12 +268,5 @@ export const READS: readonly Bad[] = [
     call: ({ runs, runId, heldId }) => runs.listStatusChanges({ runId, rolloutId: heldId }),
     ...INVALID,
     field: 'run_id',
-  },
-  {
-    what: 'deletion of a run with live rollouts',
-    call: ({ runs, runId }) => runs.deleteRun({ runId }),
-    code: Code.FailedPrecondition,
-    reason: 'RUN_ACTIVE',
-    metadata: { rollouts: '2' },
   },
 ];

@@ -1,5 +1,4 @@
 import { Code } from '@connectrpc/connect';
-import { expect } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -10,7 +9,6 @@ import type { RunScene } from './rpcs/run_scene.ts';
 type Bad = BadCall<RunScene>;
 
 const ILLEGAL = { code: Code.FailedPrecondition, reason: 'ILLEGAL_TRANSITION' } as const;
-const TAKEN = { code: Code.AlreadyExists, reason: 'RUN_EXISTS' } as const;
 
 export const MOVES: readonly Bad[] = [
   {
@@ -36,24 +34,6 @@ export const MOVES: readonly Bad[] = [
 
 export const NAMES: readonly Bad[] = [
   {
-    what: 'name of another run, and of a state, too',
-    call: ({ runs, experimentId }) =>
-      runs.createRun({
-        experimentId,
-        name: 'main',
-        mainTrajectory: { root: { states: [{ name: 'main', data: new Uint8Array([1]) }] } },
-      }),
-    ...TAKEN,
-    field: 'name',
-    text: 'main',
-  },
-  {
-    what: 'renaming to the name of another run',
-    call: ({ runs, runId }) => runs.updateRun({ runId, updateMask: { paths: ['name'] }, name: 'bare' }),
-    ...TAKEN,
-    field: 'name',
-  },
-  {
     what: 'renaming to an empty name',
     call: ({ runs, runId }) => runs.updateRun({ runId, updateMask: { paths: ['name'] } }),
     ...INVALID,
@@ -64,21 +44,6 @@ export const NAMES: readonly Bad[] = [
     call: ({ runs }) => runs.createRun({ ifExists: IfExists.RETURN_EXISTING }),
     ...INVALID,
     field: 'name',
-  },
-  {
-    what: 'run that exists with another config',
-    call: ({ runs, experimentId }) =>
-      runs.createRun({
-        experimentId,
-        name: 'main',
-        ifExists: IfExists.RETURN_EXISTING,
-        configJson: '{"seed":3}',
-        removedConfigPaths: ['/lr'],
-        plan: { concurrency: 1 },
-      }),
-    code: Code.FailedPrecondition,
-    reason: 'CONFIG_MISMATCH',
-    metadata: { fields: expect.stringMatching(/^config_json\/seed,removed_config_paths,plan\./) },
   },
   {
     what: 'experiment named twice',
@@ -102,37 +67,7 @@ export const NAMES: readonly Bad[] = [
 ];
 
 export const PARENTS: readonly Bad[] = [
-  {
-    what: 'run that would be its own parent',
-    call: ({ runs, runId }) => runs.branchRun({ runId, stepNumber: 0n, branchId: runId }),
-    ...TAKEN,
-    field: 'branch_id',
-  },
-  {
-    what: 'trajectory that would be its own parent',
-    call: ({ runs, runId, mainId }) => runs.branchRun({ runId, stepNumber: 0n, branchTrajectoryId: mainId }),
-    code: Code.AlreadyExists,
-    reason: 'TRAJECTORY_EXISTS',
-    field: 'branch_trajectory_id',
-  },
   { what: 'no branch point', call: ({ runs, runId }) => runs.branchRun({ runId }), ...INVALID, field: 'step_number' },
-  {
-    what: 'trajectory of a run and of the experiment of another',
-    call: async ({ trajectories, runs, runId }) => {
-      const { experiment } = await runs.createExperiment({ name: `other than that of ${runId}/${Math.random()}` });
-      return trajectories.createTrajectory({ runId, experimentId: experiment!.id });
-    },
-    ...INVALID,
-    field: 'experiment_id',
-  },
-  {
-    what: 'stage of another run',
-    call: ({ runs, bareId, evalId }) => runs.logMetrics({ runId: bareId, points: [{ key: 'a', stageId: evalId }] }),
-    code: Code.NotFound,
-    reason: 'STAGE_NOT_FOUND',
-    field: 'points[0].stage_id',
-    text: 'has no stage',
-  },
   {
     what: 'root that is not step 0',
     call: ({ runs }) => runs.createRun({ mainTrajectory: { root: { stepNumber: 1n } } }),

@@ -1,7 +1,6 @@
 import { type Client, Code } from '@connectrpc/connect';
 import { expect } from 'vitest';
 import type { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type BadCall, INVALID } from './bad_call.ts';
 import type { RunScene } from './rpcs/run_scene.ts';
 import { collect } from './story.ts';
@@ -43,34 +42,6 @@ export const PAGES: readonly Bad[] = [
     what: 'page token of another list',
     call: async ({ runs, experimentId, runId }) =>
       runs.listStages({ runId, pageToken: await firstOfRuns(runs, experimentId) }),
-    ...WRONG_PAGE,
-  },
-  {
-    what: 'page token of another filter',
-    call: async ({ runs, experimentId }) =>
-      runs.listRuns({ experimentId, rootsOnly: true, pageToken: await firstOfRuns(runs, experimentId) }),
-    ...WRONG_PAGE,
-  },
-  {
-    what: 'page token of another view',
-    call: async ({ runs, experimentId }) =>
-      runs.listRuns({ experimentId, view: View.FULL, pageToken: await firstOfRuns(runs, experimentId) }),
-    ...WRONG_PAGE,
-  },
-  {
-    what: 'page token of the history of another run',
-    call: async ({ runs, branchId, runId }) => {
-      const { nextPageToken } = await runs.listStatusChanges({ runId: branchId, pageSize: 1 });
-      return runs.listStatusChanges({ runId, pageToken: nextPageToken });
-    },
-    ...WRONG_PAGE,
-  },
-  {
-    what: 'page token of the tree of a run, for the trees of its experiment',
-    call: async ({ runs, branchId, experimentId }) => {
-      const { nextPageToken } = await runs.getRunTree({ runId: branchId, pageSize: 1 });
-      return runs.getRunTree({ experimentId, pageToken: nextPageToken });
-    },
     ...WRONG_PAGE,
   },
 ];

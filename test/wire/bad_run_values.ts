@@ -1,4 +1,3 @@
-import { expect } from 'vitest';
 import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { type BadCall, INVALID } from './bad_call.ts';
@@ -6,8 +5,6 @@ import type { RunScene } from './rpcs/run_scene.ts';
 
 type Bad = BadCall<RunScene>;
 
-/** Returns a JSON object of this many bytes. */
-const large = (bytes: number, key = 'k') => `{"${key}":"${'x'.repeat(bytes - key.length - 7)}"}`;
 const deep = `${'{"a":'.repeat(LIMITS.configDepth + 1)}1${'}'.repeat(LIMITS.configDepth + 1)}`;
 
 export const VALUES: readonly Bad[] = [
@@ -31,36 +28,6 @@ export const VALUES: readonly Bad[] = [
       runs.updateExperiment({ experimentId, updateMask: { paths: ['default_config_json'] }, defaultConfigJson: '1' }),
     ...INVALID,
     field: 'default_config_json',
-  },
-  {
-    what: 'effective config over its limit',
-    call: async ({ runs, trajectories }) => {
-      const make = { configJson: large(LIMITS.configBytes, 'a'), mainTrajectory: { root: {} } };
-      const { run } = await runs.createRun(make);
-      const second = { stepNumber: 0n, configOverridesJson: large(LIMITS.configBytes, 'b') };
-      const branch = await runs.branchRun({ runId: run!.id, ...second });
-      const { trajectory } = await trajectories.getTrajectory({ trajectoryId: branch.run!.mainTrajectoryId });
-      expect(trajectory?.nextStepNumber).toBe(1n);
-      return runs.branchRun({ runId: branch.run!.id, stepNumber: 0n, configOverridesJson: '{"one":"too many"}' });
-    },
-    ...INVALID,
-    field: 'config_overrides_json',
-  },
-  {
-    what: 'removed path that is absent from the default config',
-    call: ({ runs, experimentId }) => runs.createRun({ experimentId, removedConfigPaths: ['/lr', '/seed/x'] }),
-    ...INVALID,
-    field: 'removed_config_paths[1]',
-  },
-  {
-    what: "removed path that points into a list of the parent's effective config",
-    call: async ({ runs }) => {
-      const { run } = await runs.createRun({ configJson: '{"a":1,"list":[{"b":1}]}', mainTrajectory: { root: {} } });
-      const removedConfigPaths = ['/a', '/list', '/a', '/list/0/b'];
-      return runs.branchRun({ runId: run!.id, stepNumber: 0n, removedConfigPaths });
-    },
-    ...INVALID,
-    field: 'removed_config_paths[3]',
   },
   ...['', 'lr', '/a~2', '/a\0'].map(
     (path): Bad => ({
