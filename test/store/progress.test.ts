@@ -110,18 +110,6 @@ describeStore('progress with rollouts', (on) => {
     expect(await look(here, run)).toMatchObject({ turnsDone: 12n, turnsExpected: 12n + 24n });
   });
 
-  it('M2: FailStage at 0 of 100 turns leaves the run at 0 %, without remaining time', async () => {
-    const here = scene();
-    const plan = planOf({ groupsPerStage: 5, groupSize: 2, maxTurns: 10 });
-    const run = await here.makeRun({ status: 'RUNNING', plan });
-    const stage = await here.stage(run, { status: 'RUNNING' });
-    await here.queue(stage, 10);
-    expect(await look(here, run)).toMatchObject({ percent: 0, remainingSeconds: (100 * 30) / 8, turnsExpected: 100n });
-    await here.store.moveStage(here.caller, stage.id, 'fail', SILENT);
-    expect(await look(here, run)).toMatchObject({ percent: 0, remainingSeconds: undefined, turnsExpected: 100n });
-    expect((await here.history('STAGE', stage)).at(-1)).toMatchObject({ newStatus: 'FAILED', progressPercent: 0 });
-  });
-
   it('M2: rollouts cancelled before any attempt are excluded from the mean, also if they are retried later', async () => {
     const here = scene();
     const plan = planOf({ groupsPerStage: 1, groupSize: 4, maxTurns: 10 });

@@ -35,6 +35,8 @@ const METHODS: readonly DescMethod[] = [
   AdminService,
   ServerService,
 ].flatMap((service): readonly DescMethod[] => service.methods);
+/** One method of each kind. */
+const OF_EACH_KIND = [...Map.groupBy(METHODS, ({ methodKind }) => methodKind).values()].map(([first]) => first!.name);
 const EMPTY = inEnvelope(new Uint8Array());
 const BODIES: readonly (readonly [string, Buffer])[] = [
   ['an empty message', EMPTY],
@@ -88,7 +90,7 @@ describe('plain gRPC', () => {
     '%s answers malformed requests as it does by Connect',
     async (_name, { parent, name }) => {
       const path = `/${parent.typeName}/${name}`;
-      for (const [what, body] of BODIES) {
+      for (const [what, body] of OF_EACH_KIND.includes(name) ? BODIES : BODIES.slice(0, 1)) {
         const [short, connect] = [await rawCall(session, path, body), await rawCall(session, path, body, BY_CONNECT)];
         const tell = what === 'an empty message' ? told : kindOf;
         expect(tell(short), what).toEqual(tell(connect));
