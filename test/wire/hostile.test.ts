@@ -237,9 +237,9 @@ describe('T11, T13, T14: bodies', () => {
     });
   });
 
-  it('an envelope that claims 4 GiB is refused before its bytes arrive, 100 times concurrently', async () => {
+  it('an envelope that claims 4 GiB is refused before its bytes arrive, 10 times concurrently', async () => {
     const claim = Buffer.from([0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3]);
-    const calls = Array.from({ length: 100 }, () => new RawCall(session, APPEND));
+    const calls = Array.from({ length: 10 }, () => new RawCall(session, APPEND));
     for (const { stream } of calls) stream.write(claim);
     for (const { outcome } of calls) expect(await outcome).toMatchObject({ status: 8, reason: 'MESSAGE_TOO_LARGE' });
   });
@@ -280,10 +280,10 @@ describe('T11, T13, T14: bodies', () => {
     expect((user + system) / 1e6).toBeLessThan(10);
   });
 
-  it('a message that expands 1000 : 1 is refused with bounded memory, 50 concurrently', async () => {
+  it('a message that expands 1000 : 1 is refused with bounded memory, 8 concurrently', async () => {
     const bomb = inEnvelope(gzipSync(Buffer.alloc(100 * LIMITS.messageBytes)), 1);
     const before = process.memoryUsage().rss;
-    const calls = Array.from({ length: 50 }, () => rawCall(session, CREATE, bomb, { 'grpc-encoding': 'gzip' }));
+    const calls = Array.from({ length: 8 }, () => rawCall(session, CREATE, bomb, { 'grpc-encoding': 'gzip' }));
     for (const outcome of await Promise.all(calls))
       expect(outcome).toMatchObject({ status: 8, reason: 'MESSAGE_TOO_LARGE' });
     expect(process.memoryUsage().rss - before).toBeLessThan(256 * 1024 * 1024);
@@ -374,9 +374,9 @@ describe('T11, T13, T14: bodies', () => {
 });
 
 describe('T15: streams that break off', () => {
-  it('2,000 streams that are reset at once leave no handler or memory behind', async () => {
+  it('300 streams that are reset at once leave no handler or memory behind', async () => {
     const trajectoryId = await newTrajectory();
-    for (let i = 0; i < 2000 && !session.destroyed; i += 1) {
+    for (let i = 0; i < 300 && !session.destroyed; i += 1) {
       const { stream } = new RawCall(session, APPEND);
       stream.write(open(trajectoryId));
       stream.close(8);
