@@ -46,10 +46,10 @@ describe.each(ENGINES)('SSDB, on %s:', (engine) => {
         name: 'high-lr-experiment',
         configOverridesJson: '{"lr": 0.01}',
         removedConfigPaths: ['/net/hidden'],
-        initialStatus: Status.RUNNING,
       }),
     );
     expect(branch).toMatchObject({ parentId: mainRun.id, branchPoint: 200n, nextStepNumber: 201n });
+    expect(branch.status).toBe(Status.RUNNING);
     expect(branch.description).toBe('Branched from main at step 200');
     expect(JSON.parse(branch.configJson)).toEqual({ gamma: 0.99, net: {}, lr: 0.01 });
   });
