@@ -11,9 +11,7 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { Bystander, expectRefused, INVALID } from './bad_call.ts';
-import { MOVES, NAMES, PARENTS } from './bad_run_places.ts';
-import { PAGES, SERIES } from './bad_run_reads.ts';
-import { VALUES } from './bad_run_values.ts';
+import { MOVES, NAMES, PAGES, PARENTS, SERIES, VALUES } from './bad_runs.ts';
 import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
 import { collect } from './story.ts';
 
