@@ -104,10 +104,11 @@ it('V6, W10: an attached state within a step is refused, because archives have i
 });
 
 describeStore('archives of pruned states', (on) => {
+  const otherEngine = ENGINES.at(ENGINES.indexOf(on.engine) - 1)!;
   it.each([
-    ...ENGINES.map((target) => [target, 'as they were appended', false] as const),
-    ...ENGINES.map((target) => [target, 'that were merged', true] as const),
-  ])(
+    [on.engine, 'as they were appended', false],
+    [otherEngine, 'that were merged', true],
+  ] as const)(
     'V6, S13: into %s, steps %s keep the times of pruned states, and no missing bytes are asked for',
     async (target, _, rest) => {
       const { scene, made } = await furnish(on.store);
