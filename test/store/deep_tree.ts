@@ -2,7 +2,7 @@ import { NO_SUMS } from '../../src/store/sql/kit/running_sums.ts';
 import type { SegmentRow } from '../../src/store/sql/kit/tables/steps.ts';
 import { SEGMENTS } from '../../src/store/sql/kit/tables/steps.ts';
 import { SegmentBuilder, StepEncoder } from '../../src/store/sql/log/append/segment_builder.ts';
-import { SegmentCursor, type StoredSegment } from '../../src/store/sql/log/read/segment.ts';
+import { type Segment, SegmentCursor } from '../../src/store/sql/log/read/segment.ts';
 import { PLAIN } from '../../src/store/sql/log/read/stored_body.ts';
 import type { Engine } from '../support/database.ts';
 import { packed } from '../support/packed_steps.ts';
@@ -63,7 +63,7 @@ async function insertSegments(
     `select *, cast(commit_time as text) as commit_text from segments where tree = ${root} and trajectory = ${root}`,
   );
   const commitTime = `${from!.commit_text}`;
-  const stored: StoredSegment = {
+  const stored: Segment = {
     first_step_number: 0n,
     next_step_number: 1n,
     writer_epoch: 0n,

@@ -133,7 +133,7 @@ describeStore('verification', (on) => {
       {
         trajectoryId: root.id,
         check: 'COLUMNS',
-        message: expect.stringContaining('a row of step 1 that does not exist'),
+        message: expect.stringContaining('a segment at step 1 that does not exist'),
       },
     ]);
     await on.sql.rows(`update segment_state_names set first_step_number = 0 ${row}`);
@@ -236,7 +236,7 @@ describeStore('verification', (on) => {
     'a missing last row of steps': ({ child }) => ({
       sql: `delete from segments ${row(child, 3)}`,
       fault: { check: 'TILING', ...stepsOf(child, 3n, 5n) },
-      message: 'its rows end at 3',
+      message: 'its segments end at 3',
     }),
     'steps of a missing trajectory': ({ child }) => ({
       sql: `delete from trajectories ${head(child)}`,
@@ -278,12 +278,12 @@ describeStore('verification', (on) => {
       fault: { check: 'COLUMNS', ...stepsOf(root, 1n) },
       message: 'metric_sums',
     }),
-    'a row of the index of names that no row of steps has': ({ root }) => ({
+    'a name of the index that no segment has': ({ root }) => ({
       sql: `insert into segment_state_names values (${root.ref.tree}, ${root.ref.key}, 'wrong', 2)`,
       fault: { check: 'COLUMNS', ...stepsOf(root, 2n) },
       message: 'the index of names',
     }),
-    'a row of steps that the index of names lacks': ({ root }) => ({
+    'a segment that the index of names lacks': ({ root }) => ({
       sql: `update trajectories set named_to = 3 ${head(root)}`,
       fault: { check: 'COLUMNS', ...stepsOf(root, 2n) },
       message: 'not in the index of names',

@@ -88,7 +88,7 @@ create table tags (
   primary key (tree, trajectory, name)
 );
 
--- Stored segments: consecutive own steps of a trajectory in one row, in protobuf encoding. Texts are JSON.
+-- Segments: consecutive own steps of a trajectory in one row, in protobuf encoding. Texts are JSON.
 create table segments (
   tree bigint not null,
   trajectory bigint not null,
@@ -137,8 +137,8 @@ create view steps as
   from segments as s
     cross join lateral json_array_elements_text(cast(s.rewards as json)) with ordinality as r(reward, number);
 
--- An index of the stored segments that have states of a name. It has the rows with body_bytes, so that plain
--- appends do not write it. Every row that begins before trajectories.named_to has body_bytes.
+-- An index of the segments that have states of a name. It has those with body_bytes, so that plain appends do not write
+-- it. Every segment that begins before trajectories.named_to has body_bytes.
 create table segment_state_names (
   tree bigint not null,
   trajectory bigint not null,
@@ -217,7 +217,7 @@ create table state_refs (
 );
 create index state_refs_by_state on state_refs (state, tree, trajectory, step_number);
 
--- States that were attached to stored steps and are not in the rows of these steps.
+-- States that were attached to stored steps and are not in the segments of these steps.
 create table attached_states (
   tree bigint not null,
   trajectory bigint not null,

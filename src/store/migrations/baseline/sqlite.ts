@@ -83,7 +83,7 @@ create table tags (
   primary key (tree, trajectory, name)
 ) without rowid;
 
--- Stored segments: consecutive own steps of a trajectory in one row, in protobuf encoding. Texts are JSON.
+-- Segments: consecutive own steps of a trajectory in one row, in protobuf encoding. Texts are JSON.
 create table segments (
   tree integer not null,
   trajectory integer not null,
@@ -129,8 +129,8 @@ create view steps as
     s.first_step_number, s.next_step_number
   from segments as s cross join json_each(s.rewards) as r;
 
--- An index of the stored segments that have states of a name. It has the rows with body_bytes, so that plain
--- appends do not write it. Every row that begins before trajectories.named_to has body_bytes.
+-- An index of the segments that have states of a name. It has those with body_bytes, so that plain appends do not write
+-- it. Every segment that begins before trajectories.named_to has body_bytes.
 create table segment_state_names (
   tree integer not null,
   trajectory integer not null,
@@ -206,7 +206,7 @@ create table state_refs (
 ) without rowid;
 create index state_refs_by_state on state_refs (state, tree, trajectory, step_number);
 
--- States that were attached to stored steps and are not in the rows of these steps.
+-- States that were attached to stored steps and are not in the segments of these steps.
 create table attached_states (
   tree integer not null,
   trajectory integer not null,

@@ -44,7 +44,7 @@ export interface Engine {
   readonly aggregates: Aggregates;
   /** Frequent queries, compiled once for this engine. */
   readonly kept: KeptQueries;
-  /** Compresses rows of steps. */
+  /** Compresses segments. */
   readonly compressor: Compressor;
   readonly slots: Slots;
 }

@@ -13,7 +13,7 @@ export interface Sums {
   /** Smallest and largest reward of own steps, NaN aside. Undefined while there is none. */
   readonly minReward: number | undefined;
   readonly maxReward: number | undefined;
-  /** Bytes of the stored segments along the lineage. */
+  /** Bytes of the segments along the lineage. */
   readonly byteSum: bigint;
   /** Own steps after step 0 that have both times, and their duration. */
   readonly timedTurns: bigint;

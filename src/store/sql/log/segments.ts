@@ -7,14 +7,14 @@ import type { Transaction } from '../kit/transaction.ts';
 import { NO_RUNS, readRuns } from './read/step_runs.ts';
 
 /**
- * All writes to `segments`, and to the index of the names of their states. A row is in the index if `body_bytes` is
+ * All writes to `segments`, and to the index of the names of their states. A segment is in the index if `body_bytes` is
  * set: once it is merged, stored compressed, or passed by `merged_to`. So plain appends do not write the index. Whoever
- * changes or deletes a row has locked it.
+ * changes or deletes a segment has locked it.
  */
 
 type NameRow = RowOf<typeof SEGMENT_STATE_NAMES>;
 
-/** The columns that decide what the index has of a row. */
+/** The columns that decide what the index has of a segment. */
 type NamedColumns = Pick<SegmentRow, 'first_step_number' | 'state_names' | 'body_bytes'>;
 
 export function insertSegments(tx: Transaction, rows: readonly SegmentRow[]): Promise<unknown> {
@@ -23,7 +23,7 @@ export function insertSegments(tx: Transaction, rows: readonly SegmentRow[]): Pr
   return names.length === 0 ? stored : Promise.all([stored, insertNames(tx, names)]);
 }
 
-/** Returns what the index has of new rows. */
+/** Returns what the index has of new segments. */
 export function namesOf(rows: readonly SegmentRow[]): readonly NameRow[] {
   const names: NameRow[] = [];
   for (const row of rows) {
@@ -34,7 +34,7 @@ export function namesOf(rows: readonly SegmentRow[]): readonly NameRow[] {
   return names;
 }
 
-/** Changes columns of a row, which was `before`. */
+/** Changes columns of a segment, which was `before`. */
 export async function updateSegment(
   tx: Transaction,
   ref: TrajectoryRef,
@@ -56,7 +56,7 @@ export async function updateSegment(
   await insertNames(tx, added);
 }
 
-/** Deletes all rows of trajectories of a tree. */
+/** Deletes all segments of trajectories of a tree. */
 export async function deleteAllSegments(tx: Transaction, tree: bigint, keys: readonly bigint[]): Promise<void> {
   for (const table of ['segments', 'segment_state_names'] as const) {
     await tx.db
@@ -67,7 +67,7 @@ export async function deleteAllSegments(tx: Transaction, tree: bigint, keys: rea
   }
 }
 
-/** Deletes the rows of a trajectory that begin in a range. */
+/** Deletes the segments of a trajectory that begin in a range. */
 export async function deleteSegments(tx: Transaction, ref: TrajectoryRef, range: Range): Promise<void> {
   const deleted = await tx.db
     .deleteFrom('segments')
@@ -80,7 +80,7 @@ export async function deleteSegments(tx: Transaction, ref: TrajectoryRef, range:
 }
 
 /**
- * Adds the rows that begin in a range and are not in the index, because they stay as they are. Returns false if it
+ * Adds the segments that begin in a range and are not in the index, because they stay as they are. Returns false if it
  * lacks some of them, for which it would have to wait.
  */
 export async function indexSegments(tx: Transaction, ref: TrajectoryRef, range: Range): Promise<boolean> {
@@ -95,7 +95,7 @@ export async function indexSegments(tx: Transaction, ref: TrajectoryRef, range: 
   return (await missing.limit(1).executeTakeFirst()) === undefined;
 }
 
-/** Rows that begin in [from, to). Without `to`: all from there on. */
+/** Segments that begin in [from, to). Without `to`: all from there on. */
 interface Range {
   readonly from: bigint;
   readonly to?: bigint;
@@ -109,7 +109,7 @@ function beginsIn({ tree, key }: TrajectoryRef, { from, to }: Range): RawBuilder
 
 const NO_NAMES: ReadonlySet<string> = new Set();
 
-/** Returns the names that the index has of a row. Undefined if they cannot be read. */
+/** Returns the names that the index has of a segment. Undefined if they cannot be read. */
 function indexedNames({ state_names, body_bytes }: Pick<SegmentRow, 'state_names' | 'body_bytes'>) {
   if (body_bytes === null || state_names === NO_RUNS) return NO_NAMES;
   try {

@@ -1,7 +1,7 @@
 import { bytes, int, nullable, type RowOf, real, stateKey, table, text, time, withDefault } from './table.ts';
 
 /**
- * Stored segments: consecutive own steps of a trajectory in one row. The segments of a trajectory tile its own steps
+ * Segments: consecutive own steps of a trajectory in one row. The segments of a trajectory tile its own steps
  * without gap and without overlap. Texts are JSON, for SQL; the view `steps` shows a row for each step.
  */
 export const SEGMENTS = table('segments', {
@@ -14,7 +14,7 @@ export const SEGMENTS = table('segments', {
   /** Epoch and commit time of all steps. If `commits` is set: the epoch of the first step, and the earliest time. */
   writer_epoch: int,
   commit_time: time,
-  /** Set in merged rows with steps of several commits: `[index of the first step, epoch, commit time]` of each. */
+  /** Set in merged segments with steps of several commits: `[index of the first step, epoch, commit time]` of each. */
   commits: nullable(text),
   /** The latest commit time of a step. Null if it is `commit_time`. */
   last_commit_time: nullable(time),
@@ -38,7 +38,7 @@ export const SEGMENTS = table('segments', {
   checksum: int,
   /** Version and compression of `body`: see `stored_body.ts`. */
   encoding: withDefault(int),
-  /** Length of `body` before compression. Null in a row that was appended raw and not merged yet. */
+  /** Length of `body` before compression. Null in a segment that was appended raw and not merged yet. */
   body_bytes: nullable(int),
   /** Length of `states` before compression. Null if they are not compressed. */
   states_bytes: nullable(int),
@@ -50,7 +50,7 @@ export const SEGMENTS = table('segments', {
 
 export type SegmentRow = RowOf<typeof SEGMENTS>;
 
-/** An index of the names of the states of stored segments. It lacks rows without `body_bytes` (`log/segments.ts`). */
+/** An index of the names of the states of segments. It lacks those without `body_bytes` (`log/segments.ts`). */
 export const SEGMENT_STATE_NAMES = table('segment_state_names', {
   tree: int,
   trajectory: int,

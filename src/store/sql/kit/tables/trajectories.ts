@@ -55,9 +55,9 @@ export const TRAJECTORIES = table('trajectories', {
   max_reward: nullable(real),
   /** JSON array of the keys of metrics that have rows in `step_scores`. */
   scored_metrics: withDefault(of(text, list(LIMITS.scoredMetrics, LIMITS.metricKeyBytes))),
-  /** No row of steps that ends at or before this number can be merged with the next one. */
+  /** No segment that ends at or before this number can be merged with the next one. */
   merged_to: withDefault(of(int, NATURAL)),
-  /** `segment_state_names` has all rows that begin before this number. Unlike `merged_to`, it never moves back. */
+  /** `segment_state_names` has all segments that begin before this number. Unlike `merged_to`, it never moves back. */
   named_to: withDefault(of(int, NATURAL)),
   /** Digest of the request of CreateTrajectory or BranchTrajectory; empty if none of them created it. */
   create_digest: withDefault(of(text, upTo(256))),

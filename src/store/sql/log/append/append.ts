@@ -23,8 +23,8 @@ import type { EncodedState } from '../states/bytes.ts';
 import type { StateEncoder } from '../states/encoder.ts';
 import { ReferredStates } from '../states/referred_states.ts';
 import { getLineage } from '../trajectory/lineage.ts';
-import { CompressedRows, compressedByTrajectory, withCompressedSteps } from './compressed_segments.ts';
-import { fullRowsOf } from './full_segments.ts';
+import { CompressedSegments, compressedByTrajectory, withCompressedSteps } from './compressed_segments.ts';
+import { fullSegmentsOf } from './full_segments.ts';
 import { GRANT_UPDATE, HEAD_UPDATE, type HeadRow, headOf, inLockOrder } from './heads.ts';
 import { appendToKnown, type KnownHeads } from './known_heads.ts';
 import { StepWriter, type StepWriterOptions, sizesOf } from './writer.ts';
@@ -60,8 +60,8 @@ export async function append(
   batches: readonly AppendBatch[],
   wait: 'never' | 'bounded',
 ): Promise<AppendOutcome[]> {
-  const full = fullRowsOf(batches);
-  const compressed = full.length === 0 ? undefined : await CompressedRows.make(engine.compressor, full);
+  const full = fullSegmentsOf(batches);
+  const compressed = full.length === 0 ? undefined : await CompressedSegments.make(engine.compressor, full);
   const inTransaction = (some: readonly AppendBatch[]) =>
     encoder.store(engine, some, async (inline) => {
       const writing = { encoder: known.encoder, compressed };

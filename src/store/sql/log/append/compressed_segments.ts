@@ -10,8 +10,8 @@ import {
   type StoredStates,
 } from '../read/stored_body.ts';
 
-/** Steps of a row that may be stored, not compressed. */
-export interface PlainRow {
+/** Steps of a segment that may be stored, not compressed. */
+export interface PlainSegment {
   readonly trajectory: bigint;
   readonly first: bigint;
   /** The encoded steps, and the bytes of their small states. */
@@ -19,36 +19,43 @@ export interface PlainRow {
   readonly states: Uint8Array;
 }
 
-interface CompressedRow {
-  readonly plain: PlainRow;
+interface CompressedSegment {
+  readonly plain: PlainSegment;
   readonly columns: StoredBody & StoredStates;
 }
 
 /**
- * Compressed copies of rows, made before a transaction decides which steps are stored. A copy is used only for a row
- * with exactly its bytes.
+ * Compressed copies of segments, made before a transaction decides which steps are stored. A copy is used only for a
+ * segment with exactly its bytes.
  */
-export class CompressedRows {
-  readonly #rows: ReadonlyMap<string, CompressedRow>;
+export class CompressedSegments {
+  readonly #segments: ReadonlyMap<string, CompressedSegment>;
 
-  private constructor(rows: readonly CompressedRow[]) {
-    this.#rows = new Map(rows.map((row) => [tupleKey(row.plain.trajectory, row.plain.first), row]));
+  private constructor(segments: readonly CompressedSegment[]) {
+    this.#segments = new Map(
+      segments.map((segment) => [tupleKey(segment.plain.trajectory, segment.plain.first), segment]),
+    );
   }
 
-  /** Compresses the rows on other threads. */
-  static async make(compressor: Compressor, rows: readonly PlainRow[]): Promise<CompressedRows> {
-    return new CompressedRows(await Promise.all(rows.map((row) => compressed(compressor, row))));
+  /** Compresses the segments on other threads. */
+  static async make(compressor: Compressor, segments: readonly PlainSegment[]): Promise<CompressedSegments> {
+    return new CompressedSegments(await Promise.all(segments.map((segment) => compressed(compressor, segment))));
   }
 
-  /** Returns the columns of a row, or undefined if there is no copy of it. */
-  of(trajectory: bigint, first: bigint, body: Uint8Array, states: Uint8Array): CompressedRow['columns'] | undefined {
-    const found = this.#rows.get(tupleKey(trajectory, first));
+  /** Returns the columns of a segment, or undefined if there is no copy of it. */
+  of(
+    trajectory: bigint,
+    first: bigint,
+    body: Uint8Array,
+    states: Uint8Array,
+  ): CompressedSegment['columns'] | undefined {
+    const found = this.#segments.get(tupleKey(trajectory, first));
     const isCopy = found !== undefined && isEqual(found.plain.body, body) && isEqual(found.plain.states, states);
     return isCopy ? found.columns : undefined;
   }
 }
 
-async function compressed(compressor: Compressor, plain: PlainRow): Promise<CompressedRow> {
+async function compressed(compressor: Compressor, plain: PlainSegment): Promise<CompressedSegment> {
   const [body, states] = await Promise.all([
     compressedBody(compressor, plain.first, plain.body),
     compressedStates(compressor, plain.states),
@@ -60,26 +67,26 @@ function isEqual(a: Uint8Array, b: Uint8Array): boolean {
   return Buffer.compare(a, b) === 0;
 }
 
-type RowSteps = Pick<SegmentRow, 'first_step_number' | 'next_step_number'>;
+type SegmentSteps = Pick<SegmentRow, 'first_step_number' | 'next_step_number'>;
 
-/** Returns the rows that are compressed. */
-export function compressedByTrajectory(rows: readonly SegmentRow[]): ReadonlyMap<bigint, readonly RowSteps[]> {
+/** Returns the segments that are compressed. */
+export function compressedByTrajectory(segments: readonly SegmentRow[]): ReadonlyMap<bigint, readonly SegmentSteps[]> {
   return Map.groupBy(
-    rows.filter(({ encoding }) => encoding === COMPRESSED),
+    segments.filter(({ encoding }) => encoding === COMPRESSED),
     ({ trajectory }) => trajectory,
   );
 }
 
-/** Returns the outcome of a batch with the number of its steps in these rows, which hold new steps. */
+/** Returns the outcome of a batch with the number of its steps in these segments, which hold new steps. */
 export function withCompressedSteps(
   outcome: AppendOutcome,
   { steps }: Pick<AppendBatch, 'steps'>,
-  rows: readonly RowSteps[] | undefined,
+  segments: readonly SegmentSteps[] | undefined,
 ): AppendOutcome {
   const first = steps[0]?.stepNumber;
-  if (outcome.kind !== 'committed' || first === undefined || rows === undefined) return outcome;
+  if (outcome.kind !== 'committed' || first === undefined || segments === undefined) return outcome;
   let compressedSteps = 0;
-  for (const { first_step_number: from, next_step_number: to } of rows) {
+  for (const { first_step_number: from, next_step_number: to } of segments) {
     const end = outcome.nextStepNumber < to ? outcome.nextStepNumber : to;
     compressedSteps += Math.max(0, Number(end - (first > from ? first : from)));
   }

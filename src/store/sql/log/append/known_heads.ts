@@ -7,7 +7,7 @@ import type { AppendBatch, AppendOutcome } from '../../../contract/append.ts';
 import type { LockedHead } from '../../kit/engine.ts';
 import type { Sums } from '../../kit/running_sums.ts';
 import type { AppendsEngine, SeenAppend } from '../engine.ts';
-import { type CompressedRows, compressedByTrajectory, withCompressedSteps } from './compressed_segments.ts';
+import { type CompressedSegments, compressedByTrajectory, withCompressedSteps } from './compressed_segments.ts';
 import { headOf } from './heads.ts';
 import { SegmentBuilder, StepEncoder } from './segment_builder.ts';
 
@@ -61,7 +61,7 @@ export async function appendToKnown(
   engine: AppendsEngine,
   known: KnownHeads,
   batches: readonly AppendBatch[],
-  compressed: CompressedRows | undefined,
+  compressed: CompressedSegments | undefined,
 ): Promise<(AppendOutcome | undefined)[] | undefined> {
   if (engine.appends === undefined) return undefined;
   const appends = new Map<bigint, PlainAppend>();
@@ -131,7 +131,7 @@ class PlainAppend {
     return true;
   }
 
-  prepared(compressed: CompressedRows | undefined): SeenAppend {
+  prepared(compressed: CompressedSegments | undefined): SeenAppend {
     const { tree, key } = this.#seen.locked;
     const { end: nextStepNumber, writerEpoch } = this.#seen.head;
     const segments = this.#segments.map((segment) => segment.row(SET_BY_ENGINE, compressed));

@@ -10,12 +10,12 @@ import { largerReward, STEP_BYTES, type Sums, smallerReward } from '../../kit/ru
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { bindOptionalReal, bindReal, readReal } from '../../kit/values.ts';
 import { type CommitRun, commitColumns, commitRuns, type StoredCommits } from '../merge/commits.ts';
-import { SegmentCursor, type StoredSegment } from '../read/segment.ts';
+import { type Segment, SegmentCursor } from '../read/segment.ts';
 import { labelName, NO_RUNS, runsUntil, StepRuns } from '../read/step_runs.ts';
 import { indexedBody, plainBody, readStates } from '../read/stored_body.ts';
-import type { CompressedRows } from './compressed_segments.ts';
+import type { CompressedSegments } from './compressed_segments.ts';
 import { addMetrics, type MetricSum } from './metric_sums.ts';
-import { RowRoom } from './segment_room.ts';
+import { SegmentRoom } from './segment_room.ts';
 
 /** The trajectory that steps are appended to. */
 export interface StepOwner extends TrajectoryRef {
@@ -55,7 +55,7 @@ export function namesStates({ states, contentStates }: PackedStep): boolean {
   return contentStates.length > 0 || states.some(({ size, data }) => size === 0 && data === undefined);
 }
 
-/** Collects consecutive steps of one trajectory for a row of `segments`. */
+/** Collects consecutive steps of one trajectory for a segment. */
 export class SegmentBuilder {
   readonly #owner: StepOwner;
   readonly #before: Sums;
@@ -70,7 +70,7 @@ export class SegmentBuilder {
   #commits: CommitRun[] | undefined;
   #minReward: number | undefined;
   #maxReward: number | undefined;
-  readonly #room = new RowRoom();
+  readonly #room = new SegmentRoom();
   #sums: Sums;
 
   constructor(owner: StepOwner, before: Sums, first: bigint) {
@@ -141,8 +141,8 @@ export class SegmentBuilder {
     return { writer_epoch: writerEpoch, commit_time: commitTime, commits: null, last_commit_time: null };
   }
 
-  /** `compressed` has copies of rows that may be this one. */
-  row(commitTime: string, compressed?: CompressedRows): SegmentRow {
+  /** `compressed` has copies of segments that may be this one. */
+  row(commitTime: string, compressed?: CompressedSegments): SegmentRow {
     const body = bodyOf(this.#steps);
     const states = writeSmallStates(this.#states);
     const plain = () => ({ ...plainBody(this.#first, body), states, states_bytes: null });
@@ -170,10 +170,10 @@ export class SegmentBuilder {
 type CutColumns = 'rewards' | 'ends' | 'state_names' | 'labels' | 'states' | 'states_bytes';
 
 /**
- * Returns what changes in a row that loses its steps from `end` on, or undefined if the row is damaged. `end` must be a
- * step of the row, not the first.
+ * Returns what changes in a segment that loses its steps from `end` on, or undefined if the segment is damaged. `end`
+ * must be a step of the segment, not the first.
  */
-export function segmentUntil(row: StoredSegment & Pick<SegmentRow, CutColumns>, end: bigint) {
+export function segmentUntil(row: Segment & Pick<SegmentRow, CutColumns>, end: bigint) {
   const { first_step_number: first } = row;
   const count = Number(end - first);
   const kept: Uint8Array[] = [];

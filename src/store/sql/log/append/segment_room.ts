@@ -3,19 +3,19 @@ import { frameBytes } from '../../../../domain/step_codec/frames.ts';
 import type { PackedStep } from '../../../../domain/step_codec/packed_step.ts';
 
 /**
- * Bytes of the steps of one row with their small states, unless one step is larger, and number of the steps. A page of
- * steps reads whole rows, so a row is not much larger than a page.
+ * Bytes of the steps of one segment with their small states, unless one step is larger, and number of the steps. A page
+ * of steps reads whole segments, so a segment is not much larger than a page.
  */
 export const SEGMENT_BYTES = 64 * 1024;
 export const SEGMENT_STEPS = 256;
 
-/** Whether steps with so many bytes, small states included, fill half of a row: once it is compressed, it stays. */
+/** Whether steps with so many bytes, small states included, fill half of a segment: once it is compressed, it stays. */
 export function isHalfFull(steps: number, bytes: number): boolean {
   return steps >= SEGMENT_STEPS / 2 || bytes >= SEGMENT_BYTES / 2;
 }
 
-/** Decides how many consecutive steps a row has. */
-export class RowRoom {
+/** Decides how many consecutive steps a segment has. */
+export class SegmentRoom {
   #steps = 0;
   #bytes = 0;
 
@@ -30,17 +30,17 @@ export class RowRoom {
   /** `bytes`: the step as it is stored. */
   has({ states }: PackedStep, bytes: Uint8Array): boolean {
     if (this.#steps === 0) return true;
-    return this.#steps < SEGMENT_STEPS && this.#bytes + rowBytes(states, bytes) <= SEGMENT_BYTES;
+    return this.#steps < SEGMENT_STEPS && this.#bytes + bytesInSegment(states, bytes) <= SEGMENT_BYTES;
   }
 
   take({ states }: PackedStep, bytes: Uint8Array): void {
     this.#steps += 1;
-    this.#bytes += rowBytes(states, bytes);
+    this.#bytes += bytesInSegment(states, bytes);
   }
 }
 
-/** Returns the bytes that a step adds to its row. */
-export function rowBytes(states: PackedStep['states'], step: Uint8Array): number {
+/** Returns the bytes that a step adds to its segment. */
+export function bytesInSegment(states: PackedStep['states'], step: Uint8Array): number {
   let bytes = frameBytes(step);
   for (const state of states) if (isSmall(state)) bytes += state.data.length;
   return bytes;

@@ -13,7 +13,7 @@ import { bindDigest } from '../../kit/values.ts';
 import { insertSegments } from '../segments.ts';
 import type { EncodedState } from '../states/bytes.ts';
 import type { ReferredStates } from '../states/referred_states.ts';
-import type { CompressedRows } from './compressed_segments.ts';
+import type { CompressedSegments } from './compressed_segments.ts';
 import { SegmentBuilder, StepEncoder, type StepOwner } from './segment_builder.ts';
 
 interface ScoredOwner extends StepOwner {
@@ -22,19 +22,19 @@ interface ScoredOwner extends StepOwner {
 
 export interface StepWriterOptions {
   readonly encoder?: StepEncoder | undefined;
-  /** Copies of rows that may be written. */
-  readonly compressed?: CompressedRows | undefined;
+  /** Copies of segments that may be written. */
+  readonly compressed?: CompressedSegments | undefined;
 }
 
 /**
  * Gathers the rows of new steps and of their references to states in one transaction, and writes them in few
- * statements. The steps of a trajectory become one row, or several if they are large.
+ * statements. The steps of a trajectory become one segment, or several if they are large.
  */
 export class StepWriter {
   readonly #tx: Transaction;
   readonly #referred: ReferredStates;
   readonly #encoder: StepEncoder;
-  readonly #compressed: CompressedRows | undefined;
+  readonly #compressed: CompressedSegments | undefined;
   readonly #open = new Map<bigint, SegmentBuilder>();
   readonly #segments: SegmentRow[] = [];
   readonly #stateRefs: RowOf<typeof STATE_REFS>[] = [];
@@ -49,7 +49,7 @@ export class StepWriter {
     this.#compressed = compressed;
   }
 
-  /** The rows of steps, once they are written. */
+  /** The segments, once they are written. */
   get rows(): readonly SegmentRow[] {
     return this.#segments;
   }
@@ -140,7 +140,7 @@ export class StepWriter {
     return this.#tx.engine;
   }
 
-  /** Returns the rows of steps as they are inserted. */
+  /** Returns the segments as they are inserted. */
   protected finished(segments: readonly SegmentRow[]): readonly SegmentRow[] | Promise<readonly SegmentRow[]> {
     return segments;
   }

@@ -127,7 +127,7 @@ async function listWindow(
   });
 }
 
-/** Bytes of stored segments that one statement reads for a list, unless one segment is larger. */
+/** Bytes of segments that one statement reads for a list, unless one segment is larger. */
 const BYTES_PER_READ = 1024 * 1024;
 
 /**

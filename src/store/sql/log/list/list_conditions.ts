@@ -45,7 +45,7 @@ function isInRun(engine: Engine, column: 'state_names' | 'labels', name: string 
 }
 
 /**
- * Conditions on the bounds of the rewards of a trajectory or a stored segment, which its steps cannot match otherwise.
+ * Conditions on the bounds of the rewards of a trajectory or a segment, which its steps cannot match otherwise.
  */
 export function rewardConditions(of: 'o' | 'b', where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
   const [least, most] = [sql.ref(`${of}.min_reward`), sql.ref(`${of}.max_reward`)];
@@ -55,10 +55,10 @@ export function rewardConditions(of: 'o' | 'b', where: Omit<StepFilter, 'of'>): 
   return conditions;
 }
 
-/** Latest commit time of the steps of a stored segment `b`. */
+/** Latest commit time of the steps of a segment `b`. */
 export const LAST_COMMIT = sql`coalesce(b.last_commit_time, b.commit_time)`;
 
-/** Conditions on a stored segment `b`, which its steps cannot match otherwise. */
+/** Conditions on a segment `b`, which its steps cannot match otherwise. */
 export function segmentConditions(where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
   const conditions = rewardConditions('b', where);
   if (where.terminalOnly === true) conditions.push(sql`b.ends <> '{}'`);

@@ -4,7 +4,7 @@ import type { Rank, SearchOrder } from './listed_step.ts';
 
 /** What an order means for steps, and for the rows that tell which steps come first. */
 export interface OrderTerms {
-  /** Rows `b` that are looked into: stored segments, or scores of single steps. */
+  /** Rows `b` that are looked into: segments, or scores of single steps. */
   readonly table: 'segments' | 'step_scores';
   /** Number of the first step of such a row. */
   readonly number: RawBuilder<unknown>;

@@ -11,13 +11,13 @@ import { isSmall, smallParts } from './list_parts.ts';
 import type { FirstSteps, ListedStep, Rank } from './listed_step.ts';
 import { isRanges, type Search, type SearchedPart } from './searched_part.ts';
 
-/** Stored segments that the first statement of a search looks into. Each further one looks into four times as many. */
+/** Segments that the first statement of a search looks into. Each further one looks into four times as many. */
 const FEWEST_CANDIDATES = 16;
 /** The most that are looked into before a part of many steps is searched in smaller parts. */
 const MOST_CANDIDATES = 1024;
 
 /**
- * Returns the first steps, after this part too was searched. A stored segment has a rank before or at those of its
+ * Returns the first steps, after this part too was searched. A segment has a rank before or at those of its
  * steps, so the first segments in order of rank are looked into until no other segment can have one of the first steps.
  * Their bodies are not read.
  *
@@ -152,7 +152,7 @@ async function searchCandidates(
   return { steps, candidates, last };
 }
 
-/** Size of the encoded steps of the stored segment of `s`, which neither engine reads for it. */
+/** Size of the encoded steps of the segment of `s`, which neither engine reads for it. */
 export function bodyBytes(engine: Engine): RawBuilder<unknown> {
   return sql`(select coalesce(b.body_bytes, octet_length(b.body)) from ${engine.sql.table('segments')} as b
     where b.tree = s.tree and b.trajectory = s.trajectory and b.first_step_number = s.first_step_number)`;

@@ -1,12 +1,12 @@
 import type { StepSort } from '../../../contract/step.ts';
 
-/** A step of a list, with the value that it is sorted by and its stored segment. */
+/** A step of a list, with the value that it is sorted by and its segment. */
 export interface ListedStep extends Rank {
   readonly tree: number;
   readonly key: number;
   readonly stepNumber: number;
   readonly ownerId: string;
-  /** First step of the stored segment, and the size of its body in bytes. */
+  /** First step of the segment, and the size of its body in bytes. */
   readonly first: number;
   readonly bodyBytes: number;
 }

@@ -2,13 +2,13 @@ import { parseInstant } from '../../../../domain/instant.ts';
 import type { Commit } from '../../../../domain/step_codec/write.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 
-/** The columns that hold the commits of a row. */
+/** The columns that hold the commits of a segment. */
 export type StoredCommits = Pick<SegmentRow, 'writer_epoch' | 'commit_time' | 'commits' | 'last_commit_time'>;
 
-/** Consecutive steps of one commit, from the step with this index in the row on. */
+/** Consecutive steps of one commit, from the step with this index in the segment on. */
 export type CommitRun = readonly [index: number, epoch: number, time: string];
 
-/** Returns the commits of a row in order of step. */
+/** Returns the commits of a segment in order of step. */
 export function commitRuns({
   commits,
   writer_epoch,
@@ -35,7 +35,7 @@ export function commitColumns(runs: readonly CommitRun[]): StoredCommits {
   };
 }
 
-/** Finds the commit of each step of a row. Parsing a time costs as much as a small step, so each is parsed once. */
+/** Finds the commit of each step of a segment. Parsing a time costs as much as a small step, so each is parsed once. */
 export class Commits {
   readonly #runs: readonly { readonly from: bigint; readonly commit: Commit }[];
 

@@ -11,33 +11,35 @@ import { type RestoredSteps, SegmentBuilder } from '../append/segment_builder.ts
 import { encodedStep, SegmentCursor } from '../read/segment.ts';
 import { readStates } from '../read/stored_body.ts';
 import type { Attachment } from '../states/attached.ts';
-import { mergedRow } from './merged_segment.ts';
+import { mergedSegment } from './merged_segment.ts';
 
-/** Rows of steps to be written in place of those that were read. */
-export interface FoldedRows {
-  readonly rows: readonly SegmentRow[];
-  /** The states that the rows now have. The others stay in rows of their own. */
+/** Segments to be written in place of those that were read. */
+export interface FoldedSegments {
+  readonly segments: readonly SegmentRow[];
+  /** The states that the segments now have. The others stay in rows of their own. */
   readonly folded: readonly Attachment[];
 }
 
 /**
- * Writes attached states into the steps of consecutive rows of a trajectory, as if they had come with them. Returns
- * undefined if a row is damaged: then the rows stay as they are, and reads report the damage.
+ * Writes attached states into the steps of consecutive segments of a trajectory, as if they had come with them. Returns
+ * undefined if a segment is damaged: then the segments stay as they are, and reads report the damage.
  */
-export async function foldedRows(
+export async function foldedSegments(
   compressor: Compressor,
-  rows: readonly SegmentRow[],
+  segments: readonly SegmentRow[],
   attached: readonly Attachment[],
-): Promise<FoldedRows | undefined> {
-  const fold = new Fold(rows[0]!, attached);
+): Promise<FoldedSegments | undefined> {
+  const fold = new Fold(segments[0]!, attached);
   try {
-    for (const row of rows) fold.add(row);
+    for (const segment of segments) fold.add(segment);
   } catch (error) {
     if (error instanceof AnabranchError && error.reason === 'STEP_CORRUPT') return undefined;
     throw error;
   }
-  const folded = await Promise.all(fold.finish().map(async (row) => (await mergedRow(compressor, [row])) ?? row));
-  return { rows: folded, folded: fold.folded };
+  const folded = await Promise.all(
+    fold.finish().map(async (segment) => (await mergedSegment(compressor, [segment])) ?? segment),
+  );
+  return { segments: folded, folded: fold.folded };
 }
 
 /** What the server has added to the step that is being written. */
@@ -69,9 +71,9 @@ class Fold {
   }
 
   /** Errors: STEP_CORRUPT. */
-  add(row: SegmentRow): void {
-    const small = new SmallStates(readStates(row));
-    for (const at = new SegmentCursor(row); at.next(); ) {
+  add(segment: SegmentRow): void {
+    const small = new SmallStates(readStates(segment));
+    for (const at = new SegmentCursor(segment); at.next(); ) {
       const sent = at.read('FULL');
       const stored = sent.states.map((state): StateRef => {
         const data = small.next(state.size);

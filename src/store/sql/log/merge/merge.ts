@@ -8,30 +8,30 @@ import { isSet } from '../../kit/values.ts';
 import { inLockOrder } from '../append/heads.ts';
 import { deleteSegments, indexSegments, insertSegments } from '../segments.ts';
 import { type Attachment, deleteAttachments, readAttachments, sameAttachments } from '../states/attached.ts';
-import { foldedRows } from './folded_segments.ts';
+import { foldedSegments } from './folded_segments.ts';
 import {
   hasAttached,
   IS_WORTH_COMPRESSING,
   MOST_BYTES,
-  MOST_ROWS,
+  MOST_SEGMENTS,
   type Plan,
   type PlannedRange,
   planMerge,
   type StepRange,
 } from './merge_plan.ts';
-import { mergedRow } from './merged_segment.ts';
+import { mergedSegment } from './merged_segment.ts';
 
 /**
- * Merges rows of steps, in one transaction. Everything is prepared before it: under its locks, it checks that the rows
+ * Merges segments, in one transaction. Everything is prepared before it: under its locks, it checks that the segments
  * are still those that were read. Returns the requests that it did not finish.
  */
 export async function mergeSteps(engine: Engine, requests: readonly MergeRequest[]): Promise<MergeRequest[]> {
   const left: MergeRequest[] = [];
   const prepared: Merging[] = [];
   let bytes = 0;
-  let rows = 0;
+  let segments = 0;
   for (const request of requests) {
-    if (bytes >= MOST_BYTES || rows >= MOST_ROWS) {
+    if (bytes >= MOST_BYTES || segments >= MOST_SEGMENTS) {
       left.push(request);
       continue;
     }
@@ -40,12 +40,12 @@ export async function mergeSteps(engine: Engine, requests: readonly MergeRequest
     bytes += plan.bytes;
     if (plan.goesOn) left.push(afterPlan(request, plan));
     const merging = await prepare(engine, request.ref, plan);
-    for (const { replaced } of merging.rows) rows += replaced.length;
+    for (const { replaced } of merging.replacements) segments += replaced.length;
     prepared.push(merging);
   }
   if (prepared.length > 0) {
     prepared.sort((a, b) => inLockOrder(a.ref, b.ref));
-    await write(engine, (tx) => replaceRows(tx, prepared));
+    await write(engine, (tx) => replaceSegments(tx, prepared));
   }
   return left;
 }
@@ -55,7 +55,7 @@ function afterPlan(request: MergeRequest, { mergedFrom, mergedTo }: Plan): Merge
   return steps === undefined ? request : { ...request, steps: Math.max(0, steps - Number(mergedTo - mergedFrom)) };
 }
 
-/** Rows that are prepared at once: each waits for a read and for compression, which have threads of their own. */
+/** Segments that are prepared at once: each waits for a read and for compression, which have threads of their own. */
 const TOGETHER = 4;
 
 /** What is merged of a trajectory. */
@@ -64,32 +64,32 @@ interface Merging {
   readonly mergedFrom: bigint;
   readonly mergedTo: bigint;
   readonly leavesUnindexed: boolean;
-  readonly rows: readonly Replacement[];
+  readonly replacements: readonly Replacement[];
 }
 
 interface Replacement extends StepRange {
   readonly replaced: readonly Pick<SegmentRow, 'first_step_number' | 'next_step_number' | 'checksum' | 'state_names'>[];
-  /** States that were attached to these steps, if some are folded into the rows. */
+  /** States that were attached to these steps, if some are folded into the segments. */
   readonly attached: readonly Attachment[];
   readonly folded: readonly Attachment[];
-  readonly rows: readonly SegmentRow[];
+  readonly segments: readonly SegmentRow[];
 }
 
 async function prepare(engine: Engine, ref: TrajectoryRef, plan: Plan): Promise<Merging> {
-  const rows: Replacement[] = [];
+  const replacements: Replacement[] = [];
   for (let i = 0; i < plan.ranges.length; i += TOGETHER) {
     const some = plan.ranges.slice(i, i + TOGETHER).map((range) => replacementsOf(engine, ref, range));
-    rows.push(...(await Promise.all(some)).flat());
+    replacements.push(...(await Promise.all(some)).flat());
   }
-  const last = rows.at(-1);
+  const last = replacements.at(-1);
   // States that stay in rows of their own would be found again and again.
   const isLeft = last !== undefined && last.from === plan.mergedTo && last.folded.length < last.attached.length;
-  // A damaged row stays as it is.
-  const leavesUnindexed = plan.leavesUnindexed || rows.length < plan.ranges.length;
-  return { ref, ...plan, mergedTo: isLeft ? last.to : plan.mergedTo, leavesUnindexed, rows };
+  // A damaged segment stays as it is.
+  const leavesUnindexed = plan.leavesUnindexed || replacements.length < plan.ranges.length;
+  return { ref, ...plan, mergedTo: isLeft ? last.to : plan.mergedTo, leavesUnindexed, replacements };
 }
 
-/** Returns nothing if a row is damaged. */
+/** Returns nothing if a segment is damaged. */
 async function replacementsOf(
   engine: Engine,
   ref: TrajectoryRef,
@@ -106,16 +106,16 @@ async function replacementsOf(
     .execute();
   if (replaced.length === 0) return [];
   if (!hasAttached) {
-    const row = await mergedRow(engine.compressor, replaced);
-    return row === undefined ? [] : [{ from, to, replaced, attached: [], folded: [], rows: [row] }];
+    const merged = await mergedSegment(engine.compressor, replaced);
+    return merged === undefined ? [] : [{ from, to, replaced, attached: [], folded: [], segments: [merged] }];
   }
   const attached = await readAttachments(engine.db, ref, { from, to });
-  const folded = await foldedRows(engine.compressor, replaced, attached);
+  const folded = await foldedSegments(engine.compressor, replaced, attached);
   return folded === undefined ? [] : [{ from, to, replaced, attached, ...folded }];
 }
 
 /** Locks the trajectories against deletion, but not against appends. */
-async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promise<void> {
+async function replaceSegments(tx: Transaction, prepared: readonly Merging[]): Promise<void> {
   const merged: SegmentRow[] = [];
   const done: Merging[] = [];
   for (const merging of prepared) {
@@ -128,8 +128,8 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
       .where('purging', '=', 0);
     if ((await tx.engine.locks.rows(trajectory, 'keep').executeTakeFirst()) === undefined) continue;
     let isDone = true;
-    for (const each of merging.rows) {
-      if (await removeRows(tx, merging.ref, each)) merged.push(...each.rows);
+    for (const each of merging.replacements) {
+      if (await removeReplaced(tx, merging.ref, each)) merged.push(...each.segments);
       else isDone = false;
     }
     if (isDone) done.push(merging);
@@ -139,8 +139,8 @@ async function replaceRows(tx: Transaction, prepared: readonly Merging[]): Promi
 }
 
 /**
- * Does not wait for a writer that holds the trajectory, because that one may wait for the rows. Then a later merge
- * looks at the same rows again, as it does if a state was attached to an earlier row meanwhile.
+ * Does not wait for a writer that holds the trajectory, because that one may wait for the segments. Then a later merge
+ * looks at the same segments again, as it does if a state was attached to an earlier segment meanwhile.
  */
 async function advance(tx: Transaction, merging: Merging): Promise<void> {
   const { ref, mergedFrom, mergedTo, leavesUnindexed } = merging;
@@ -161,8 +161,8 @@ async function advance(tx: Transaction, merging: Merging): Promise<void> {
     .execute();
 }
 
-/** Returns false, and removes nothing, if the rows are not those that were read. */
-async function removeRows(
+/** Returns false, and removes nothing, if the segments are not those that were read. */
+async function removeReplaced(
   tx: Transaction,
   ref: TrajectoryRef,
   { from, to, replaced, attached, folded }: Replacement,
@@ -201,7 +201,7 @@ export async function findUnmerged(
   idleSeconds: number,
 ) {
   const segments = engine.sql.table('segments');
-  // A single row is only compressed. `merged_to` is its first step, if it has room for more.
+  // A single segment is only compressed. `merged_to` is its first step, if it has room for more.
   const unmerged = sql<boolean | bigint>`(not t.purging and t.update_time < ${engine.sql.hoursAgo(idleSeconds / 3600)}
     and t.merged_to < t.next_step_number
     and (exists (select 1 from ${segments} as s

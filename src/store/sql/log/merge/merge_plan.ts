@@ -7,16 +7,16 @@ import { isHalfFull, SEGMENT_BYTES, SEGMENT_STEPS } from '../append/segment_room
 import { BODY_BYTES, COMPRESSED, STATES_BYTES } from '../read/stored_body.ts';
 
 /**
- * Bounds of the rows of one trajectory that a call looks at and replaces. A call leaves the other trajectories for the
- * next one when it has reached a bound: on SQLite nothing else is committed during its transaction.
+ * Bounds of the segments of one trajectory that a call looks at and replaces. A call leaves the other trajectories for
+ * the next one when it has reached a bound: on SQLite nothing else is committed during its transaction.
  */
-export const MOST_ROWS = 256;
+export const MOST_SEGMENTS = 256;
 export const MOST_BYTES = 1024 * 1024;
 
-/** Bytes of the steps of a merged row with their small states. */
+/** Bytes of the steps of a merged segment with their small states. */
 const MOST_WITH_STATES = 128 * 1024;
 
-/** Rows with fewer bytes stay as they are, unless they are merged with others. */
+/** Segments with fewer bytes stay as they are, unless they are merged with others. */
 const LEAST_COMPRESSED = 512;
 
 export interface StepRange {
@@ -33,10 +33,10 @@ export interface Plan {
   readonly ranges: readonly PlannedRange[];
   readonly mergedFrom: bigint;
   readonly mergedTo: bigint;
-  /** Whether the index of names lacks rows that stay as they are. */
+  /** Whether the index of names lacks segments that stay as they are. */
   readonly leavesUnindexed: boolean;
   readonly bytes: number;
-  /** Whether the trajectory has more rows than the plan looked at. */
+  /** Whether the trajectory has more segments than the plan looked at. */
   readonly goesOn: boolean;
 }
 
@@ -51,7 +51,7 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
     .executeTakeFirst();
   if (head === undefined) return undefined;
   if (head.merged_to >= head.next_step_number) return undefined;
-  const rows = await engine.db
+  const segments = await engine.db
     .selectFrom('segments as s')
     .select(['s.first_step_number as from', 's.next_step_number as to', 's.encoding', 's.body_bytes'])
     .select([BODY_BYTES.as('bytes'), STATES_BYTES.as('stateBytes')])
@@ -59,9 +59,9 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
     .where('s.trajectory', '=', key)
     .where('s.first_step_number', '>=', head.merged_to)
     .orderBy('s.first_step_number')
-    .limit(MOST_ROWS)
+    .limit(MOST_SEGMENTS)
     .execute();
-  const attached = isSet(head.attached) ? await attachedBytes(engine, { tree, key }, rows) : NOTHING_ATTACHED;
+  const attached = isSet(head.attached) ? await attachedBytes(engine, { tree, key }, segments) : NOTHING_ATTACHED;
   const ranges: PlannedRange[] = [];
   const mergedFrom = head.merged_to;
   let mergedTo = mergedFrom;
@@ -76,21 +76,21 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
     ranges.push(range.range);
     bytes += range.bytes;
   };
-  for (const row of rows) {
-    const sized = { ...row, attachedBytes: attached.get(row.from) };
+  for (const segment of segments) {
+    const sized = { ...segment, attachedBytes: attached.get(segment.from) };
     if (open !== undefined && !open.hasRoomFor(sized)) {
       close(open);
       mergedTo = open.range.to;
       open = undefined;
     }
     if (bytes >= MOST_BYTES) return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, goesOn: true };
-    open ??= new OpenRange(row.from);
+    open ??= new OpenRange(segment.from);
     open.add(sized);
   }
-  const goesOn = rows.length === MOST_ROWS;
+  const goesOn = segments.length === MOST_SEGMENTS;
   if (open !== undefined && (open.isFull || (rest && !goesOn))) {
     close(open);
-    // A row with room for more steps is merged again with those that follow.
+    // A segment with room for more steps is merged again with those that follow.
     mergedTo = open.isHalfEmpty ? open.range.from : open.range.to;
   }
   if (ranges.length === 0 && mergedTo === mergedFrom) return undefined;
@@ -103,13 +103,13 @@ export function hasAttached(engine: Engine) {
     where a.tree = t.tree and a.trajectory = t.key and a.step_number >= t.merged_to)`;
 }
 
-/** Returns the bytes of the states that were attached to steps of these rows, by the first step of the row. */
+/** Returns the bytes of the states that were attached to steps of these segments, by the first step of the segment. */
 async function attachedBytes(
   engine: Engine,
   { tree, key }: TrajectoryRef,
-  rows: readonly StepRange[],
+  segments: readonly StepRange[],
 ): Promise<ReadonlyMap<bigint, number>> {
-  const [first, last] = [rows[0], rows.at(-1)];
+  const [first, last] = [segments[0], segments.at(-1)];
   const found = new Map<bigint, number>();
   if (first === undefined || last === undefined) return found;
   const attached = await engine.db
@@ -123,8 +123,8 @@ async function attachedBytes(
     .execute();
   let at = 0;
   for (const { step_number, bytes } of attached) {
-    while (rows[at]!.to <= step_number) at += 1;
-    const { from } = rows[at]!;
+    while (segments[at]!.to <= step_number) at += 1;
+    const { from } = segments[at]!;
     found.set(from, (found.get(from) ?? 0) + Number(bytes));
   }
   return found;
@@ -132,15 +132,15 @@ async function attachedBytes(
 
 const NOTHING_ATTACHED: ReadonlyMap<bigint, number> = new Map();
 
-/** Whether a merge compresses the row `s` if it is alone. */
+/** Whether a merge compresses the segment `s` if it is alone. */
 export const IS_WORTH_COMPRESSING = sql<SqlBool>`s.body_bytes is null
   and octet_length(s.body) + ${STATES_BYTES} >= ${sql.lit(LEAST_COMPRESSED)}`;
 
-interface RowSize extends StepRange {
+interface SegmentSize extends StepRange {
   readonly encoding: bigint;
-  /** Null if the index of names lacks the row. */
+  /** Null if the index of names lacks the segment. */
   readonly body_bytes: bigint | null;
-  /** Bytes of the steps of the row, not compressed. */
+  /** Bytes of the steps of the segment, not compressed. */
   readonly bytes: bigint;
   /** Bytes of the small states of these steps, not compressed. */
   readonly stateBytes: bigint;
@@ -148,16 +148,16 @@ interface RowSize extends StepRange {
   readonly attachedBytes: number | undefined;
 }
 
-/** Whether the row is not joined with others any more: it would have to be decompressed. */
-function isDone({ from, to, encoding, bytes, stateBytes }: RowSize): boolean {
+/** Whether the segment is not joined with others any more: it would have to be decompressed. */
+function isDone({ from, to, encoding, bytes, stateBytes }: SegmentSize): boolean {
   return encoding === COMPRESSED && isHalfFull(Number(to - from), Number(bytes + stateBytes));
 }
 
-/** Consecutive rows that become one. */
+/** Consecutive segments that become one. */
 class OpenRange {
   readonly #from: bigint;
   #to: bigint;
-  #rows = 0;
+  #segments = 0;
   #bytes = 0;
   #stateBytes = 0;
   #isCompressed = false;
@@ -174,7 +174,7 @@ class OpenRange {
     return { from: this.#from, to: this.#to, hasAttached: this.#hasAttached };
   }
 
-  /** Bytes of the steps of these rows, with their small states. */
+  /** Bytes of the steps of these segments, with their small states. */
   get bytes(): number {
     return this.#bytes + this.#stateBytes;
   }
@@ -195,14 +195,14 @@ class OpenRange {
     return this.#steps < SEGMENT_STEPS / 2 && this.#bytes < SEGMENT_BYTES / 2 && this.bytes < MOST_WITH_STATES / 2;
   }
 
-  /** A single row is only compressed, or gets the states that were attached. */
+  /** A single segment is only compressed, or gets the states that were attached. */
   get isWorthIt(): boolean {
-    return this.#rows > 1 || this.#hasAttached || (!this.#isCompressed && this.bytes >= LEAST_COMPRESSED);
+    return this.#segments > 1 || this.#hasAttached || (!this.#isCompressed && this.bytes >= LEAST_COMPRESSED);
   }
 
-  hasRoomFor(row: RowSize): boolean {
-    const { from, to, bytes, stateBytes, attachedBytes = 0 } = row;
-    if (this.#isDone || isDone(row)) return false;
+  hasRoomFor(segment: SegmentSize): boolean {
+    const { from, to, bytes, stateBytes, attachedBytes = 0 } = segment;
+    if (this.#isDone || isDone(segment)) return false;
     const stepBytes = this.#bytes + Number(bytes);
     return (
       from === this.#to &&
@@ -212,11 +212,11 @@ class OpenRange {
     );
   }
 
-  add(row: RowSize): void {
-    const { to, bytes, stateBytes, attachedBytes, encoding, body_bytes } = row;
-    this.#isDone = isDone(row);
+  add(segment: SegmentSize): void {
+    const { to, bytes, stateBytes, attachedBytes, encoding, body_bytes } = segment;
+    this.#isDone = isDone(segment);
     this.#to = to;
-    this.#rows += 1;
+    this.#segments += 1;
     this.#bytes += Number(bytes);
     this.#stateBytes += Number(stateBytes) + (attachedBytes ?? 0);
     this.#isCompressed = encoding === COMPRESSED;

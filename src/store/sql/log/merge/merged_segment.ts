@@ -8,11 +8,14 @@ import { compressedBody, compressedStates, readBody, readStates } from '../read/
 import { type CommitRun, commitColumns, commitRuns } from './commits.ts';
 
 /**
- * Returns one row with the steps of consecutive rows of a trajectory, compressed if that is worth it. Undefined if a
- * row is damaged: then the rows stay as they are, and reads report the damage.
+ * Returns one segment with the steps of consecutive segments of a trajectory, compressed if that is worth it. Undefined
+ * if a segment is damaged: then the segments stay as they are, and reads report the damage.
  */
-export async function mergedRow(compressor: Compressor, rows: readonly SegmentRow[]): Promise<SegmentRow | undefined> {
-  const [first, last] = [rows[0]!, rows.at(-1)!];
+export async function mergedSegment(
+  compressor: Compressor,
+  segments: readonly SegmentRow[],
+): Promise<SegmentRow | undefined> {
+  const [first, last] = [segments[0]!, segments.at(-1)!];
   const bodies: Uint8Array[] = [];
   const rewards: string[] = [];
   const commits: CommitRun[] = [];
@@ -21,20 +24,20 @@ export async function mergedRow(compressor: Compressor, rows: readonly SegmentRo
   const [names, labels] = [new StepRuns(), new StepRuns()];
   const states: Uint8Array[] = [];
   let [minReward, maxReward]: (number | undefined)[] = [];
-  for (const row of rows) {
-    const body = readBody(row.first_step_number, row);
+  for (const segment of segments) {
+    const body = readBody(segment.first_step_number, segment);
     if (body === undefined) return undefined;
     bodies.push(body);
-    const offset = Number(row.first_step_number - first.first_step_number);
-    for (const [name, from, to] of readRuns(row.state_names)) names.addRun(name, offset + from, offset + to);
-    for (const [name, from, to] of readRuns(row.labels)) labels.addRun(name, offset + from, offset + to);
-    states.push(readStates(row));
-    rewards.push(row.rewards.slice(1, -1));
-    minReward = smallerReward(minReward, readOptionalReal(row.min_reward));
-    maxReward = largerReward(maxReward, readOptionalReal(row.max_reward));
-    for (const [index, end] of entriesOf<number>(row.ends)) ends[offset + Number(index)] = end;
-    for (const [name, sum] of entriesOf<MetricSum>(row.metric_sums)) addMetricSums(metrics, name, sum);
-    for (const [index, epoch, time] of commitRuns(row)) commits.push([offset + index, epoch, time]);
+    const offset = Number(segment.first_step_number - first.first_step_number);
+    for (const [name, from, to] of readRuns(segment.state_names)) names.addRun(name, offset + from, offset + to);
+    for (const [name, from, to] of readRuns(segment.labels)) labels.addRun(name, offset + from, offset + to);
+    states.push(readStates(segment));
+    rewards.push(segment.rewards.slice(1, -1));
+    minReward = smallerReward(minReward, readOptionalReal(segment.min_reward));
+    maxReward = largerReward(maxReward, readOptionalReal(segment.max_reward));
+    for (const [index, end] of entriesOf<number>(segment.ends)) ends[offset + Number(index)] = end;
+    for (const [name, sum] of entriesOf<MetricSum>(segment.metric_sums)) addMetricSums(metrics, name, sum);
+    for (const [index, epoch, time] of commitRuns(segment)) commits.push([offset + index, epoch, time]);
   }
   const [packedStates, packedBody] = await Promise.all([
     compressedStates(compressor, Buffer.concat(states)),

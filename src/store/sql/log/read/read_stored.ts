@@ -5,13 +5,13 @@ import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { OwnedStep } from '../../../contract/step.ts';
 import type { Db, Engine } from '../../kit/engine.ts';
-import type { StoredSegment } from './segment.ts';
+import type { Segment } from './segment.ts';
 import { columnOfSegment } from './segment_lookup.ts';
 import type { StoredStates } from './stored_body.ts';
 
 export interface OwnedSegment {
   readonly owner: OwnedStep['owner'];
-  readonly segment: StoredSegment;
+  readonly segment: Segment;
   /** The bytes of its small states. Undefined unless they were requested. */
   readonly small?: StoredStates;
 }
@@ -113,7 +113,7 @@ export async function readStored(
       const place = tupleKey(key, number);
       states ??= new Map();
       const there = states.get(place) ?? [];
-      // The ranges of a list can overlap, if rows were merged since it found them.
+      // The ranges of a list can overlap, if segments were merged since it found them.
       if (there.every((state) => state.name !== name)) {
         states.set(place, [
           ...there,
@@ -164,7 +164,7 @@ function bytesOrMark(data: Uint8Array | null, pruned: string | null): Pick<State
   return data === null ? {} : { data };
 }
 
-/** Selects the stored segments of a trajectory that have own steps of [from, to), in order. */
+/** Selects the segments of a trajectory that have own steps of [from, to), in order. */
 export function segmentsOver(
   { engine, db }: { readonly engine: Pick<Engine, 'sql'>; readonly db: Db },
   { tree, key: trajectory }: TrajectoryRef,

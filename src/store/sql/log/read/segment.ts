@@ -15,7 +15,7 @@ import { Commits } from '../merge/commits.ts';
 import { COMPRESSED, readBody } from './stored_body.ts';
 
 /** Columns of a row of `segments` that its steps are read from. */
-export type StoredSegment = Pick<
+export type Segment = Pick<
   SegmentRow,
   | 'first_step_number'
   | 'next_step_number'
@@ -43,14 +43,14 @@ export class SegmentCursor {
   /** The sum of rewards along the lineage up to the current step. */
   rewardSum: number;
   readonly #commits: Commits;
-  readonly #segment: StoredSegment;
+  readonly #segment: Segment;
   readonly #body: Buffer;
   readonly #frames: StepFrames;
   /** Where the length of the current step begins. */
   #begin = 0;
   #mayHaveAttached: boolean | undefined;
 
-  constructor(segment: StoredSegment) {
+  constructor(segment: Segment) {
     const { first_step_number: first, reward_sum } = segment;
     const body = readBody(first, segment);
     if (body === undefined) throw stepCorrupt(segment);
@@ -164,7 +164,7 @@ export function storedStep(
   return { ...step, states, ...steps.commit, rewardSum: steps.rewardSum };
 }
 
-function commitsOf(segment: StoredSegment): Commits {
+function commitsOf(segment: Segment): Commits {
   try {
     return new Commits(segment);
   } catch (cause) {
@@ -172,7 +172,7 @@ function commitsOf(segment: StoredSegment): Commits {
   }
 }
 
-function stepCorrupt({ first_step_number: first, next_step_number: next }: StoredSegment, cause?: Error) {
+function stepCorrupt({ first_step_number: first, next_step_number: next }: Segment, cause?: Error) {
   return new AnabranchError(
     'STEP_CORRUPT',
     `The stored bytes of steps ${first} to ${next - 1n} do not match their checksum: the storage is damaged. Restore the database from a backup. Other steps can be read.`,

@@ -9,7 +9,7 @@ export interface StepTerms {
 }
 
 /**
- * Column of the stored segment that has an own step: one look-up by key. It is the last segment that begins at or
+ * Column of the segment that has an own step: one look-up by key. It is the last segment that begins at or
  * before the step, so for a step after the end it is the last of all. Null if no segment begins before.
  */
 export function columnOfSegment<Column extends 'first_step_number' | 'byte_sum'>(

@@ -126,7 +126,7 @@ interface PageRange {
   readonly withStates?: boolean;
 }
 
-/** A stored segment of a page, with the part [begin, end) that the lineage has of it. */
+/** A segment of a page, with the part [begin, end) that the lineage has of it. */
 export interface PageSegment extends OwnedSegment {
   readonly begin: bigint;
   readonly end: bigint;
@@ -139,7 +139,7 @@ interface SegmentPage {
 }
 
 /**
- * Reads the stored segments of a page, and the states that were attached to their steps, in one statement. Running
+ * Reads the segments of a page, and the states that were attached to their steps, in one statement. Running
  * byte sums turn a page of bounded size into a range condition. The first segment may exceed `maxBytes`. What the
  * caller does with many steps in the same iteration of the event loop belongs to a slot (A5).
  */
@@ -179,7 +179,7 @@ export async function readPage(
 }
 
 /**
- * `p(tree, key, lo, hi, first)`: the ranges of `g`, each with the number at which its first stored segment begins, so
+ * `p(tree, key, lo, hi, first)`: the ranges of `g`, each with the number at which its first segment begins, so
  * that a range of the index has the segments of each.
  */
 export function searchedSegments(engine: Engine): RawBuilder<unknown> {
@@ -188,7 +188,7 @@ export function searchedSegments(engine: Engine): RawBuilder<unknown> {
     coalesce(${columnOfSegment(engine, 'first_step_number', step)}, g.lo) as first from g)`;
 }
 
-/** Running byte sum before the stored segment that has a step; 0 if there is none. */
+/** Running byte sum before the segment that has a step; 0 if there is none. */
 function bytesBefore(engine: Engine, tree: bigint, lineage: readonly OwnedRange[], from: bigint): RawBuilder<bigint> {
   const owner = ownerOf(lineage, from);
   if (owner === undefined) return sql`0`;
@@ -203,7 +203,7 @@ export interface Page {
   readonly cutAt: bigint | undefined;
 }
 
-/** The current step of a page, and the row that has it. */
+/** The current step of a page, and the segment that has it. */
 interface FoundStep extends PageStep {
   readonly row: OwnedSegment;
 }

@@ -9,20 +9,20 @@ export const PLAIN = 1n;
 /** As `PLAIN`, compressed by zstd. */
 export const COMPRESSED = 2n;
 
-/** The columns that hold the encoded steps of a row. */
+/** The columns that hold the encoded steps of a segment. */
 export type StoredBody = Pick<SegmentRow, 'body' | 'encoding' | 'body_bytes' | 'checksum'>;
 
-/** Length of the encoded steps of a row `s` of `segments`. */
+/** Length of the encoded steps of a segment `s`. */
 export const BODY_BYTES = sql<bigint>`coalesce(s.body_bytes, octet_length(s.body))`;
 
-/** Length of the small states of a row `s`. */
+/** Length of the small states of a segment `s`. */
 export const STATES_BYTES = sql<bigint>`coalesce(s.states_bytes, octet_length(s.states))`;
 
 export function bytesOf({ body, body_bytes }: Pick<StoredBody, 'body' | 'body_bytes'>): number {
   return body_bytes === null ? body.length : Number(body_bytes);
 }
 
-/** Of appended steps: the names of the states are not in the index before the row is merged. */
+/** Of appended steps: the names of the states are not in the index before the segment is merged. */
 export function plainBody(first: bigint, body: Uint8Array): StoredBody {
   return { body, encoding: PLAIN, body_bytes: null, checksum: checksumOf(first, body) };
 }
@@ -45,7 +45,7 @@ async function compressIfSmaller(compressor: Compressor, bytes: Uint8Array): Pro
   return packed.length > bytes.length * 0.9 ? undefined : packed;
 }
 
-/** The columns that hold the small states of a row. */
+/** The columns that hold the small states of a segment. */
 export type StoredStates = Pick<SegmentRow, 'states' | 'states_bytes'>;
 
 export async function compressedStates(compressor: Compressor, states: Uint8Array): Promise<StoredStates> {
@@ -68,8 +68,8 @@ export function readBody(first: bigint, stored: StoredBody): Uint8Array | undefi
 }
 
 /**
- * More bytes than any row has. A row has more than some hundred KiB only if one step is so large, with all of its
- * states that are small or were attached.
+ * More bytes than any segment has. A segment has more than some hundred KiB only if one step is so large, with all of
+ * its states that are small or were attached.
  */
 const MOST_UNPACKED = 8 * LIMITS.messageBytes;
 
@@ -82,7 +82,7 @@ function unpacked(packed: Uint8Array, bytes: bigint): Uint8Array | undefined {
   }
 }
 
-/** Includes the number of the first step, so that exchanged rows are detected. */
+/** Includes the number of the first step, so that exchanged segments are detected. */
 function checksumOf(first: bigint, body: Uint8Array): bigint {
   return BigInt(crc32(body, Number(first & 0xffff_ffffn)));
 }

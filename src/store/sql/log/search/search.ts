@@ -17,7 +17,7 @@ type BodyRow = [
   body: Uint8Array,
 ];
 
-/** Reads the stored segments of the ranges in one statement, and searches them on a thread. */
+/** Reads the segments of the ranges in one statement, and searches them on a thread. */
 export async function searchSteps(
   { engine, namespace }: ReadScope,
   searcher: StepSearcher,

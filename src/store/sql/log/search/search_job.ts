@@ -1,7 +1,7 @@
 import type { FoundText, SearchQuery } from '../../../../domain/step_search.ts';
 import type { StoredBody } from '../read/stored_body.ts';
 
-/** Stored segments to search, in order. Everything in it is copied to the thread. */
+/** Segments to search, in order. Everything in it is copied to the thread. */
 export interface SearchJob extends SearchQuery {
   readonly segments: readonly SearchedSegment[];
 }

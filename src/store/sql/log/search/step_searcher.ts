@@ -9,7 +9,7 @@ const PROGRAM = new URL(`./search_thread${import.meta.url.endsWith('.ts') ? '.ts
 /** The thread ends after this time without work, in milliseconds. */
 const IDLE_MS = 30_000;
 
-/** Searches stored segments on a thread, one job at a time. The thread starts with the first job. */
+/** Searches segments on a thread, one job at a time. The thread starts with the first job. */
 export class StepSearcher {
   #worker: Worker | undefined;
   #idleTimer: NodeJS.Timeout | undefined;

@@ -19,7 +19,7 @@ import { inOneRoundTrip, scopeOf, type Transaction, writeAs } from '../../kit/tr
 import { StepWriter } from '../append/writer.ts';
 import type { StatesEngine } from '../engine.ts';
 import { segmentsOver } from '../read/read_stored.ts';
-import { SegmentCursor, type StoredSegment } from '../read/segment.ts';
+import { type Segment, SegmentCursor } from '../read/segment.ts';
 import { withRun } from '../read/step_runs.ts';
 import { updateSegment } from '../segments.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
@@ -91,14 +91,14 @@ function attachEncoded(
   });
 }
 
-type NamedSegment = StoredSegment & Pick<SegmentRow, 'state_names'>;
+type NamedSegment = Segment & Pick<SegmentRow, 'state_names'>;
 
-/** Locks the row against merges, which would lose a name that is added meanwhile. */
+/** Locks the segment against merges, which would lose a name that is added meanwhile. */
 async function segmentOf(tx: Transaction, ref: TrajectoryRef, stepNumber: bigint): Promise<NamedSegment | undefined> {
   for (;;) {
     const query = segmentsOver(tx, ref, stepNumber, stepNumber + 1n).select('s.state_names');
     const segment = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
-    // A merge that has just committed has replaced the row, if there was one.
+    // A merge that has just committed has replaced the segment, if there was one.
     if (segment !== undefined || (await query.executeTakeFirst()) === undefined) return segment;
   }
 }
@@ -120,7 +120,7 @@ export function refBytes({ name, mediaType }: StateRef): number {
 async function statesOf(
   tx: Transaction,
   ref: TrajectoryRef,
-  segment: StoredSegment,
+  segment: Segment,
   stepNumber: bigint,
 ): Promise<{ readonly states: readonly StateRef[]; readonly bytes: number }> {
   const steps = new SegmentCursor(segment);
@@ -147,8 +147,8 @@ async function deletePruned(tx: Transaction, ref: TrajectoryRef, stepNumber: big
     .execute();
 }
 
-/** The next merge begins at this row, if it was merged, and writes the state into its step. */
-async function mergeAgain(tx: Transaction, ref: TrajectoryRef, { first_step_number: first }: StoredSegment) {
+/** The next merge begins at this segment, if it was merged, and writes the state into its step. */
+async function mergeAgain(tx: Transaction, ref: TrajectoryRef, { first_step_number: first }: Segment) {
   await tx.db
     .updateTable('trajectories')
     .set({ merged_to: first })

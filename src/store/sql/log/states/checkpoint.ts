@@ -43,8 +43,8 @@ interface LatestRow {
 }
 
 /**
- * Finds the stored segment by the names of its states, and reads no contents. Each range of the lineage is searched
- * from its end: first the rows that are not in the index of names yet, which merges keep few, then the index.
+ * Finds the segment by the names of its states, and reads no contents. Each range of the lineage is searched from its
+ * end: first the segments that are not in the index of names yet, which merges keep few, then the index.
  */
 async function latestWith(
   engine: Engine,

@@ -3,13 +3,13 @@ import { contentStates, isKept, type StateRef } from '../../../../domain/step.ts
 import { SmallStates } from '../../../../domain/step_codec/small_states.ts';
 import type { NamedState, StepView } from '../../../contract/step.ts';
 import type { OwnedSegment } from '../read/read_stored.ts';
-import { SegmentCursor, type StoredSegment } from '../read/segment.ts';
+import { type Segment, SegmentCursor } from '../read/segment.ts';
 import { readStates, type StoredStates } from '../read/stored_body.ts';
 import { verified } from './bytes.ts';
 
 /** Goes through steps of [from, to) with their states. Small ones have their bytes. Errors: STEP_CORRUPT. */
 export function* smallStatesIn(
-  segment: StoredSegment & StoredStates,
+  segment: Segment & StoredStates,
   from: bigint,
   to: bigint,
 ): Generator<{ readonly stepNumber: bigint; readonly states: readonly StateRef[] }, void, undefined> {
@@ -32,7 +32,7 @@ export function statesOf(at: SegmentCursor, small: SmallStates): StateRef[] {
 export class NamedStates {
   readonly #view: StepView;
   readonly #inlineBytes: number;
-  #segment: StoredSegment | undefined;
+  #segment: Segment | undefined;
   #small: ReadonlyMap<bigint, readonly StateRef[]> = new Map();
 
   /** States with more bytes are left out. Those of contents are not: their size is not known here. */
@@ -63,7 +63,7 @@ function checked(state: StateRef): NamedState {
   return state;
 }
 
-function statesByStep(segment: StoredSegment & StoredStates): ReadonlyMap<bigint, readonly StateRef[]> {
+function statesByStep(segment: Segment & StoredStates): ReadonlyMap<bigint, readonly StateRef[]> {
   const steps = smallStatesIn(segment, segment.first_step_number, segment.next_step_number);
   return new Map(Array.from(steps, ({ stepNumber, states }) => [stepNumber, states]));
 }

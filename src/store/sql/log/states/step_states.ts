@@ -9,7 +9,7 @@ import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { readDigest } from '../../kit/values.ts';
 import { segmentsOver } from '../read/read_stored.ts';
-import type { StoredSegment } from '../read/segment.ts';
+import type { Segment } from '../read/segment.ts';
 import { readRuns, runBegin, runEnd, runName, runsIn } from '../read/step_runs.ts';
 import { MANY_STEPS, searchedSegments } from '../read/steps.ts';
 import { bytesOf, type StoredStates } from '../read/stored_body.ts';
@@ -17,7 +17,7 @@ import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
 import { stateCorrupt } from './bytes.ts';
 import { smallStatesIn } from './named_states.ts';
 
-/** Number from which on the index of names may lack rows of the trajectory `p`. */
+/** Number from which on the index of names may lack segments of the trajectory `p`. */
 export function namedTo(engine: Engine): RawBuilder<unknown> {
   return sql`(select t.named_to from ${engine.sql.table('trajectories')} as t where t.tree = p.tree and t.key = p.key)`;
 }
@@ -83,7 +83,7 @@ export async function listStepStates(
 }
 
 /**
- * Stored segments that one statement reads at least, if there are as many. More while they are small: the small states
+ * Segments that one statement reads at least, if there are as many. More while they are small: the small states
  * of one step can have almost 1 MiB.
  */
 const FEWEST_ROWS = 4;
@@ -105,7 +105,7 @@ async function readWithAttached(
     const count = named.reduce((sum, { from, to }) => sum + Number(to - from), 0);
     const attached = count <= sent.length ? [] : await attachedIn(scope, tree, named, name);
     const isSame = ({ checksum }: NamedRow, i: number) => checksum === before?.[i]?.checksum;
-    // A second reading of the same rows: states are missing.
+    // A second reading of the same segments: states are missing.
     if (sent.length + attached.length >= count || (rows.length === before?.length && rows.every(isSame))) {
       return { rows, states: [...sent, ...attached] };
     }
@@ -113,7 +113,7 @@ async function readWithAttached(
   }
 }
 
-interface NamedRow extends StoredSegment, StoredStates {
+interface NamedRow extends Segment, StoredStates {
   readonly trajectory: bigint;
   readonly id: string;
   /** The part [lo, hi) that the lineage has. */
@@ -123,7 +123,7 @@ interface NamedRow extends StoredSegment, StoredStates {
 }
 
 /**
- * Returns the first stored segments that have a state of the name, in order of step. They are found by the index of
+ * Returns the first segments that have a state of the name, in order of step. They are found by the index of
  * names, and those that it lacks by their own names.
  */
 async function readNamed(
@@ -259,7 +259,7 @@ export async function readSmallStates(
   return found;
 }
 
-/** Adds small states that are stored with their step. Returns the names of all states that its row has. */
+/** Adds small states that are stored with their step. Returns the names of all states that its segment has. */
 async function addSmallStates(
   found: Map<string, Uint8Array>,
   { engine, db, namespace }: ReadScope,

@@ -101,7 +101,7 @@ async function withLabelledStep(
   return labelled;
 }
 
-/** Returns the keys of those trajectories of which a stored segment has a step with all names among its labels. */
+/** Returns the keys of those trajectories of which a segment has a step with all names among its labels. */
 async function labelledAmong(
   { engine, namespace }: ReadScope,
   keys: readonly bigint[],

@@ -103,7 +103,7 @@ export const SHOWN_REWARD = sql<
 >`case when ${IS_LIVE} then t.branch_reward_sum else r.reward end`;
 
 /**
- * Latest commit time in the last stored segment of the trajectory (`t`); null without one. Creating a trajectory is not
+ * Latest commit time in the last segment of the trajectory (`t`); null without one. Creating a trajectory is not
  * an append (Q3).
  */
 export function lastAppend(engine: Engine) {

@@ -20,7 +20,7 @@ import { readStates } from '../../log/read/stored_body.ts';
 import { verified } from '../../log/states/bytes.ts';
 import { statesOf } from '../../log/states/named_states.ts';
 
-/** Bounds of a chunk: steps, and bytes of rows of steps. */
+/** Bounds of a chunk: steps, and bytes of segments. */
 const CHUNK_STEPS = 1024n;
 const CHUNK_BYTES = 256 * 1024;
 

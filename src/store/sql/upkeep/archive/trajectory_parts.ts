@@ -177,7 +177,7 @@ function textOrNone(value: unknown): string | undefined {
   return typeof value === 'string' && value !== '' ? value : undefined;
 }
 
-/** Writes steps that were stored before. Their rows are full already, so they are compressed at once. */
+/** Writes steps that were stored before. Their segments are full already, so they are compressed at once. */
 export class RestoredWriter extends StepWriter {
   protected override finished(segments: readonly SegmentRow[]): Promise<readonly SegmentRow[]> {
     const { compressor } = this.engine;

@@ -22,7 +22,7 @@ export interface StateFacts {
   readonly mediaType: string;
   readonly digest: string;
   readonly size: number;
-  /** Bytes that the state takes in the row of its step. Undefined if it has a row of its own. */
+  /** Bytes that the state takes in the segment of its step. Undefined if it has a row of its own. */
   readonly storedHere: number | undefined;
 }
 
@@ -33,12 +33,12 @@ export interface SizedFacts extends StepFacts {
   readonly storedBytes: number;
 }
 
-/** Rows of one statement. Each has at most about 64 KiB of steps, or one step. */
+/** Segments of one statement. Each has at most about 64 KiB of steps, or one step. */
 const ROWS = 8;
 
 /**
- * Returns the own steps of [from, to) of a trajectory, in order, a few rows at a time. Leaves out damaged rows, and
- * steps that are too large to be marked (S13), unless `all` steps are requested.
+ * Returns the own steps of [from, to) of a trajectory, in order, a few segments at a time. Leaves out damaged segments,
+ * and steps that are too large to be marked (S13), unless `all` steps are requested.
  */
 export async function* readFacts(
   scope: ReadScope,
@@ -64,7 +64,7 @@ export async function* readFacts(
 
 type Attached = ReadonlyMap<bigint, readonly (StateFacts & { readonly isPruned: boolean })[]>;
 
-/** Reads some rows of steps, and the states that were attached to them. */
+/** Reads some segments, and the states that were attached to them. */
 async function readRows(
   scope: ReadScope,
   ref: TrajectoryRef,

@@ -29,9 +29,9 @@ import { Unreferencing } from '../../log/states/references.ts';
 import { lockTrajectory } from '../trajectory/purge_marks.ts';
 
 /**
- * S13: removes states of own steps of a trajectory. Each transaction rewrites one row of steps. As in a merge, the row
- * is prepared before, and replaced only if it is still the one that was read. Writers continue meanwhile. Steps that
- * are deleted meanwhile, and damaged rows, are left out. So are steps that the rules keep by now: they are returned.
+ * S13: removes states of own steps of a trajectory. Each transaction rewrites one segment. As in a merge, the segment
+ * is prepared before, and replaced only if it is still the one that was read. Writers go on meanwhile. Steps that are
+ * deleted meanwhile, and damaged segments, are left out. So are steps that the rules keep by now: they are returned.
  */
 export async function pruneStates(
   engine: Engine,
@@ -51,10 +51,10 @@ export async function pruneStates(
     const these = left.filter(({ stepNumber }) => stepNumber < row.next_step_number);
     // The work before the transaction runs on the serving thread, so writers wait for it, too.
     const result = await engine.transactions.giveWayAfter(async () => {
-      const pruned = await prunedRow(engine.compressor, row, these, time);
+      const pruned = await prunedSegment(engine.compressor, row, these, time);
       return pruned && replace(engine, namespace, { ref, row, rules, time, pruned });
     });
-    // Another transaction has changed the row.
+    // Another transaction has changed the segment.
     if (result === 'changed') continue;
     if (result instanceof Map) {
       for (const [step, pins] of result) kept.set(step, pins);
@@ -69,14 +69,14 @@ export async function pruneStates(
 interface Pruning {
   readonly ref: TrajectoryRef;
   readonly row: SegmentRow;
-  readonly pruned: PrunedRow;
+  readonly pruned: PrunedSegment;
   readonly rules: PinRules;
   readonly time: Instant;
 }
 
 type Replaced = 'replaced' | 'changed' | ReadonlyMap<bigint, readonly Pin[]>;
 
-/** Changes nothing if the row is not the one that was read, or if steps are pinned by now, which it returns. */
+/** Changes nothing if the segment is not the one that was read, or if steps are pinned by now, which it returns. */
 function replace(engine: Engine, namespace: string, { ref, row, pruned, rules, time }: Pruning): Promise<Replaced> {
   return writeIn(engine, namespace, async (tx): Promise<Replaced> => {
     if (!(await lockRow(tx, ref, row))) return 'changed';
@@ -156,7 +156,7 @@ async function pruneAttached(
 async function deleteContentReferences(
   tx: NamespaceTransaction,
   ref: TrajectoryRef,
-  released: PrunedRow['released'],
+  released: PrunedSegment['released'],
 ): Promise<readonly { readonly namespace: string; readonly state: bigint }[]> {
   const deleted: { readonly namespace: string; readonly state: bigint }[] = [];
   const digests = [...new Set(released.flatMap((each) => each.digests))];
@@ -250,8 +250,8 @@ export async function hasTags(
   return rows.length > 0;
 }
 
-/** A row of steps to be written in place of the one that was read, and what it does not refer to any more. */
-interface PrunedRow {
+/** A segment to be written in place of the one that was read, and what it does not refer to any more. */
+interface PrunedSegment {
   readonly columns: Pick<
     SegmentRow,
     'body' | 'encoding' | 'body_bytes' | 'checksum' | 'states' | 'states_bytes' | 'state_names'
@@ -262,13 +262,13 @@ interface PrunedRow {
   readonly released: readonly { readonly stepNumber: bigint; readonly digests: readonly Digest[] }[];
 }
 
-/** Returns undefined if the row is damaged: it stays as it is, and reads report the damage. */
-async function prunedRow(
+/** Returns undefined if the segment is damaged: it stays as it is, and reads report the damage. */
+async function prunedSegment(
   compressor: Compressor,
   row: SegmentRow,
   prunings: readonly StepPruning[],
   time: Instant,
-): Promise<PrunedRow | undefined> {
+): Promise<PrunedSegment | undefined> {
   try {
     return await rewrite(compressor, row, new Map(prunings.map((each) => [each.stepNumber, each])), time);
   } catch (error) {
@@ -282,12 +282,12 @@ async function rewrite(
   row: SegmentRow,
   prunings: ReadonlyMap<bigint, StepPruning>,
   time: Instant,
-): Promise<PrunedRow> {
+): Promise<PrunedSegment> {
   const first = row.first_step_number;
   const pruned: StepPruning[] = [];
   const steps: Uint8Array[] = [];
   const states: StateRef[] = [];
-  const released: PrunedRow['released'][number][] = [];
+  const released: PrunedSegment['released'][number][] = [];
   const small = new SmallStates(readStates(row));
   for (const at = new SegmentCursor(row); at.next(); ) {
     const pruning = at.frameBytes > PRUNABLE_STEP_BYTES ? undefined : prunings.get(at.stepNumber);
@@ -311,7 +311,7 @@ async function rewrite(
   };
 }
 
-/** A row that was not merged yet stays as it is read fastest. */
+/** A segment that was not merged yet stays as it is read fastest. */
 async function encoded(
   compressor: Compressor,
   row: SegmentRow,

@@ -344,7 +344,7 @@ class TreePurge {
   }
 
   /**
-   * Rewrites the stored segment that has the steps before and after `end` without those after it. A damaged one stays
+   * Rewrites the segment that has the steps before and after `end` without those after it. A damaged one stays
    * until all its steps are removed, so that damage prevents no deletion.
    */
   async #cutSegment(key: bigint, end: bigint): Promise<void> {

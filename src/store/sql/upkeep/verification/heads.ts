@@ -34,7 +34,7 @@ export interface HeadsPage {
   readonly after: TrajectoryRef | undefined;
 }
 
-/** Checks rows of trajectories, apart from their steps, and whether rows of steps lie between them. */
+/** Checks rows of trajectories, apart from their steps, and whether other tables have rows of no trajectory. */
 export async function checkHeads(engine: Engine, after: TrajectoryRef): Promise<HeadsPage> {
   const rows = await readHeads(engine, after);
   const last = rows.length < PAGE ? undefined : rows.at(-1);
@@ -122,7 +122,7 @@ async function strayTags(engine: Engine, within: RawBuilder<unknown>): Promise<S
   }));
 }
 
-/** Tables with rows of steps. */
+/** Tables whose rows belong to trajectories. */
 const STEP_TABLES = [
   'segments',
   'state_refs',

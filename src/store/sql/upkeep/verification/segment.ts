@@ -30,7 +30,7 @@ export interface FoundSteps {
   readonly sums: Sums;
 }
 
-/** How the columns of a row that hold JSON are read. */
+/** How the columns of a segment that hold JSON are read. */
 const JSON_COLUMNS: readonly (readonly [name: string, read: (row: SegmentRow) => unknown])[] = [
   ['commits', commitRuns],
   ['rewards', ({ rewards }) => rewardsOf(rewards)],
@@ -40,7 +40,7 @@ const JSON_COLUMNS: readonly (readonly [name: string, read: (row: SegmentRow) =>
   ['labels', ({ labels }) => readRuns(labels)],
 ];
 
-/** Returns the columns of a row that are so damaged that they cannot be compared with the steps. */
+/** Returns the columns of a segment that are so damaged that they cannot be compared with the steps. */
 export function unreadableColumns(row: SegmentRow): string[] {
   return JSON_COLUMNS.filter(([, read]) => !isReadable(() => read(row))).map(([name]) => name);
 }
@@ -54,8 +54,8 @@ function isReadable(read: () => unknown): boolean {
 }
 
 /**
- * Decodes all steps of a row and builds the row again: reports each column that differs. `attached` has the names of
- * attached states by step number. Returns undefined if the steps cannot be read.
+ * Decodes all steps of a segment and builds the segment again: reports each column that differs. `attached` has the
+ * names of attached states by step number. Returns undefined if the steps cannot be read.
  */
 export function checkSegment(
   row: SegmentRow,
@@ -141,7 +141,7 @@ function sameEntries(a: string, b: string): boolean {
   return a === b || sorted(a) === sorted(b);
 }
 
-/** Merged rows add values in another order. */
+/** Merged segments add values in another order. */
 function sameSums(row: SegmentRow, built: SegmentRow): boolean {
   const [a, b] = [row, built].map((each) => new Map(Object.entries(JSON.parse(each.metric_sums)))) as [
     Map<string, MetricSum>,

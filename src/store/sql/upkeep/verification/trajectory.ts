@@ -28,7 +28,7 @@ class TrajectoryCheck {
   readonly #faults: StorageFault[] = [];
   /** Sums before the next step, as far as they are known. */
   #sums: Sums | undefined;
-  /** Own sums are not known if rows were merged between two parts, or are damaged. */
+  /** Own sums are not known if segments were merged between two parts, or are damaged. */
   #isComplete = true;
   #rewardScale = 0;
 
@@ -68,9 +68,9 @@ class TrajectoryCheck {
     for (const row of part.segments) {
       const report = this.#reportOf(head, row);
       const expected = row.previous_end ?? head.ownBegin;
-      if (row.first_step_number !== expected) report('TILING', `${rowName(row)} follows step ${expected - 1n}`);
+      if (row.first_step_number !== expected) report('TILING', `${segmentName(row)} follows step ${expected - 1n}`);
       if (row.writer_epoch > head.writerEpoch) report('COLUMNS', 'the epoch is later than the one of the trajectory');
-      // A merge since the last part has joined this row with an earlier one.
+      // A merge since the last part has joined this segment with an earlier one.
       if (at !== undefined && row.first_step_number < at) this.#sums = undefined;
       if (this.#sums === undefined) this.#isComplete = false;
       const columns = unreadableColumns(row);
@@ -104,7 +104,7 @@ class TrajectoryCheck {
     }
     for (const row of segments) {
       if (row.namespace !== head.namespace) {
-        this.#reportOf(head, row)('ROWS', `${rowName(row)} is of namespace "${row.namespace}"`);
+        this.#reportOf(head, row)('ROWS', `${segmentName(row)} is of namespace "${row.namespace}"`);
       }
     }
   }
@@ -122,20 +122,21 @@ class TrajectoryCheck {
     }
   }
 
-  /** Compares the index of names with the rows of steps, which have them too. */
+  /** Compares the index of names with the segments, which have them too. */
   #checkNames(head: LockedHead, { head: row, segments, names }: Part, unreadable: ReadonlySet<SegmentPart>): void {
     const found = Map.groupBy(names, ({ first_step_number: first }) => first);
     for (const segment of segments) {
       const first = segment.first_step_number;
       const isIndexed = segment.body_bytes !== null;
       const report = this.#reportOf(head, segment);
-      if (!isIndexed && first < row!.named_to) report('COLUMNS', `${rowName(segment)} is not in the index of names`);
+      if (!isIndexed && first < row!.named_to)
+        report('COLUMNS', `${segmentName(segment)} is not in the index of names`);
       const indexed = (found.get(first) ?? []).map(({ name }) => name).sort();
       found.delete(first);
       if (unreadable.has(segment)) continue; // Reported already.
       const expected = isIndexed ? [...new Set(readRuns(segment.state_names).map(([name]) => name))].sort() : [];
       if (JSON.stringify(indexed) !== JSON.stringify(expected)) {
-        report('COLUMNS', `the index of names has other names of states than ${rowName(segment)}`);
+        report('COLUMNS', `the index of names has other names of states than ${segmentName(segment)}`);
       }
     }
     for (const first of found.keys()) {
@@ -143,7 +144,7 @@ class TrajectoryCheck {
         head,
         first,
         first + 1n,
-      )('COLUMNS', `the index of names has a row of step ${first} that does not exist`);
+      )('COLUMNS', `the index of names has a segment at step ${first} that does not exist`);
     }
   }
 
@@ -202,7 +203,11 @@ class TrajectoryCheck {
     const report = this.#report(head);
     if (head.nextStepNumber !== end) {
       const [first, next] = end < head.nextStepNumber ? [end, head.nextStepNumber] : [head.nextStepNumber, end];
-      this.#report(head, first, next)('TILING', `it ends at step ${head.nextStepNumber}, and its rows end at ${end}`);
+      this.#report(
+        head,
+        first,
+        next,
+      )('TILING', `it ends at step ${head.nextStepNumber}, and its segments end at ${end}`);
       return;
     }
     const sums = this.#sums;
@@ -257,8 +262,8 @@ function same(a: number, b: number): boolean {
   return a === b || Object.is(a, b);
 }
 
-function rowName({ first_step_number: first, next_step_number: next }: SegmentPart): string {
-  return `the row of steps ${first} to ${next - 1n}`;
+function segmentName({ first_step_number: first, next_step_number: next }: SegmentPart): string {
+  return `the segment of steps ${first} to ${next - 1n}`;
 }
 
 /** The size of the state of a content is not in the reference. */
