@@ -17,7 +17,7 @@ import { fromPlain, type Plain, toPlain } from './plain.ts';
 type Rpc = MethodDefinition<object, object>;
 type Stream = grpc.ClientDuplexStream<object, object>;
 
-const SERVICES = ['trajectory', 'state', 'run'].map((noun) => `anabranch/v1/${noun}_service.proto`);
+const SERVICES = ['trajectory', 'state', 'run', 'server'].map((noun) => `anabranch/v1/${noun}_service.proto`);
 
 const definitions = loadSync(SERVICES, {
   includeDirs: ['proto', 'third_party'],

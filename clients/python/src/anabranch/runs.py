@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from google.protobuf.duration_pb2 import Duration
 
-from anabranch._reading.queries import read_metrics
+from anabranch._reading.queries import read_metrics, watch_run
 from anabranch._reading.read import OfRollouts, Selection, read_stage, status_name
 from anabranch._training.leases import Leases
 from anabranch._wire.decode import decode_json
@@ -163,8 +163,6 @@ class Run:
     def watch(self) -> Iterator[RunChanges]:
         """Yields the run, its open stages and its progress whenever they change, until the run has ended. Continues after a
         lost connection, with all of them."""
-        from anabranch._reading.queries import watch_run
-
         return watch_run(self._connection, self.id)
 
     def complete(self, result: object = None) -> None:

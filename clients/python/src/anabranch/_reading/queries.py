@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from anabranch._wire.decode import decode_json
-from anabranch._wire.errors import error_from_failure
+from anabranch._wire.failures import error_from_failure, failure_of_part
 from anabranch._wire.outage import call, received, resumed, retried
 from anabranch._wire.tensors import optional
 from anabranch.v1.run_service_pb2 import ReadMetricsRequest
+from anabranch.v1.server_service_pb2 import RunSubject, TreeSubject, WatchRequest, WatchSubject
 from anabranch.v1.trajectory_service_pb2 import (
     BranchMeasure,
     CompareBranchesRequest,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
     from anabranch._wire.outage import Message, Stream
     from anabranch.v1.run_service_pb2 import ListRunsRequest
-    from anabranch.v1.server_service_pb2 import RunChanges, RunPageChanges, WatchResponse, WatchSubject
+    from anabranch.v1.server_service_pb2 import RunChanges, RunPageChanges, WatchResponse
     from anabranch.v1.state_service_pb2 import StorageUsage
     from anabranch.v1.trajectory_service_pb2 import BranchPair, TreeNode
 
@@ -183,16 +184,12 @@ def compare_branches(
 
 def watch_run(connection: Connection, run_id: str) -> Iterator[RunChanges]:
     """Yields a run with its open stages, then what changes of it, until the run has ended."""
-    from anabranch.v1.server_service_pb2 import RunSubject, WatchSubject
-
     subject = WatchSubject(run=RunSubject(run_id=run_id, until_terminal=True))
     return (message.run for message in _watched(connection, subject))
 
 
 def watch_tree(connection: Connection, tree_id: str) -> Iterator[list[TreeNode]]:
     """Yields the trajectories of a tree, then those that change, as many together as came together."""
-    from anabranch.v1.server_service_pb2 import TreeSubject, WatchSubject
-
     for message in _watched(connection, WatchSubject(tree=TreeSubject(tree_id=tree_id))):
         if message.tree.nodes:
             yield list(message.tree.nodes)
@@ -200,16 +197,11 @@ def watch_tree(connection: Connection, tree_id: str) -> Iterator[list[TreeNode]]
 
 def watch_runs(connection: Connection, request: ListRunsRequest) -> Iterator[RunPageChanges]:
     """Yields a page of runs, then what changes in it."""
-    from anabranch.v1.server_service_pb2 import WatchSubject
-
     return (message.runs for message in _watched(connection, WatchSubject(runs=request)))
 
 
 def _watched(connection: Connection, subject: WatchSubject) -> Iterator[WatchResponse]:
     """Yields what changes of a subject. Begins again with a snapshot after a lost connection."""
-    from anabranch._recording.rpc import failure_of_part
-    from anabranch.v1.server_service_pb2 import WatchRequest
-
     request = WatchRequest(subjects={"subject": subject})
     for message in resumed(connection, lambda: connection.stubs.server.Watch(request), endless=True):
         if message.HasField("error"):

@@ -41,10 +41,9 @@ from anabranch.v1.trajectory_service_pb2 import (
 if TYPE_CHECKING:
     import grpc
 
-    from anabranch.v1.trajectory_service_pb2 import AppendError, TrajectoryCreation
+    from anabranch.v1.trajectory_service_pb2 import TrajectoryCreation
 
 #: Names of the gRPC codes that errors of entries have.
-_CODES = {5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED", 9: "FAILED_PRECONDITION", 13: "INTERNAL", 14: "UNAVAILABLE"}
 
 CREATE = "TrajectoryService/CreateTrajectory"
 BRANCH = "TrajectoryService/BranchTrajectory"
@@ -276,13 +275,6 @@ def batch_of(entries: Sequence[bytes]) -> bytes:
     for entry in entries:
         parts += (b"\x0a", varint(len(entry)), entry)
     return b"".join(parts)
-
-
-def failure_of_part(error: AppendError) -> Failure:
-    """Returns what the error of an entry or of a watched subject says."""
-    code = _CODES.get(error.code, "UNKNOWN")
-    delay = error.retry_delay.seconds + error.retry_delay.nanos / 1e9
-    return Failure(code, error.message, error.reason, dict(error.metadata), delay)
 
 
 def _set_creation(creation: TrajectoryCreation, content: bytes) -> None:

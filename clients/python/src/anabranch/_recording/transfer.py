@@ -14,7 +14,7 @@ from anabranch._recording.queue import Queue
 from anabranch._recording.rpc import Connections
 from anabranch._recording.segment import STEPS, Entry, Kind, Marks
 from anabranch._recording.spool import Identity, Moved
-from anabranch._wire.failures import Failure
+from anabranch._wire.failures import Failure, failure_of_part
 from anabranch._wire.retry import Patience, Situation, judge, protocol_error
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class Transfer:
         """Takes the result of a batch. A stream has the remedies for what a batch cannot do."""
         self._busy = False
         if isinstance(result, Failure) or result.HasField("error"):
-            failure = result if isinstance(result, Failure) else rpc.failure_of_part(result.error)
+            failure = result if isinstance(result, Failure) else failure_of_part(result.error)
             if failure.transient:
                 self._retry(failure)
             else:

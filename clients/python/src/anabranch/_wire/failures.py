@@ -13,6 +13,8 @@ from anabranch.errors import BY_REASON
 if TYPE_CHECKING:
     import grpc
 
+    from anabranch.v1.trajectory_service_pb2 import AppendError
+
 ERROR_DOMAIN = "anabranch.v1"
 
 #: Codes of permanent errors. An error without a reason that has such a code comes from a proxy or another service.
@@ -131,3 +133,12 @@ def error_from_failure(failure: Failure, message: str) -> AnabranchError:
     error = cls(message, reason=failure.reason, metadata=failure.metadata, retry_after=retry_after)
     error.__cause__ = failure.cause
     return error
+
+
+def failure_of_part(error: AppendError) -> Failure:
+    """Returns what the error of an entry or of a watched subject says."""
+    import grpc
+
+    code = next((code.name for code in grpc.StatusCode if code.value[0] == error.code), "UNKNOWN")
+    delay = error.retry_delay.seconds + error.retry_delay.nanos / 1e9
+    return Failure(code, error.message, error.reason, dict(error.metadata), delay)

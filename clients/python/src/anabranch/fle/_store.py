@@ -8,11 +8,10 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from anabranch._recording.rpc import failure_of_part
 from anabranch._recording.steps import TooLargeError, encode
 from anabranch._wire.connection import UNARY_SECONDS, Connection
 from anabranch._wire.errors import AnabranchError
-from anabranch._wire.failures import error_from_failure, raising_reasons
+from anabranch._wire.failures import error_from_failure, failure_of_part, raising_reasons
 from anabranch._wire.limits import Limits
 from anabranch._wire.outage import call, pages, retried
 from anabranch.errors import ExperimentNotFound, RunNotFound
