@@ -1,5 +1,5 @@
 import { ConnectError } from '@connectrpc/connect';
-import type { AppendError } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { PartError } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import {
   BadRequestSchema,
   type ErrorInfo,
@@ -33,7 +33,7 @@ export function retryDelayMs(error: unknown): number | undefined {
 }
 
 /** Returns an error that is a part of a response as the error that a call would throw. */
-export function errorOfPart({ code, reason, message, metadata, field, retryDelay }: AppendError): ConnectError {
+export function errorOfPart({ code, reason, message, metadata, field, retryDelay }: PartError): ConnectError {
   const info = { desc: ErrorInfoSchema, value: { reason, domain: ERROR_DOMAIN, metadata } };
   const invalid = { desc: BadRequestSchema, value: { fieldViolations: [{ field, description: message }] } };
   const retry = { desc: RetryInfoSchema, value: retryDelay === undefined ? {} : { retryDelay } };

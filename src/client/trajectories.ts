@@ -1,7 +1,7 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import type { Step, Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import type { AppendError, ReadTrajectoriesRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { PartError, ReadTrajectoriesRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { ClientCalls } from './calls.ts';
 import { stepAfter } from './reader.ts';
 import { type ResumeOptions, resumedStream } from './resumed_stream.ts';
@@ -22,7 +22,7 @@ interface TrajectoryPosition {
   /** True if the trajectory was deleted while it was read. Its steps are incomplete then. */
   readonly deleted: boolean;
   /** Set if the stored bytes of the trajectory are damaged. Its steps are incomplete then. */
-  readonly error: AppendError | undefined;
+  readonly error: PartError | undefined;
   /** Continues after this trajectory, as `resumeToken` of another call with the same options. */
   readonly resumeToken: string;
 }

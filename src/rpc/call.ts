@@ -16,7 +16,7 @@ import type { BidiStream, Call, ClientStream, Methods, ServerStream, Unary } fro
 import { type App, appWithin } from '../stream/app.ts';
 import type { Logger } from '../stream/settings.ts';
 import { callerOf, cutOf } from './caller.ts';
-import { type Purpose, toAppendError, toConnectError } from './errors.ts';
+import { type Purpose, toConnectError, toPartError } from './errors.ts';
 import { nameField } from './named_field.ts';
 import type { Validator } from './validate.ts';
 
@@ -41,7 +41,7 @@ function callOf({ app, logger, validator }: Wire, context: CallContext): Call {
     app: appWithin(app, context),
     caller: callerOf(context.values),
     check: validator.check,
-    errorOf: (error, schema, part) => toAppendError(nameField(error, schema, part), logger),
+    errorOf: (error, schema, part) => toPartError(nameField(error, schema, part), logger),
     get signal() {
       return context.signal;
     },

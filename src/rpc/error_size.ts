@@ -50,7 +50,7 @@ export function fitMessage(message: string): string {
 }
 
 /** An error in a response that has up to 1,000 of them, which must have less than 1 MiB. */
-interface PartError {
+interface PartErrorText {
   readonly message: string;
   readonly metadata: Readonly<Record<string, string>>;
   readonly field: string;
@@ -61,7 +61,7 @@ const PART_METADATA_BYTES = 320;
 const PART_FIELD_BYTES = 120;
 
 /** Shortens the content of an error that is a part of a response. */
-export function fitPart({ message, metadata, field }: PartError): PartError {
+export function fitPart({ message, metadata, field }: PartErrorText): PartErrorText {
   return {
     message: fitText(message, PART_MESSAGE_BYTES, Buffer.byteLength),
     metadata: fitMetadata(metadata, PART_METADATA_BYTES),

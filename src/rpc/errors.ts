@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
-import type { AppendErrorSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { PartErrorSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import {
   BadRequestSchema,
   type ErrorInfo,
@@ -148,7 +148,7 @@ function callerGone(): AnabranchError {
 }
 
 /** Returns an error as a part of a response. */
-export function toAppendError(error: unknown, logger: Logger): MessageInitShape<typeof AppendErrorSchema> {
+export function toPartError(error: unknown, logger: Logger): MessageInitShape<typeof PartErrorSchema> {
   const sent = toConnectError(error, 'write', logger);
   const { reason = '', metadata = {} } = errorInfoOf(sent) ?? {};
   const [retry] = sent.findDetails(RetryInfoSchema);

@@ -9,7 +9,7 @@ import type {
   MessageInitShape,
   MessageShape,
 } from '@bufbuild/protobuf';
-import type { AppendErrorSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { PartErrorSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../domain/caller.ts';
 import type { PackedFrame } from '../domain/step_codec/packed_step.ts';
 import type { App } from '../stream/app.ts';
@@ -29,7 +29,7 @@ export interface Call {
     error: unknown,
     schema: Desc,
     part: MessageShape<Desc>,
-  ) => MessageInitShape<typeof AppendErrorSchema>;
+  ) => MessageInitShape<typeof PartErrorSchema>;
 }
 
 /** A unary method: takes a checked request and returns the initial values of its response. */

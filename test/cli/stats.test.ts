@@ -31,8 +31,8 @@ describe.each(ENGINES)('anabranch stats, on %s', (engine) => {
     expect(stats).toMatchObject({ trajectories: 2n, steps: 4n, states: 3n, runs: 2n, rollouts: 0n, metricPoints: 0n });
     expect(stats.freeBytes === undefined).toBe(engine === 'postgres');
     expect(largestRuns).toMatchObject([
-      { namespace: 'default', name: 'large', trajectories: 1n, steps: 3n },
-      { namespace: 'default', name: 'small', trajectories: 1n, steps: 1n },
+      { name: 'large', trajectories: 1n, steps: 3n },
+      { name: 'small', trajectories: 1n, steps: 1n },
     ]);
     const { code, stdout } = await runCli(['stats', ...at]);
     expect(code).toBe(0);

@@ -1,5 +1,5 @@
 import type { Caller } from '../../src/domain/caller.ts';
-import { toAppendError } from '../../src/rpc/errors.ts';
+import { toPartError } from '../../src/rpc/errors.ts';
 import type { Call } from '../../src/service/method.ts';
 import type { App } from '../../src/stream/app.ts';
 import { sharedValidator } from './shared_validator.ts';
@@ -11,6 +11,6 @@ export function callOf(app: App, caller: Caller): Call {
     caller,
     signal: app.call.signal,
     check: (schema, message) => sharedValidator().check(schema, message),
-    errorOf: (error) => toAppendError(error, app.logger),
+    errorOf: (error) => toPartError(error, app.logger),
   };
 }

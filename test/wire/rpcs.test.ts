@@ -43,7 +43,7 @@ import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   type AppendBatchResponse,
   AppendBatchResponseSchema,
-  type AppendError,
+  type PartError,
   TrajectoryService,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
@@ -179,7 +179,7 @@ function throwEntryError({ results }: AppendBatchResponse): void {
   for (const [i, { error }] of results.entries()) if (error) throw errorOfPart(within(`entries[${i}]`, error));
 }
 
-function within(part: string, error: AppendError): AppendError {
+function within(part: string, error: PartError): PartError {
   return error.field === '' ? error : { ...error, field: `${part}.${error.field}` };
 }
 

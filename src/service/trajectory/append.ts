@@ -3,13 +3,13 @@ import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   type AppendEntry,
   AppendEntrySchema,
-  type AppendErrorSchema,
   type AppendOpened,
   type AppendResultSchema,
   type AppendSealed,
   type AppendStepsRequest,
   AppendStepsRequestSchema,
   type AppendStepsResponse,
+  type PartErrorSchema,
   type TrajectoryService,
   type StepTag as WireTag,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -214,7 +214,7 @@ function responseOf(part: Pick<AppendStepsResponse, 'opened' | 'ack' | 'sealed'>
 export const appendBatch: Unary<typeof TrajectoryService.method.appendBatch> = async ({ entries }, call) => {
   const given = entries.map((entry) => toEntryOrError(entry, call));
   const outcomes = await commitEntries(call.app, call.caller, given, LIMITS.entryLockMs);
-  const errors = new Map<unknown, MessageInitShape<typeof AppendErrorSchema>>();
+  const errors = new Map<unknown, MessageInitShape<typeof PartErrorSchema>>();
   return { results: outcomes.map((outcome, i) => toResult(outcome, entries[i]!, call, errors)) };
 };
 
@@ -252,7 +252,7 @@ function toResult(
   outcome: EntryOutcome,
   entry: AppendEntry,
   call: Call,
-  errors: Map<unknown, MessageInitShape<typeof AppendErrorSchema>>,
+  errors: Map<unknown, MessageInitShape<typeof PartErrorSchema>>,
 ): MessageInitShape<typeof AppendResultSchema> {
   if (outcome.kind === 'committed') {
     const { nextStepNumber, commitTime, duplicates, uid, epoch } = outcome;

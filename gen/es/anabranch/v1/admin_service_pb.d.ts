@@ -107,37 +107,30 @@ export declare const GetDatabaseStatsResponseSchema: GenMessage<GetDatabaseStats
  */
 export declare type RunSize = Message<"anabranch.v1.RunSize"> & {
   /**
-   * Namespace of the run.
-   *
-   * @generated from field: string namespace = 1;
-   */
-  namespace: string;
-
-  /**
    * Id of the run.
    *
-   * @generated from field: string run_id = 2;
+   * @generated from field: string run_id = 1;
    */
   runId: string;
 
   /**
    * Name of the run.
    *
-   * @generated from field: string name = 3;
+   * @generated from field: string name = 2;
    */
   name: string;
 
   /**
    * Number of its trajectories.
    *
-   * @generated from field: int64 trajectories = 4;
+   * @generated from field: int64 trajectories = 3;
    */
   trajectories: bigint;
 
   /**
    * Number of the steps of its trajectories, without inherited ones.
    *
-   * @generated from field: int64 steps = 5;
+   * @generated from field: int64 steps = 4;
    */
   steps: bigint;
 };

@@ -5,7 +5,7 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { ListRunsRequest, RunWithProgress } from "./run_service_pb.js";
-import type { AppendError, ListTrajectoriesRequest, TreeNode } from "./trajectory_service_pb.js";
+import type { ListTrajectoriesRequest, PartError, TreeNode } from "./trajectory_service_pb.js";
 import type { Progress, Run, Stage } from "./run_pb.js";
 import type { Group, Rollout } from "./rollout_pb.js";
 import type { Trajectory } from "./trajectory_pb.js";
@@ -250,9 +250,9 @@ export declare type WatchResponse = Message<"anabranch.v1.WatchResponse"> & {
   /**
    * Why the subject has ended.
    *
-   * @generated from field: anabranch.v1.AppendError error = 7;
+   * @generated from field: anabranch.v1.PartError error = 7;
    */
-  error?: AppendError | undefined;
+  error?: PartError | undefined;
 };
 
 /**

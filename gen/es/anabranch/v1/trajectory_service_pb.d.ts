@@ -923,9 +923,9 @@ export declare const AppendBatchRequestSchema: GenMessage<AppendBatchRequest>;
  * The error of an entry of AppendBatch, of a trajectory of ReadTrajectories, or of a subject of Watch. It has the facts
  * of the error that a call would fail with.
  *
- * @generated from message anabranch.v1.AppendError
+ * @generated from message anabranch.v1.PartError
  */
-export declare type AppendError = Message<"anabranch.v1.AppendError"> & {
+export declare type PartError = Message<"anabranch.v1.PartError"> & {
   /**
    * Code, as in google.rpc.Status.
    *
@@ -970,10 +970,10 @@ export declare type AppendError = Message<"anabranch.v1.AppendError"> & {
 };
 
 /**
- * Describes the message anabranch.v1.AppendError.
- * Use `create(AppendErrorSchema)` to create a new message.
+ * Describes the message anabranch.v1.PartError.
+ * Use `create(PartErrorSchema)` to create a new message.
  */
-export declare const AppendErrorSchema: GenMessage<AppendError>;
+export declare const PartErrorSchema: GenMessage<PartError>;
 
 /**
  * The result of an entry. If `error` is set, nothing of the entry was stored, and all other fields are unset. After
@@ -1021,9 +1021,9 @@ export declare type AppendResult = Message<"anabranch.v1.AppendResult"> & {
    * Why the entry failed. An entry whose trajectory another call has locked for more than 100 ms fails with
    * DATABASE_UNAVAILABLE.
    *
-   * @generated from field: anabranch.v1.AppendError error = 6;
+   * @generated from field: anabranch.v1.PartError error = 6;
    */
-  error?: AppendError | undefined;
+  error?: PartError | undefined;
 };
 
 /**
@@ -1802,9 +1802,9 @@ export declare type ReadTrajectoriesResponse = Message<"anabranch.v1.ReadTraject
    * STATE_CORRUPT with `inline_bytes`. `trajectory_done` is true then, and the call continues with the next trajectory.
    * Output only. Unset if there is no damage.
    *
-   * @generated from field: anabranch.v1.AppendError error = 8;
+   * @generated from field: anabranch.v1.PartError error = 8;
    */
-  error?: AppendError | undefined;
+  error?: PartError | undefined;
 };
 
 /**

@@ -159,13 +159,10 @@ class RunSize(google.protobuf.message.Message):
 
     DESCRIPTOR: google.protobuf.descriptor.Descriptor
 
-    NAMESPACE_FIELD_NUMBER: builtins.int
     RUN_ID_FIELD_NUMBER: builtins.int
     NAME_FIELD_NUMBER: builtins.int
     TRAJECTORIES_FIELD_NUMBER: builtins.int
     STEPS_FIELD_NUMBER: builtins.int
-    namespace: builtins.str
-    """Namespace of the run."""
     run_id: builtins.str
     """Id of the run."""
     name: builtins.str
@@ -177,13 +174,12 @@ class RunSize(google.protobuf.message.Message):
     def __init__(
         self,
         *,
-        namespace: builtins.str = ...,
         run_id: builtins.str = ...,
         name: builtins.str = ...,
         trajectories: builtins.int = ...,
         steps: builtins.int = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["name", b"name", "namespace", b"namespace", "run_id", b"run_id", "steps", b"steps", "trajectories", b"trajectories"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "run_id", b"run_id", "steps", b"steps", "trajectories", b"trajectories"]) -> None: ...
 
 Global___RunSize: typing_extensions.TypeAlias = RunSize
 

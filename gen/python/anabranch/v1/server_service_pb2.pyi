@@ -256,7 +256,7 @@ class WatchResponse(google.protobuf.message.Message):
         """What changed of a page of trajectories."""
 
     @property
-    def error(self) -> anabranch.v1.trajectory_service_pb2.AppendError:
+    def error(self) -> anabranch.v1.trajectory_service_pb2.PartError:
         """Why the subject has ended."""
 
     def __init__(
@@ -268,7 +268,7 @@ class WatchResponse(google.protobuf.message.Message):
         tree: Global___TreeChanges | None = ...,
         trajectories: Global___TrajectoryPageChanges | None = ...,
         caught_up: builtins.bool = ...,
-        error: anabranch.v1.trajectory_service_pb2.AppendError | None = ...,
+        error: anabranch.v1.trajectory_service_pb2.PartError | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["error", b"error", "run", b"run", "runs", b"runs", "trajectories", b"trajectories", "tree", b"tree"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["caught_up", b"caught_up", "error", b"error", "name", b"name", "run", b"run", "runs", b"runs", "trajectories", b"trajectories", "tree", b"tree"]) -> None: ...

@@ -1063,7 +1063,7 @@ class AppendBatchRequest(google.protobuf.message.Message):
 Global___AppendBatchRequest: typing_extensions.TypeAlias = AppendBatchRequest
 
 @typing.final
-class AppendError(google.protobuf.message.Message):
+class PartError(google.protobuf.message.Message):
     """The error of an entry of AppendBatch, of a trajectory of ReadTrajectories, or of a subject of Watch. It has the facts
     of the error that a call would fail with.
     """
@@ -1121,7 +1121,7 @@ class AppendError(google.protobuf.message.Message):
     def HasField(self, field_name: typing.Literal["retry_delay", b"retry_delay"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["code", b"code", "field", b"field", "message", b"message", "metadata", b"metadata", "reason", b"reason", "retry_delay", b"retry_delay"]) -> None: ...
 
-Global___AppendError: typing_extensions.TypeAlias = AppendError
+Global___PartError: typing_extensions.TypeAlias = PartError
 
 @typing.final
 class AppendResult(google.protobuf.message.Message):
@@ -1150,7 +1150,7 @@ class AppendResult(google.protobuf.message.Message):
         """Time when the newest step or the seal of the entry was committed, by the clock of the database."""
 
     @property
-    def error(self) -> Global___AppendError:
+    def error(self) -> Global___PartError:
         """Why the entry failed. An entry whose trajectory another call has locked for more than 100 ms fails with
         DATABASE_UNAVAILABLE.
         """
@@ -1163,7 +1163,7 @@ class AppendResult(google.protobuf.message.Message):
         duplicate_steps: builtins.int = ...,
         uid: builtins.str = ...,
         epoch: builtins.int | None = ...,
-        error: Global___AppendError | None = ...,
+        error: Global___PartError | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_epoch", b"_epoch", "commit_time", b"commit_time", "epoch", b"epoch", "error", b"error"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["_epoch", b"_epoch", "commit_time", b"commit_time", "duplicate_steps", b"duplicate_steps", "epoch", b"epoch", "error", b"error", "next_step_number", b"next_step_number", "uid", b"uid"]) -> None: ...
@@ -1858,7 +1858,7 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
         """
 
     @property
-    def error(self) -> Global___AppendError:
+    def error(self) -> Global___PartError:
         """Why the steps of the latest trajectory are incomplete, if its stored bytes are damaged: STEP_CORRUPT, or
         STATE_CORRUPT with `inline_bytes`. `trajectory_done` is true then, and the call continues with the next trajectory.
         Output only. Unset if there is no damage.
@@ -1874,7 +1874,7 @@ class ReadTrajectoriesResponse(google.protobuf.message.Message):
         deleted: builtins.bool = ...,
         resume_token: builtins.str = ...,
         blobs: collections.abc.Iterable[anabranch.v1.state_pb2.Blob] | None = ...,
-        error: Global___AppendError | None = ...,
+        error: Global___PartError | None = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["error", b"error", "trajectory", b"trajectory"]) -> builtins.bool: ...
     def ClearField(self, field_name: typing.Literal["blobs", b"blobs", "deleted", b"deleted", "error", b"error", "owner_id", b"owner_id", "resume_token", b"resume_token", "steps", b"steps", "trajectory", b"trajectory", "trajectory_done", b"trajectory_done"]) -> None: ...

@@ -13,7 +13,7 @@ from anabranch.errors import BY_REASON
 if TYPE_CHECKING:
     import grpc
 
-    from anabranch.v1.trajectory_service_pb2 import AppendError
+    from anabranch.v1.trajectory_service_pb2 import PartError
 
 ERROR_DOMAIN = "anabranch.v1"
 
@@ -135,7 +135,7 @@ def error_from_failure(failure: Failure, message: str) -> AnabranchError:
     return error
 
 
-def failure_of_part(error: AppendError) -> Failure:
+def failure_of_part(error: PartError) -> Failure:
     """Returns what the error of an entry or of a watched subject says."""
     import grpc
 
