@@ -1,7 +1,13 @@
-import { Code, ConnectError, type Interceptor } from '@connectrpc/connect';
+import { type Client, Code, ConnectError, createClient, type Interceptor } from '@connectrpc/connect';
 import { createGrpcTransport, Http2SessionManager } from '@connectrpc/connect-node';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { parseAddress } from './address.ts';
-import { type AllCalls, callsOver } from './calls.ts';
 import { ConnectionPool } from './connection_pool.ts';
 import { askingFirst, DEFAULT_LIMITS, ServerLimits } from './limits.ts';
 
@@ -18,9 +24,23 @@ export interface ConnectOptions {
  * server's limit, and so on. Any number of callers can share one client. Unary calls have a deadline of one minute; the
  * call option `timeoutMs` overrides it.
  */
-export interface AnabranchClient extends AllCalls {
+export interface AnabranchClient {
   /** Origin of the server: `http://host:port`. */
   readonly url: string;
+  /** Calls every RPC of TrajectoryService. */
+  readonly trajectories: Client<typeof TrajectoryService>;
+  /** Calls every RPC of StateService. */
+  readonly states: Client<typeof StateService>;
+  /** Calls every RPC of RunService: experiments, runs, stages, metrics. */
+  readonly runs: Client<typeof RunService>;
+  /** Calls every RPC of RolloutService: tasks, groups, the queue of rollouts, validations, environments. */
+  readonly rollouts: Client<typeof RolloutService>;
+  /** Calls every RPC of RetentionService: plans, applies and stores policies that remove states and trajectories. */
+  readonly retention: Client<typeof RetentionService>;
+  /** Calls every RPC of AdminService: statistics, verification, backup and vacuum of the database. */
+  readonly admin: Client<typeof AdminService>;
+  /** Calls every RPC of ServerService: version and limits, several watches as one call. */
+  readonly server: Client<typeof ServerService>;
   /** The limits of the server: the defaults of this version until the first call has asked it. */
   readonly limits: ServerLimits;
   /** Closes the client and cancels every call on it. Close writers and metric loggers first, because they flush. */
@@ -60,7 +80,13 @@ export function connectClient(options: ConnectOptions): AnabranchClient {
   const transport = askingFirst(pool, limits);
   return {
     url,
-    ...callsOver(transport),
+    trajectories: createClient(TrajectoryService, transport),
+    states: createClient(StateService, transport),
+    runs: createClient(RunService, transport),
+    rollouts: createClient(RolloutService, transport),
+    retention: createClient(RetentionService, transport),
+    admin: createClient(AdminService, transport),
+    server: createClient(ServerService, transport),
     limits,
     close: () => pool.close(),
   };
