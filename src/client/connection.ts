@@ -39,7 +39,7 @@ export interface AnabranchClient {
   readonly retention: Client<typeof RetentionService>;
   /** Calls every RPC of AdminService: statistics, verification, backup and vacuum of the database. */
   readonly admin: Client<typeof AdminService>;
-  /** Calls every RPC of ServerService: version and limits, several watches as one call. */
+  /** Calls every RPC of ServerService: version and limits, and Watch. */
   readonly server: Client<typeof ServerService>;
   /** The limits of the server: the defaults of this version until the first call has asked it. */
   readonly limits: ServerLimits;
