@@ -150,8 +150,9 @@ def test_trajectories_that_step_together_ask_once_and_share_their_first_message(
         client = ab.connect(front.address)
         group = client.recorder.group()
         fields: dict[str, Any] = {"task": "", "name": "", "labels": {}, "metadata": None}
-        together = [client.create(str(uuid.uuid4()), **fields, group=group) for _ in range(8)]
+        # What is recorded outside of the block can be sent before the rest.
         with group:
+            together = [client.create(str(uuid.uuid4()), **fields, group=group) for _ in range(8)]
             for each in together:
                 each.reset(observation=1)
         for each in together:
