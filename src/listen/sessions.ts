@@ -1,5 +1,4 @@
-import type { ServerHttp2Session } from 'node:http2';
-import { constants } from 'node:http2';
+import { constants, type ServerHttp2Session } from 'node:http2';
 import type { Connection } from './connections.ts';
 
 export interface SessionLimits {

@@ -3,8 +3,7 @@ import type { GetCheckpointRequest } from '../../../gen/es/anabranch/v1/trajecto
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
-import type { StoredStep } from '../../domain/step.ts';
-import { DEFAULT_STATE_NAME, isKept } from '../../domain/step.ts';
+import { DEFAULT_STATE_NAME, isKept, type StoredStep } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
 import type { App } from '../../stream/app.ts';

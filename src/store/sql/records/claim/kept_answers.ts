@@ -4,8 +4,7 @@ import type { ClaimRequest } from '../../../contract/rollout.ts';
 import { requestIdReused } from '../../kit/requests.ts';
 import { REQUESTS } from '../../kit/tables/changes.ts';
 import type { RowOf } from '../../kit/tables/table.ts';
-import type { CallerTransaction, Transaction } from '../../kit/transaction.ts';
-import { inOneRoundTrip } from '../../kit/transaction.ts';
+import { type CallerTransaction, inOneRoundTrip, type Transaction } from '../../kit/transaction.ts';
 import type { Granted } from './create.ts';
 import type { ClaimedAttempt } from './reading.ts';
 

@@ -8,12 +8,10 @@ import { byId, findRunKeys, keysById } from '../../kit/by_id.ts';
 import type { Db } from '../../kit/engine.ts';
 import type { Expressions } from '../../kit/expressions.ts';
 import { padded } from '../../kit/kept_queries.ts';
-import type { NamespaceTransaction, Transaction } from '../../kit/transaction.ts';
-import { inOneRoundTrip } from '../../kit/transaction.ts';
+import { inOneRoundTrip, type NamespaceTransaction, type Transaction } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { findStage } from '../stage/rows.ts';
-import type { Queue } from './queue.ts';
-import { IS_PENDING, isWanted } from './queue.ts';
+import { IS_PENDING, isWanted, type Queue } from './queue.ts';
 
 /** Requests with equal filters. They share statements and are served in order of arrival. */
 export interface ClaimBatch {

@@ -17,8 +17,13 @@ import { byId, keepRun } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { makeOnce, type Noun } from '../../kit/requests.ts';
 import { recordStatus } from '../../kit/status/status_changes.ts';
-import type { CallerTransaction, NamespaceTransaction, ReadScope, Transaction } from '../../kit/transaction.ts';
-import { inOneRoundTrip } from '../../kit/transaction.ts';
+import {
+  type CallerTransaction,
+  inOneRoundTrip,
+  type NamespaceTransaction,
+  type ReadScope,
+  type Transaction,
+} from '../../kit/transaction.ts';
 import { bindLabels, flag } from '../../kit/values.ts';
 import type { StatesEngine } from '../../log/engine.ts';
 import { type EncodedState, encodeStates } from '../../log/states/bytes.ts';
