@@ -4,7 +4,7 @@ export type Change = bigint | SeriesChange;
 /** Points of metric series of a run that were written. */
 export interface SeriesChange {
   readonly runId: string;
-  /** The lowest step that was written, by `seriesMark`. */
+  /** The lowest step that was written, by `seriesHash`. */
   readonly lowest: ReadonlyMap<number, bigint>;
   /** The lowest step that was written in a series that `lowest` does not list. Undefined: `lowest` lists all series. */
   readonly ofOthers: bigint | undefined;
@@ -14,7 +14,7 @@ export interface SeriesChange {
  * Returns a short mark of a series of a run. Two series can have the same mark. A hint for one of them then
  * also names the other one, which is read without need.
  */
-export function seriesMark({ stageId, name }: { readonly stageId: string | undefined; readonly name: string }): number {
+export function seriesHash({ stageId, name }: { readonly stageId: string | undefined; readonly name: string }): number {
   // FNV-1a.
   let hash = 0x81_1c_9d_c5;
   const text = `${stageId ?? ''} ${name}`;

@@ -3,7 +3,7 @@ import { ownBegin, type Trajectory } from '../domain/trajectory.ts';
 import type { Store } from '../store/contract/store.ts';
 
 /** Maximum number of cached ranges: about 10 MB. */
-const MAX_SEGMENTS = 100_000;
+const MOST_RANGES = 100_000;
 
 /** Number of links converted before other work runs. */
 const PIECE = 1000;
@@ -45,7 +45,7 @@ export function createLineageCache(): LineageCache {
     lineages.set(key, ancestors);
     cached += ancestors.length;
     for (const oldest of lineages.keys()) {
-      if (cached <= MAX_SEGMENTS || oldest === key) break;
+      if (cached <= MOST_RANGES || oldest === key) break;
       forget(oldest);
     }
   };

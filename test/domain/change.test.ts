@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { type Change, changeText, parseChange, type SeriesChange, seriesMark } from '../../src/domain/change.ts';
+import { type Change, changeText, parseChange, type SeriesChange, seriesHash } from '../../src/domain/change.ts';
 
 const step = fc.bigInt({ min: -(2n ** 63n), max: 2n ** 63n - 1n });
 const mark = fc.nat(2 ** 32 - 1);
@@ -37,7 +37,7 @@ describe('hints of changes, as text', () => {
 
   it('distinguish series of a run from those of its stages', () => {
     const marks = [undefined, 's1', 's2'].flatMap((stageId) =>
-      ['loss', 'reward'].map((name) => seriesMark({ stageId, name })),
+      ['loss', 'reward'].map((name) => seriesHash({ stageId, name })),
     );
     expect(new Set(marks).size).toBe(6);
   });

@@ -41,7 +41,7 @@ export interface AppendStore {
    * W10: attaches a state to a stored step. Errors: TRAJECTORY_NOT_FOUND, WRITER_FENCED, STEP_NOT_FOUND (also for an
    * inherited step), STATE_NOT_FOUND, STATE_CONFLICT.
    */
-  attachState(caller: Caller, attaching: AttachedState): Promise<{ state: StateRef; duplicate: boolean }>;
+  attachState(caller: Caller, attaching: NewAttachedState): Promise<{ state: StateRef; duplicate: boolean }>;
 
   /**
    * Calls the listener when a trajectory may have grown, been sealed or been deleted, when a run may have changed, and
@@ -92,7 +92,7 @@ export type AppendOutcome =
   | { readonly kind: 'failed'; readonly error: unknown };
 
 /** The state must be stored already, unless `data` is set. The store determines its size. */
-export interface AttachedState extends Pick<StateRef, 'name' | 'digest' | 'mediaType'> {
+export interface NewAttachedState extends Pick<StateRef, 'name' | 'digest' | 'mediaType'> {
   readonly trajectoryId: string;
   readonly uid: string | undefined;
   readonly writerEpoch: bigint | undefined;
@@ -102,7 +102,7 @@ export interface AttachedState extends Pick<StateRef, 'name' | 'digest' | 'media
 
 export interface MergeStore {
   /**
-   * Merges the rows in which steps were appended into few compressed rows. What is read does not change. One call
+   * Merges the segments in which steps were appended into few compressed ones. What is read does not change. One call
    * replaces about 1 MiB at most, in one transaction. Several instances may merge the same trajectories. Returns the
    * requests that are not finished; a trajectory that does not exist is finished.
    */

@@ -147,7 +147,7 @@ export interface OwnedState {
 export interface StepOutline {
   readonly stepNumber: bigint;
   readonly reward: number | undefined;
-  /** SHA-256 of the step as it is stored, without the states that were attached later. */
+  /** SHA-256 of the step as the client sent it, without the states that were attached later. */
   readonly hash: Digest;
 }
 

@@ -5,7 +5,7 @@ import { SEGMENT_STATE_NAMES, SEGMENTS } from '../sql/kit/tables/steps.ts';
 import { type NamedColumn, namesOf, type Row, valuesOf } from '../sql/kit/tables/table.ts';
 import { END_UPDATE } from '../sql/log/append/heads.ts';
 import type { Appends, SeenAppend } from '../sql/log/engine.ts';
-import { namesOf as stateNamesOf } from '../sql/log/segments.ts';
+import { stateNamesOf } from '../sql/log/segments.ts';
 import { columnsOf } from './bulk_rows.ts';
 import { encodeArray } from './copy.ts';
 import type { Pool } from './pool.ts';
@@ -103,7 +103,7 @@ const APPEND_NAMED = appendText(
     where (n.trajectory in (select key from moved)) is true)`,
 );
 
-/** One segment, as a client that waits for each ack causes it. Arrays would cost it a quarter more CPU. */
+/** One segment, as a client that waits for each ack causes it. Arrays would cost it more CPU. */
 const APPEND_ONE = appendText((columns, first) => {
   return `(values (${columns.map(({ type }, i) => `$${first + i}::${type}`).join(', ')}))`;
 });

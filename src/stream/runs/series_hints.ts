@@ -2,7 +2,7 @@ import type { SeriesChange } from '../../domain/change.ts';
 
 /** Metric series of a run that were written between two looks of a watcher. */
 export interface WrittenSeries {
-  /** The lowest step that was written, by `seriesMark`. */
+  /** The lowest step that was written, by `seriesHash`. */
   readonly lowest: ReadonlyMap<number, bigint>;
   /** The lowest step of all other series. Undefined: others were not written. */
   readonly ofOthers: bigint | undefined;

@@ -1,5 +1,5 @@
 import type { Caller } from '../../domain/caller.ts';
-import { seriesMark } from '../../domain/change.ts';
+import { seriesHash } from '../../domain/change.ts';
 import type { MetricRange, Series, SeriesExtent } from '../../domain/metric.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
 import type { App } from '../app.ts';
@@ -171,5 +171,5 @@ export class KnownSeries {
 
 /** A series of the run itself has an empty id of a stage. Points that were logged have none. */
 function markOf({ stageId, name }: Series): number {
-  return seriesMark({ stageId: stageId || undefined, name });
+  return seriesHash({ stageId: stageId || undefined, name });
 }

@@ -7,9 +7,9 @@ import type { Transaction } from '../kit/transaction.ts';
 import { NO_RUNS, readRuns } from './read/step_runs.ts';
 
 /**
- * All writes to `segments`, and to the index of the names of their states. A segment is in the index if `body_bytes` is
- * set: once it is merged, stored compressed, or passed by `merged_to`. So plain appends do not write the index. Whoever
- * changes or deletes a segment has locked it.
+ * All writes to `segments`, and to the index of the names of their states, except for the one statement of
+ * `postgres/appends.ts`. A segment is in the index if `body_bytes` is set: once it is merged, stored compressed, or
+ * passed by `merged_to`. So plain appends do not write the index. Whoever changes or deletes a segment has locked it.
  */
 
 type NameRow = RowOf<typeof SEGMENT_STATE_NAMES>;
@@ -19,12 +19,12 @@ type NamedColumns = Pick<SegmentRow, 'first_step_number' | 'state_names' | 'body
 
 export function insertSegments(tx: Transaction, rows: readonly SegmentRow[]): Promise<unknown> {
   const stored = tx.engine.bulk.insert(tx.db, SEGMENTS, rows);
-  const names = namesOf(rows);
+  const names = stateNamesOf(rows);
   return names.length === 0 ? stored : Promise.all([stored, insertNames(tx, names)]);
 }
 
 /** Returns what the index has of new segments. */
-export function namesOf(rows: readonly SegmentRow[]): readonly NameRow[] {
+export function stateNamesOf(rows: readonly SegmentRow[]): readonly NameRow[] {
   const names: NameRow[] = [];
   for (const row of rows) {
     if (row.body_bytes === null) continue;

@@ -13,7 +13,7 @@ import { withAttached } from '../../../../domain/pruning.ts';
 import { isKept, isSmall, type StateRef } from '../../../../domain/step.ts';
 import { frameBytes } from '../../../../domain/step_codec/frames.ts';
 import { ownBegin, type TrajectoryRef } from '../../../../domain/trajectory.ts';
-import type { AttachedState } from '../../../contract/append.ts';
+import type { NewAttachedState } from '../../../contract/append.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { inOneRoundTrip, scopeOf, type Transaction, writeAs } from '../../kit/transaction.ts';
 import { StepWriter } from '../append/writer.ts';
@@ -32,7 +32,7 @@ export async function attachState(
   engine: StatesEngine,
   encoder: StateEncoder,
   caller: Caller,
-  attaching: AttachedState,
+  attaching: NewAttachedState,
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
   const { stepNumber, name, digest, mediaType, data } = attaching;
   const sent: StateRef = { name, digest, mediaType, size: data?.length ?? 0, data };
@@ -47,8 +47,8 @@ export async function attachState(
   return outcome!.stored;
 }
 
-interface Attachment {
-  readonly attaching: AttachedState;
+interface Attaching {
+  readonly attaching: NewAttachedState;
   readonly ref: TrajectoryRef;
   readonly sent: StateRef;
   readonly inline: readonly EncodedState[];
@@ -57,7 +57,7 @@ interface Attachment {
 function attachEncoded(
   engine: StatesEngine,
   caller: Caller,
-  { attaching, ref, sent, inline }: Attachment,
+  { attaching, ref, sent, inline }: Attaching,
 ): Promise<{ readonly state: StateRef; readonly duplicate: boolean }> {
   const { trajectoryId, stepNumber, name, digest, mediaType, data } = attaching;
   return writeAs(engine, caller, async (tx) => {

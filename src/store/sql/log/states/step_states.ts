@@ -44,7 +44,7 @@ export function hasStepWith(engine: Engine, names: readonly string[]): RawBuilde
   return sql`exists (select 1 from ${runsIn(engine, STATE_NAMES, 'r')} where ${sql.join(conditions, sql` and `)})`;
 }
 
-interface NamedStates {
+interface WantedStates {
   readonly name: string;
   readonly from: bigint;
   readonly limit: number;
@@ -54,7 +54,7 @@ export async function listStepStates(
   scope: ReadScope,
   tree: bigint,
   lineage: readonly OwnedRange[],
-  { name, from, limit }: NamedStates,
+  { name, from, limit }: WantedStates,
 ): Promise<OwnedState[]> {
   const end = lineage.at(-1)?.to ?? 0n;
   const found: OwnedState[] = [];
@@ -103,7 +103,7 @@ async function readWithAttached(
     const sent = rows.flatMap((row) => statesIn(row, name));
     const named = runsOf(rows, name);
     const count = named.reduce((sum, { from, to }) => sum + Number(to - from), 0);
-    const attached = count <= sent.length ? [] : await attachedIn(scope, tree, named, name);
+    const attached = count <= sent.length ? [] : await readAttached(scope, tree, named, name);
     const isSame = ({ checksum }: NamedRow, i: number) => checksum === before?.[i]?.checksum;
     // A second reading of the same segments: states are missing.
     if (sent.length + attached.length >= count || (rows.length === before?.length && rows.every(isSame))) {
@@ -190,8 +190,8 @@ function runsOf(rows: readonly NamedRow[], name: string): NamedRun[] {
   );
 }
 
-/** Returns the states of the name that were attached to these steps and have rows of their own. */
-async function attachedIn(
+/** Returns the states of the name that were attached to these steps and have rows of `attached_states`. */
+async function readAttached(
   { engine, namespace }: ReadScope,
   tree: bigint,
   named: readonly NamedRun[],

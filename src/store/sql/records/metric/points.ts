@@ -1,4 +1,4 @@
-import { type SeriesChange, seriesMark } from '../../../../domain/change.ts';
+import { type SeriesChange, seriesHash } from '../../../../domain/change.ts';
 import type { NewMetricPoint } from '../../../../domain/metric.ts';
 import type { Engine, Tx } from '../../kit/engine.ts';
 
@@ -95,7 +95,7 @@ export function writtenIn({ runId, series, places, metricSteps }: PointBatch): S
     // The first point of a series has its lowest step.
     if (place === last) continue;
     last = place;
-    const [mark, step] = [seriesMark(series[place]!), metricSteps[i]!];
+    const [mark, step] = [seriesHash(series[place]!), metricSteps[i]!];
     const known = lowest.get(mark);
     if (known === undefined || step < known) lowest.set(mark, step);
   }

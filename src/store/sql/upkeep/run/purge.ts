@@ -51,7 +51,7 @@ async function markLate(engine: Engine, limit: number): Promise<number> {
 }
 
 /** Runs per transaction. */
-const RUNS = 20;
+const PURGED_AT_ONCE = 20;
 
 /** Purges runs that have no trajectories, newest first, so that a branch is removed before its parent. */
 async function purgeRuns(engine: Engine, limit: number): Promise<number> {
@@ -63,7 +63,7 @@ async function purgeRuns(engine: Engine, limit: number): Promise<number> {
       not(exists(selectFrom('trajectories as t').select('t.key').whereRef('t.run', '=', 'h.key'))),
     )
     .orderBy('h.key', 'desc')
-    .limit(RUNS)
+    .limit(PURGED_AT_ONCE)
     .execute();
   if (runs.length === 0) return 0;
   return write(engine, async (tx) => {

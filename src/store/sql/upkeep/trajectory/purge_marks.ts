@@ -128,7 +128,7 @@ async function hasLivingBranch(tx: Transaction, tree: bigint, key: bigint): Prom
 }
 
 /** Bound on the trajectories that one transaction purges. */
-const TRAJECTORIES = 100;
+const PURGED_AT_ONCE = 100;
 
 /** A trajectory that is marked for the purge. */
 interface Purging extends TrajectoryRef {
@@ -141,7 +141,7 @@ export async function findPurging(engine: Engine, db: Db, tree?: bigint): Promis
   const { rows } = await sql<Purging>`
     select t.tree, t.key, t.next_step_number - coalesce(t.branch_point + 1, 0) as steps
     from ${engine.sql.table('trajectories')} as t where t.purging ${inTree(tree)}
-    order by t.tree desc, t.key desc limit ${TRAJECTORIES}`.execute(db);
+    order by t.tree desc, t.key desc limit ${PURGED_AT_ONCE}`.execute(db);
   return rows;
 }
 
