@@ -27,7 +27,7 @@ interface ContentState {
 /** An array. Its items are here, or a state has them. */
 export type Tensor = {
   readonly kind: 'tensor';
-  /** As in NumPy's array interface (`tensor.ts`). */
+  /** As in NumPy's array interface (`itemBytes` below). */
   readonly dtype: string;
   readonly shape: readonly number[];
 } & (

@@ -2,7 +2,7 @@ import type { Drain } from './drain.ts';
 import type { AppSettings } from './settings.ts';
 
 /**
- * Returns the number of polls without a message after which a follower or watcher sends a sign of progress. One less
+ * Returns the number of polls without a message after which a follower or watcher sends a sign of life. One less
  * than the polls that fit into `progressMs`, so that there is time for the read that follows the last poll.
  */
 export function pollsUntilProgress({ pollMs, progressMs }: Pick<AppSettings, 'pollMs' | 'progressMs'>): number {
@@ -11,7 +11,7 @@ export function pollsUntilProgress({ pollMs, progressMs }: Pick<AppSettings, 'po
 
 /**
  * Decides when a watcher looks at the database again (M5): after a hint or a poll, but not within `watchMs` of the
- * previous look. Also decides when a watcher that has nothing to send sends a sign of progress.
+ * previous look. Also decides when a watcher that has nothing to send sends a sign of life.
  */
 export class LookSchedule {
   readonly #watchMs: number;
@@ -60,7 +60,7 @@ export class LookSchedule {
     this.#hinted = false;
   }
 
-  /** Whether nothing was sent for so long that a sign of progress is due. */
+  /** Whether nothing was sent for so long that a sign of life is due. */
   get progressDue(): boolean {
     return this.#quietPolls >= this.#progressPolls;
   }

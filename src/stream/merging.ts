@@ -6,21 +6,21 @@ import { type AppSettings, type Logger, logFailure } from './settings.ts';
 /** Steps that were appended to a trajectory. */
 export interface Appended {
   readonly ref: TrajectoryRef;
-  /** Steps whose rows wait to be merged. */
+  /** Steps whose segments wait to be merged. */
   readonly steps: number;
   /** About their size in memory. */
   readonly bytes: number;
-  /** Steps in rows that were compressed before the commit. Default: 0. */
+  /** Steps in segments that were compressed before the commit. Default: 0. */
   readonly compressedSteps?: number;
   /** No steps follow. */
   readonly sealed: boolean;
 }
 
-/** Appended steps and bytes after which rows of a trajectory are merged. About as many as a row has. */
+/** Appended steps and bytes after which segments of a trajectory are merged. As many as a segment has at most. */
 const FULL = { steps: 256, bytes: 64 * 1024 };
 
 /**
- * Appended steps in compressed rows after which a merge goes past these rows. Until then, totals of storage and later
+ * Appended steps in compressed segments after which a merge goes past these. Until then, totals of storage and later
  * merges read them.
  */
 const MANY_COMPRESSED = 64 * FULL.steps;
@@ -31,7 +31,7 @@ const MOST_KNOWN = 100_000;
  * Bound on the time that appends wait for merges, in milliseconds: merges may wait for a database that is down (A1).
  */
 const ROOM_MS = 250;
-/** Trajectories whose rows are merged in one transaction, if they are small. */
+/** Trajectories whose segments are merged in one transaction, if they are small. */
 const PER_CALL = 16;
 /** Trajectories that one round of the sweep reads. */
 const SWEPT = 1000;
@@ -57,7 +57,7 @@ interface Due extends MergeRequest {
 }
 
 /**
- * Merges rows of steps in the background: of a trajectory that has grown by a row's worth, was sealed, or has not grown
+ * Merges segments in the background: of a trajectory that has grown by a segment's worth, was sealed, or has not grown
  * for a while. No read depends on it. What other processes left unmerged is found by going through all trajectories,
  * some in each round. If steps come faster than they are merged, appends wait (`room`): what is not merged is bounded.
  */
@@ -190,7 +190,7 @@ export class Merging {
   /** After a failure, merges the trajectories one by one, so that one of them does not stop the others. */
   async #workAlone(requests: readonly Due[], failure: unknown): Promise<void> {
     if (isOutage(failure) || requests.length === 1) {
-      // The rows stay as they are. The sweep finds them again.
+      // The segments stay as they are. The sweep finds them again.
       logFailure(this.#logger, failure, 'rows of steps could not be merged', { waiting: this.#due.size });
       this.#keep(requests, []);
       if (!isOutage(failure)) return;

@@ -19,9 +19,9 @@ export interface AppSettings {
   readonly watchMs: number;
   /** Time between two rounds of maintenance. 0 disables them. */
   readonly maintenanceMs: number;
-  /** Rows of steps of a trajectory that has not grown for this long are merged. 0 disables all merging. */
+  /** Segments of a trajectory that has not grown for this long are merged. 0 disables all merging. */
   readonly mergeIdleMs: number;
-  /** While rows of steps with so many bytes wait to be merged, appends wait for merges. */
+  /** While segments with so many bytes wait to be merged, appends wait for merges. */
   readonly mergeBacklogBytes: number;
   /** Time between two checks for free space of the database file, to return it. 0 disables them. */
   readonly freeSpaceMs: number;

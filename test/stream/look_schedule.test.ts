@@ -41,7 +41,7 @@ describe('the schedule of looks', () => {
     schedule.stop();
   });
 
-  it('M5: reads every second without notifications, and sends a sign of progress well before 15 s', async () => {
+  it('M5: reads every second without notifications, and sends a sign of life well before 15 s', async () => {
     const schedule = new LookSchedule(SETTINGS);
     let silent = 0;
     while (!schedule.progressDue) {

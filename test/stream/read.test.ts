@@ -115,7 +115,7 @@ describeApp('ReadSteps that follows', (on) => {
     expect(read.slice(0, -1).every(({ sealed }) => !sealed)).toBe(true);
   });
 
-  it('RD2: reports that it is caught up, even without steps to read, and again as a sign of progress', async () => {
+  it('RD2: reports that it is caught up, even without steps to read, and again as a sign of life', async () => {
     const scene = on.scene();
     const trajectory = await scene.create();
     const reading = scene.read(trajectory, { follow: true });

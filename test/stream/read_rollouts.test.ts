@@ -432,7 +432,7 @@ async function next(reading: AsyncGenerator<DecodedRead, void>): Promise<Decoded
   return value;
 }
 
-/** The next message that is not only a sign of progress. */
+/** The next message that is not only a sign of life. */
 async function nextRollout(reading: AsyncGenerator<DecodedRead, void>): Promise<DecodedRead> {
   for (;;) {
     const read = await next(reading);

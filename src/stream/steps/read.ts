@@ -23,9 +23,9 @@ export interface ReadStepsArgs extends RequestedRange, Shown {
   readonly signal: AbortSignal;
 }
 
-/** The next steps, all of one owner, or a sign of progress without steps. About 128 KiB, unless one step is larger. */
+/** The next steps, all of one owner, or a sign of life without steps. About 128 KiB, unless one step is larger. */
 export interface StepsRead {
-  /** Undefined in a sign of progress. Live followers share the object. */
+  /** Undefined in a sign of life. Live followers share the object. */
   readonly part: EncodedSteps | undefined;
   /** The first step of the part, or `nextStepNumber`. */
   readonly firstStepNumber: bigint;
@@ -174,7 +174,7 @@ async function* follow(
     live = true;
     if (!caughtUpSent) yield caughtUpAt(next, false);
     await follower.change(next, progressPolls);
-    // Without news, the next message is a sign of progress.
+    // Without news, the next message is a sign of life.
     caughtUpSent = next < follower.end;
   }
 }

@@ -76,11 +76,9 @@ function slotsFor<Values extends readonly unknown[]>(values: Values): Values {
 }
 
 /**
- * Each length of a list produces another statement, and engines cache a limited number of prepared ones. These
- * functions keep the lengths few.
+ * Repeats the last item until the length is a power of two. For `in`, where repeated items have no effect. Each length
+ * of a list produces another statement, and engines cache a limited number of prepared ones.
  */
-
-/** Repeats the last item until the length is a power of two. For `in`, where repeated items have no effect. */
 export function padded<T>(items: readonly T[]): T[] {
   const last = items.at(-1);
   if (last === undefined) return [];
@@ -88,7 +86,7 @@ export function padded<T>(items: readonly T[]): T[] {
   return [...items, ...Array<T>(length - items.length).fill(last)];
 }
 
-/** Splits a list into parts whose lengths are powers of two, at most `most`, which must be one too. */
+/** Splits a list into parts whose lengths are powers of two, for the same reason; at most `most`, which is one too. */
 export function* inPowersOfTwo<T>(items: readonly T[], most: number): Generator<readonly T[]> {
   for (let at = 0; at < items.length; ) {
     const length = Math.min(most, 2 ** Math.floor(Math.log2(items.length - at)));

@@ -30,19 +30,22 @@ export const SEGMENTS = table('segments', {
   ends: text,
   /** By metric, the sum, the smallest and the largest value. Metrics that are NaN are left out. */
   metric_sums: text,
-  /** Names of the states of steps, also of attached ones: JSON runs of steps, in any order (`step/step_runs.ts`). */
+  /** Names of the states of steps, also of attached ones: JSON runs of steps, in any order (`log/read/step_runs.ts`). */
   state_names: text,
   /** Labels of steps: JSON runs of steps, as in `state_names`. */
   labels: text,
   /** Of `body` before compression, and of `first_step_number`. */
   checksum: int,
-  /** Version and compression of `body`: see `stored_body.ts`. */
+  /** Version and compression of `body`: see `log/read/stored_body.ts`. */
   encoding: withDefault(int),
   /** Length of `body` before compression. Null in a segment that was appended raw and not merged yet. */
   body_bytes: nullable(int),
   /** Length of `states` before compression. Null if they are not compressed. */
   states_bytes: nullable(int),
-  /** The steps as the client sent them: messages `Step`, each after its length. States are digests and sizes. */
+  /**
+   * The steps as the client sent them: messages `Step`, each after its length. States are digests and sizes. Merges add
+   * attached states; retention marks pruned ones.
+   */
   body: bytes,
   /** The bytes of small states (`domain/step_codec/small_states.ts`). The last column: steps are read without it. */
   states: bytes,

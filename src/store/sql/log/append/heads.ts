@@ -9,7 +9,7 @@ import { TRAJECTORIES } from '../../kit/tables/trajectories.ts';
 import type { TrajectoriesTable } from '../../kit/tables.ts';
 import { isSet, readList, readOptionalReal, readReal } from '../../kit/values.ts';
 
-/** Columns that an engine's `lockHeads` selects, with the time as `now`. */
+/** Columns that `Locks.heads` selects, with the time as `now`. */
 export const HEAD_COLUMNS = [
   'tree',
   'key',

@@ -28,7 +28,7 @@ export interface StepOwner extends TrajectoryRef {
 /** What was stored with steps after a client had sent them. */
 export interface RestoredSteps {
   commitOf(stepNumber: bigint): { readonly writerEpoch: bigint; readonly commitTime: string };
-  /** Names of the states that were attached to the step and have rows of their own, without pruned ones. */
+  /** Names of the states that were attached to the step and have rows of `attached_states`, without pruned ones. */
   attachedTo(stepNumber: bigint): readonly string[];
   /** Bytes of the step after its length, as the client sent it. Undefined if nothing was added to it. */
   sentBytes(stepNumber: bigint): number | undefined;

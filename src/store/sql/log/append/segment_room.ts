@@ -9,7 +9,10 @@ import type { PackedStep } from '../../../../domain/step_codec/packed_step.ts';
 export const SEGMENT_BYTES = 64 * 1024;
 export const SEGMENT_STEPS = 256;
 
-/** Whether steps with so many bytes, small states included, fill half of a segment: once it is compressed, it stays. */
+/**
+ * Whether steps with so many bytes, small states included, fill half of a segment. Such a segment is not merged again
+ * after it is compressed.
+ */
 export function isHalfFull(steps: number, bytes: number): boolean {
   return steps >= SEGMENT_STEPS / 2 || bytes >= SEGMENT_BYTES / 2;
 }

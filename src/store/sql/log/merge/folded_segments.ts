@@ -16,7 +16,7 @@ import { mergedSegment } from './merged_segment.ts';
 /** Segments to be written in place of those that were read. */
 export interface FoldedSegments {
   readonly segments: readonly SegmentRow[];
-  /** The states that the segments now have. The others stay in rows of their own. */
+  /** The states that the segments now have. The others stay in rows of `attached_states`. */
   readonly folded: readonly Attachment[];
 }
 

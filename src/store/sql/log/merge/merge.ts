@@ -82,7 +82,7 @@ async function prepare(engine: Engine, ref: TrajectoryRef, plan: Plan): Promise<
     replacements.push(...(await Promise.all(some)).flat());
   }
   const last = replacements.at(-1);
-  // States that stay in rows of their own would be found again and again.
+  // States that stay in rows of `attached_states` would be found again and again.
   const isLeft = last !== undefined && last.from === plan.mergedTo && last.folded.length < last.attached.length;
   // A damaged segment stays as it is.
   const leavesUnindexed = plan.leavesUnindexed || replacements.length < plan.ranges.length;

@@ -12,7 +12,7 @@ export interface Attachment {
   readonly state: AttachedState;
 }
 
-/** Reads the states with rows of their own that were attached to own steps [from, to) of a trajectory. */
+/** Reads the rows of `attached_states` of own steps [from, to) of a trajectory. */
 export async function readAttachments(
   db: Db,
   { tree, key }: TrajectoryRef,
