@@ -84,10 +84,10 @@ export interface Store
   /** Shares the thread of the server between large reads and everything else. */
   readonly slots: Slots;
   /**
-   * SQLite: copies the log into the database file, which loses the space that was freed. Pauses reads of this process.
-   * Space that another program still reads stays until the next call. No effect on Postgres.
+   * SQLite: copies the write-ahead log into the database file, which loses the space that was freed. Pauses reads of
+   * this process. Space that another program still reads stays until the next call. No effect on Postgres.
    */
-  emptyLog(): Promise<void>;
+  emptyWal(): Promise<void>;
   /** Resolves if the database answers. */
   ping(): Promise<void>;
   /** Ends all work and closes the database. Idempotent. */

@@ -86,7 +86,7 @@ export async function openPostgres(
     kept,
     compressor: new Compressor(),
     slots,
-    emptyLog: undefined,
+    emptyWal: undefined,
     close: () => {
       closed ??= close();
       return closed;

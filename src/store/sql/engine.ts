@@ -30,7 +30,7 @@ export class SharedMembers {
   readonly compressor: Compressor;
   readonly slots: Slots;
   /** Copies the log into the database file, when no read of this process needs it. Only SQLite has both. */
-  readonly emptyLog: (() => Promise<void>) | undefined;
+  readonly emptyWal: (() => Promise<void>) | undefined;
   /** Idempotent. */
   readonly close: () => Promise<void>;
 
@@ -49,7 +49,7 @@ export class SharedMembers {
     this.kept = shared.kept;
     this.compressor = shared.compressor;
     this.slots = shared.slots;
-    this.emptyLog = shared.emptyLog;
+    this.emptyWal = shared.emptyWal;
     this.close = shared.close;
   }
 }

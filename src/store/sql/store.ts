@@ -127,8 +127,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
     const { known, encoder, searcher } = this;
     return storeOver({ engine: this.engine.within(call), known, encoder, searcher });
   },
-  async emptyLog() {
-    await this.engine.emptyLog?.();
+  async emptyWal() {
+    await this.engine.emptyWal?.();
   },
   async ping() {
     await sql`select 1`.execute(this.engine.db);

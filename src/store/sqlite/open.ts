@@ -104,7 +104,7 @@ export async function openSqlite(
       kept,
       compressor: new Compressor(),
       slots,
-      emptyLog: () => wal.empty(),
+      emptyWal: () => wal.empty(),
       close: () => {
         closed ??= close();
         return closed;

@@ -11,15 +11,15 @@ export class SqliteFile {
   readonly #path: string;
   /** Whether a backup has a copy of the file, which has no name once it is complete. */
   #hasCopy = false;
-  readonly #emptyLog: () => Promise<void>;
+  readonly #emptyWal: () => Promise<void>;
 
   /**
    * The server must hold the lock of the file. Removes copies that an earlier process left behind when it was killed.
-   * `emptyLog` copies the log into the file, as far as no other program reads older rows.
+   * `emptyWal` copies the write-ahead log into the file, as far as no other program reads older rows.
    */
-  constructor(path: string, emptyLog: () => Promise<void>) {
+  constructor(path: string, emptyWal: () => Promise<void>) {
     this.#path = realpathSync(path);
-    this.#emptyLog = emptyLog;
+    this.#emptyWal = emptyWal;
     const [folder, prefix] = [dirname(this.#path), `${basename(this.#path)}${COPY}`];
     for (const name of readdirSync(folder)) if (name.startsWith(prefix)) rmSync(join(folder, name), { force: true });
   }
@@ -61,7 +61,7 @@ export class SqliteFile {
   /** The file becomes shorter when the log is copied into it, which readers of older rows delay. */
   async shorten(): Promise<void> {
     const { bytes } = await this.size();
-    if (statSync(this.#path).size > bytes) await this.#emptyLog();
+    if (statSync(this.#path).size > bytes) await this.#emptyWal();
   }
 }
 
