@@ -7,8 +7,8 @@ import {
   WatchSubjectSchema,
 } from '../../../gen/es/anabranch/v1/server_service_pb.js';
 import { AnabranchError } from '../../domain/errors.ts';
+import { joined } from '../../stream/joined.ts';
 import { LookSchedule } from '../../stream/look_schedule.ts';
-import { merged } from '../../stream/merged.ts';
 import type { Call, ServerStream } from '../method.ts';
 import { watchSubject } from './watch_subject.ts';
 
@@ -20,7 +20,7 @@ export const watch: ServerStream<typeof ServerService.method.watch> = {
     const signal = AbortSignal.any([call.signal, stop.signal]);
     const watches = Object.entries(subjects).map(([name, subject]) => responsesOf(name, subject, call, signal));
     try {
-      for await (const response of merged(watches, () => stop.abort())) {
+      for await (const response of joined(watches, () => stop.abort())) {
         // A look that found nothing new is a sign of life, if one is due.
         if (response === undefined && !schedule.progressDue) continue;
         schedule.sent();

@@ -4,7 +4,7 @@ type Source<T> = AsyncGenerator<T, void, undefined>;
  * Returns the values of several sources as they come. Each source is asked for one value at a time, and sources that
  * always have one do not hold up the others. The first error ends all sources. `stop` must end what they wait for.
  */
-export async function* merged<T>(sources: readonly Source<T>[], stop: () => void): Source<T> {
+export async function* joined<T>(sources: readonly Source<T>[], stop: () => void): Source<T> {
   const waiting = new Map<Source<T>, Promise<readonly [Source<T>, IteratorResult<T, void>]>>();
   const ask = (source: Source<T>) =>
     waiting.set(
