@@ -158,6 +158,14 @@ export function stateNotFound(digest: string): AnabranchError {
   );
 }
 
+export function stateCorrupt(digest: string, cause?: unknown): AnabranchError {
+  return new AnabranchError(
+    'STATE_CORRUPT',
+    `The stored bytes of state ${digest} do not match its digest: the storage is damaged. Restore the database from a backup.`,
+    { metadata: { digest }, ...(cause === undefined ? {} : { cause }) },
+  );
+}
+
 /** `named` is an id or a name. */
 export function experimentNotFound(named: string): AnabranchError {
   return new AnabranchError(

@@ -1,5 +1,4 @@
-import { AnabranchError } from '../../domain/errors.ts';
-import type { Digest } from '../../domain/ids.ts';
+import { AnabranchError, stateCorrupt } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { createStateHasher } from '../../domain/state_digest.ts';
 import type { RestoredState } from '../../domain/step.ts';
@@ -47,14 +46,6 @@ export async function* stateBytes(
       yield piece;
     }
   }
-}
-
-export function stateCorrupt(digest: Digest): AnabranchError {
-  return new AnabranchError(
-    'STATE_CORRUPT',
-    `State ${digest} is corrupt: its stored bytes do not match its digest. Put it again, or restore the database from a backup.`,
-    { metadata: { digest } },
-  );
 }
 
 export function isMissing(error: unknown): error is AnabranchError {

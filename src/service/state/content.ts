@@ -1,5 +1,5 @@
 import type { StateReference } from '../../../gen/es/anabranch/v1/state_service_pb.js';
-import { AnabranchError, stateNotFound } from '../../domain/errors.ts';
+import { AnabranchError, stateCorrupt, stateNotFound } from '../../domain/errors.ts';
 import { type Digest, parseDigest, shorten } from '../../domain/ids.ts';
 import { formatInstant } from '../../domain/instant.ts';
 import { LIMITS } from '../../domain/limits.ts';
@@ -11,7 +11,7 @@ import { findTrajectory, requireStillThere } from '../../stream/find.ts';
 import { required } from '../convert/values.ts';
 import type { Call } from '../method.ts';
 import { stepAt } from '../trajectory/single_step.ts';
-import { isMissing, rowReader, smallReader, stateBytes, stateCorrupt } from './bytes.ts';
+import { isMissing, rowReader, smallReader, stateBytes } from './bytes.ts';
 
 /** Identifies a state by the digest of its bytes, or by its name at an own or inherited step. */
 export type StateAddress =

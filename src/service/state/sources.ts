@@ -5,6 +5,7 @@ import {
   type StateRange,
   type StateReference,
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
+import { stateCorrupt } from '../../domain/errors.ts';
 import { type Digest, parseDigest } from '../../domain/ids.ts';
 import { DEFAULT_STATE_NAME, type RestoredState, type StateRef } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
@@ -15,7 +16,7 @@ import { readTogether } from '../../stream/steps/inline_states.ts';
 import { endOfRange, findRange } from '../../stream/steps/read.ts';
 import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
 import type { Call } from '../method.ts';
-import { isMissing, rowReader, smallReader, stateBytes, stateCorrupt } from './bytes.ts';
+import { isMissing, rowReader, smallReader, stateBytes } from './bytes.ts';
 import { addressOf, contentBytes, findContent, statePruned } from './content.ts';
 
 /** Messages with one piece each, or with digests without a state. */

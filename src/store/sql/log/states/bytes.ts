@@ -1,5 +1,5 @@
 import { createHash, hash } from 'node:crypto';
-import { AnabranchError } from '../../../../domain/errors.ts';
+import { stateCorrupt } from '../../../../domain/errors.ts';
 import type { Digest } from '../../../../domain/ids.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
 import type { NewState } from '../../../../domain/step.ts';
@@ -122,17 +122,12 @@ export function verified(bytes: Uint8Array, state: Digest): Uint8Array {
   return bytes;
 }
 
+/** Every chunk of a chunked state except the last has this size, so that an offset identifies its chunk. */
+export const CHUNK_BYTES = LIMITS.chunkBytes;
+
 /**
  * Digest that is stored with a chunk. It includes the upload and the ordinal, so that exchanged chunks are detected.
  */
 export function chunkDigest(upload: string, ordinal: bigint, bytes: Uint8Array): Digest {
   return createHash('sha256').update(`${upload}/${ordinal}/`).update(bytes).digest('hex');
-}
-
-export function stateCorrupt(digest: Digest, cause?: unknown): AnabranchError {
-  return new AnabranchError(
-    'STATE_CORRUPT',
-    `The stored bytes of state ${digest} do not match its digest: the storage is damaged. Restore the database from a backup.`,
-    { metadata: { digest }, ...(cause === undefined ? {} : { cause }) },
-  );
 }

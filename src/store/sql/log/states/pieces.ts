@@ -1,10 +1,10 @@
 import { sql } from 'kysely';
-import { AnabranchError } from '../../../../domain/errors.ts';
+import { AnabranchError, stateCorrupt } from '../../../../domain/errors.ts';
 import type { Digest } from '../../../../domain/ids.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { type ReadScope, type Transaction, write } from '../../kit/transaction.ts';
 import { bindDigest, isSet } from '../../kit/values.ts';
-import { ChainDecoder, type EncodedBytes, encodeBytes, stateCorrupt } from './bytes.ts';
+import { ChainDecoder, type EncodedBytes, encodeBytes } from './bytes.ts';
 import { MOST_DELTAS, MOST_DEPENDENTS } from './chain.ts';
 
 /**

@@ -1,18 +1,14 @@
 import { sql } from 'kysely';
-import { AnabranchError, stateNotFound } from '../../../../domain/errors.ts';
+import { AnabranchError, stateCorrupt, stateNotFound } from '../../../../domain/errors.ts';
 import type { Digest } from '../../../../domain/ids.ts';
-import { LIMITS } from '../../../../domain/limits.ts';
 import type { RestoredState } from '../../../../domain/step.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { bindDigest } from '../../kit/values.ts';
-import { ChainDecoder, chunkDigest, stateCorrupt, verified } from './bytes.ts';
+import { CHUNK_BYTES, ChainDecoder, chunkDigest, verified } from './bytes.ts';
 import { MOST_DELTAS } from './chain.ts';
 import { readPiece } from './pieces.ts';
-
-/** Every chunk of a chunked state except the last has this size, so that an offset identifies its chunk. */
-const CHUNK_BYTES = LIMITS.chunkBytes;
 
 export async function readState(
   { engine, namespace }: ReadScope,

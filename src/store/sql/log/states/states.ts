@@ -2,14 +2,13 @@ import { randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { AnabranchError } from '../../../../domain/errors.ts';
 import type { Digest } from '../../../../domain/ids.ts';
-import { LIMITS } from '../../../../domain/limits.ts';
 import { createStateHasher } from '../../../../domain/state_digest.ts';
 import type { StateInfo, StateUpload } from '../../../contract/state.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { type NamespaceTransaction, scopeOf, type Transaction, write, writeIn } from '../../kit/transaction.ts';
 import { bindDigest } from '../../kit/values.ts';
 import type { StatesEngine } from '../engine.ts';
-import { chunkDigest, encodeBytes } from './bytes.ts';
+import { CHUNK_BYTES, chunkDigest, encodeBytes } from './bytes.ts';
 import {
   dropUpload,
   encodePiece,
@@ -21,9 +20,6 @@ import {
   type StoredPiece,
 } from './pieces.ts';
 import { locateStates } from './whole_states.ts';
-
-/** Every chunk of a chunked state except the last has this size, so that an offset identifies its chunk. */
-const CHUNK_BYTES = LIMITS.chunkBytes;
 
 /** Pieces that one transaction stores. They are kept in memory until then. */
 const PIECES_TOGETHER = 4;

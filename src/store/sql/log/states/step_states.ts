@@ -1,4 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
+import { stateCorrupt } from '../../../../domain/errors.ts';
 import { parseInstant } from '../../../../domain/instant.ts';
 import { clipRanges, type OwnedRange } from '../../../../domain/lineage.ts';
 import { stateDigest } from '../../../../domain/state_digest.ts';
@@ -14,7 +15,6 @@ import { readRuns, runBegin, runEnd, runName, runsIn } from '../read/step_runs.t
 import { MANY_STEPS, searchedSegments } from '../read/steps.ts';
 import { bytesOf, type StoredStates } from '../read/stored_body.ts';
 import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
-import { stateCorrupt } from './bytes.ts';
 import { smallStatesIn } from './named_states.ts';
 
 /** Number from which on the index of names may lack segments of the trajectory `p`. */

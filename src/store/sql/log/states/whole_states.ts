@@ -1,11 +1,12 @@
 import { sql } from 'kysely';
+import { stateCorrupt } from '../../../../domain/errors.ts';
 import type { Digest } from '../../../../domain/ids.ts';
 import type { LocatedState } from '../../../contract/state.ts';
 import { padded } from '../../kit/kept_queries.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { bindDigest, readDigest } from '../../kit/values.ts';
-import { decodeBytes, stateCorrupt, verified } from './bytes.ts';
+import { decodeBytes, verified } from './bytes.ts';
 import { MOST_DELTAS } from './chain.ts';
 import { UNBROKEN_BYTES } from './restore.ts';
 
