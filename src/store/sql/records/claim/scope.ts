@@ -10,6 +10,7 @@ import type { Expressions } from '../../kit/expressions.ts';
 import { padded } from '../../kit/kept_queries.ts';
 import { inOneRoundTrip, type NamespaceTransaction, type Transaction } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
+import { IS_LIVE } from '../rollout/rows.ts';
 import { findStage } from '../stage/rows.ts';
 import { IS_PENDING, isWanted, type Queue } from './queue.ts';
 
@@ -196,7 +197,7 @@ export async function isDrained(tx: Transaction, scope: ClaimScope, request: Cla
   const orElsewhere = scope.rollouts === undefined ? sql`or exists ${elsewhere}` : sql``;
   const from = sql`select 1 from ${engine.sql.table('rollouts')} as r where ${isInScope(engine.sql, scope, scope.stages)}`;
   const wanted = { labels: request.labels, minPriority: request.minPriority, except: [] };
-  const live = sql`${engine.sql.among(sql.ref('r.run'), scope.runs)} and r.status in ('INITIALIZING', 'RUNNING')`;
+  const live = sql`${engine.sql.among(sql.ref('r.run'), scope.runs)} and ${IS_LIVE}`;
   const { rows } = await sql<{ readonly more: boolean | bigint }>`select (
     exists (${from} and ${isWanted(engine.sql, wanted, IS_PENDING)})
     or exists (${from} and ${isWanted(engine.sql, wanted, live)}) ${orElsewhere}) as more`.execute(tx.db);

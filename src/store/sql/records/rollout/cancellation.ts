@@ -16,7 +16,7 @@ import {
 } from '../attempt/attempts.ts';
 import { findStageKeys } from '../stage/rows.ts';
 import { moveMany, type UnheldMove } from './requeueing.ts';
-import { type LockedRollout, PENDING_LAST } from './rows.ts';
+import { IS_LIVE, type LockedRollout, PENDING_LAST } from './rows.ts';
 
 /** Bound on the rollouts that one transaction cancels. */
 const BATCH = 200;
@@ -142,7 +142,7 @@ async function findOpenRollouts(tx: Transaction, { run, stage }: Cancelled): Pro
   const { rows } = await sql<{ readonly key: bigint }>`
     select l.key from (select r.key from ${engine.sql.table('rollouts')} as r
       where r.run = ${run} ${ofStage('r.stage')}
-        and r.status in ('INITIALIZING', 'RUNNING') limit ${BATCH}) as l
+        and ${IS_LIVE} limit ${BATCH}) as l
     union all
     select p.key from (select r.key from ${engine.sql.table('stages')} as s
       cross join ${engine.sql.table('rollouts')} as r

@@ -12,10 +12,7 @@ import { readOptionalTime } from '../../kit/values.ts';
 import { lockAttempts, readAttemptEnds } from '../attempt/attempts.ts';
 import { readPauses } from '../run/rows.ts';
 import { type EndingAttempt, requeue } from './requeueing.ts';
-import { bindLease, holdingOf, LEASE_COLUMNS, type LockedRollout, PENDING_LAST, readLease } from './rows.ts';
-
-/** Matches the condition of the index of leases literally. */
-const IS_LIVE = sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`;
+import { bindLease, holdingOf, IS_LIVE, LEASE_COLUMNS, type LockedRollout, PENDING_LAST, readLease } from './rows.ts';
 
 export async function heartbeatRollouts(
   engine: Engine,

@@ -93,10 +93,13 @@ function withOthers(engine: Engine, rollouts: Rollouts, view: View) {
     ]);
 }
 
-/** The reward of a live rollout is the current sum of its trajectory's own steps. A PENDING rollout has none. */
-const IS_LIVE = sql`r.status in ('INITIALIZING', 'RUNNING')`;
+/** Whether a rollout (`r`) is live. Matches the conditions of the indexes of live rollouts literally. */
+export const IS_LIVE = sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`;
 
-/** Reward of a rollout (`r`) as returned to clients; `t` is the trajectory of its attempt. */
+/**
+ * Reward of a rollout (`r`) as returned to clients; `t` is the trajectory of its attempt. The reward of a live rollout
+ * is the current sum of its trajectory's own steps. A PENDING rollout has none.
+ */
 export const SHOWN_REWARD = sql<
   number | string | null
 >`case when ${IS_LIVE} then t.branch_reward_sum else r.reward end`;

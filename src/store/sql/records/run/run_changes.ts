@@ -7,7 +7,7 @@ import type { ChangeCursor, ChangedIn, ChangedPage, Horizon, RunChangesRead } fr
 import type { Engine } from '../../kit/engine.ts';
 import { type ReadScope, scopeOf } from '../../kit/transaction.ts';
 import { readGroups, selectGroups } from '../group/rows.ts';
-import { readRollout, selectPage } from '../rollout/rows.ts';
+import { IS_LIVE, readRollout, selectPage } from '../rollout/rows.ts';
 import { readStage, selectStages } from '../stage/rows.ts';
 import { findRun } from './rows.ts';
 import { tallyRuns } from './tallies.ts';
@@ -160,8 +160,7 @@ async function liveKeys({ db, namespace }: ReadScope, run: bigint): Promise<bigi
     .select('r.key')
     .where('r.run', '=', run)
     .where('r.namespace', '=', namespace)
-    // Matches the condition of the index of live rollouts literally.
-    .where(sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`)
+    .where(IS_LIVE)
     .execute();
   return rows.map(({ key }) => key).sort((a, b) => Number(a - b));
 }

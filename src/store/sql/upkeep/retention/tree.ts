@@ -5,6 +5,7 @@ import { findRunKeys } from '../../kit/by_id.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { isSet, readLabels } from '../../kit/values.ts';
 import { experimentKey } from '../../records/experiment/experiments.ts';
+import { IS_LIVE } from '../../records/rollout/rows.ts';
 import { KeySet } from '../usage/key_set.ts';
 
 /** Row keys of the scope of a policy. */
@@ -144,8 +145,7 @@ async function liveTrajectories({ engine, db, namespace }: ReadScope, runs: read
     .select('r.trajectory')
     .where(engine.sql.among(sql.ref('r.run'), distinct))
     .where('r.namespace', '=', namespace)
-    // Matches the condition of the index of live rollouts literally.
-    .where(sql<boolean>`r.status in ('INITIALIZING', 'RUNNING')`)
+    .where(IS_LIVE)
     .execute();
   for (const { trajectory } of rows) if (trajectory !== null) live.add(trajectory);
   return live;
