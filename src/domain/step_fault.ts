@@ -9,14 +9,9 @@ import {
   type Tensor,
   tensorBytes,
 } from './step.ts';
+import { MEDIA_TYPE_BYTES, MOST_PARTS, NAME_BYTES, TYPE_BYTES, URI_BYTES } from './step_bounds.ts';
 import { fitsBytes, isStorableText, jsonFault } from './text.ts';
 
-/** As in the rules of the protos. */
-const MOST_PARTS = 1024;
-const TYPE_BYTES = 128;
-const NAME_BYTES = 256;
-const MEDIA_TYPE_BYTES = 128;
-const URI_BYTES = 2048;
 const DIGEST = /^[0-9a-f]{64}$/;
 
 /**

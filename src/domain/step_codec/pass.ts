@@ -3,6 +3,7 @@ import { type Instant, instantFromParts, isInstant } from '../instant.ts';
 import { LIMITS } from '../limits.ts';
 import { stateDigest } from '../state_digest.ts';
 import { DEFAULT_STATE_NAME, itemBytes, type NewState, type StateRef, type TensorState, tensorBytes } from '../step.ts';
+import { DTYPE_BYTES, MEDIA_TYPE_BYTES, MOST_PARTS, NAME_BYTES, TYPE_BYTES, URI_BYTES } from '../step_bounds.ts';
 import { isMediaType } from '../text.ts';
 import { compareText } from '../text_order.ts';
 import { CheckedReader, DECLINED, demand, given, nonZero, positive } from './checked_reader.ts';
@@ -34,13 +35,6 @@ const FRAME_STEPS = 0x12;
 /** Frames with more steps are decoded: before these take memory, their values are counted. */
 const MOST_STEPS = 8192;
 
-/** As in the rules of the protos. */
-const MOST_PARTS = 1024;
-const TYPE_BYTES = 128;
-const NAME_BYTES = 256;
-const MEDIA_TYPE_BYTES = 128;
-const URI_BYTES = 2048;
-const DTYPE_BYTES = 16;
 const NUMBER = /^[0-9]+$/;
 /** Maximum size of `Content.size`, which the server adds to each content that refers to a state (W3). */
 export const SIZE_BYTES = 6;
