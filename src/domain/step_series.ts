@@ -29,14 +29,6 @@ export interface StepSeries {
 /** Members and indexes from the outside in. */
 export type JsonPath = readonly string[];
 
-/** Returns the path of a JSON Pointer (RFC 6901), or undefined if the text is no pointer. */
-export function parsePointer(pointer: string): JsonPath | undefined {
-  if (pointer === '') return [];
-  if (!pointer.startsWith('/') || /~(?![01])/.test(pointer)) return undefined;
-  const parts = pointer.slice(1).split('/');
-  return parts.map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
-}
-
 /** Returns the number at a path in JSON text. Undefined if there is none, or if the text is not JSON. */
 export function numberAt(json: string, path: JsonPath): number | undefined {
   let value: unknown;

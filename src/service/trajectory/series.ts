@@ -10,10 +10,11 @@ import {
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
+import { parsePointer } from '../../domain/json_pointer.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import type { OwnedRange } from '../../domain/lineage.ts';
 import { DEFAULT_STATE_NAME, type RestoredState, type StateRef } from '../../domain/step.ts';
-import { type JsonPath, numberAt, parsePointer, type SeriesQuery, type StepSeries } from '../../domain/step_series.ts';
+import { type JsonPath, numberAt, type SeriesQuery, type StepSeries } from '../../domain/step_series.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../../stream/app.ts';
 import { findTrajectory } from '../../stream/find.ts';
