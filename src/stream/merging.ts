@@ -1,5 +1,5 @@
 import type { TrajectoryRef } from '../domain/trajectory.ts';
-import type { MergeRequest } from '../store/contract/append.ts';
+import { type MergeRequest, SEGMENT_BYTES, SEGMENT_STEPS } from '../store/contract/append.ts';
 import { isOutage, type Store } from '../store/contract/store.ts';
 import { type AppSettings, type Logger, logFailure } from './settings.ts';
 
@@ -16,14 +16,11 @@ export interface Appended {
   readonly sealed: boolean;
 }
 
-/** Appended steps and bytes after which segments of a trajectory are merged. As many as a segment has at most. */
-const FULL = { steps: 256, bytes: 64 * 1024 };
-
 /**
  * Appended steps in compressed segments after which a merge goes past these. Until then, totals of storage and later
  * merges read them.
  */
-const MANY_COMPRESSED = 64 * FULL.steps;
+const MANY_COMPRESSED = 64 * SEGMENT_STEPS;
 
 /** Trajectories that are remembered, and that wait to be merged. The others are found by the sweep. */
 const MOST_KNOWN = 100_000;
@@ -46,7 +43,7 @@ interface Unmerged {
 }
 
 function isWorthMerging({ steps, bytes, compressedSteps }: Unmerged): boolean {
-  return steps >= FULL.steps || bytes >= FULL.bytes || compressedSteps >= MANY_COMPRESSED;
+  return steps >= SEGMENT_STEPS || bytes >= SEGMENT_BYTES || compressedSteps >= MANY_COMPRESSED;
 }
 
 /** A trajectory that waits to be merged. */

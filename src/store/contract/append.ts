@@ -8,6 +8,13 @@ import type { NewState, StateRef } from '../../domain/step.ts';
 import type { Trajectory, TrajectoryRef } from '../../domain/trajectory.ts';
 import type { TrajectoryCreation } from './trajectory.ts';
 
+/**
+ * Bytes of the steps of one segment with their small states, unless one step is larger, and number of the steps. A page
+ * of steps reads whole segments, so a segment is not much larger than a page.
+ */
+export const SEGMENT_BYTES = 64 * 1024;
+export const SEGMENT_STEPS = 256;
+
 export interface AppendStore {
   /**
    * W1: opens a trajectory for appends. Stores the next epoch under the row's lock, or rejects the request and changes

@@ -2,9 +2,10 @@ import { bodyOf } from '../../../../domain/step_codec/frames.ts';
 import type { PackedStep } from '../../../../domain/step_codec/packed_step.ts';
 import { writeSmallStates } from '../../../../domain/step_codec/small_states.ts';
 import type { AppendBatch } from '../../../contract/append.ts';
+import { SEGMENT_BYTES, SEGMENT_STEPS } from '../../../contract/append.ts';
 import type { PlainSegment } from './compressed_segments.ts';
 import { namesStates } from './segment_builder.ts';
-import { bytesInSegment, SEGMENT_BYTES, SEGMENT_STEPS, SegmentRoom } from './segment_room.ts';
+import { bytesInSegment, SegmentRoom } from './segment_room.ts';
 
 /**
  * Returns the segments that a merge would only compress, if all steps of the batches are stored: those of a trajectory

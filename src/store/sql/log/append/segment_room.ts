@@ -1,13 +1,7 @@
 import { isSmall } from '../../../../domain/step.ts';
 import { frameBytes } from '../../../../domain/step_codec/frames.ts';
 import type { PackedStep } from '../../../../domain/step_codec/packed_step.ts';
-
-/**
- * Bytes of the steps of one segment with their small states, unless one step is larger, and number of the steps. A page
- * of steps reads whole segments, so a segment is not much larger than a page.
- */
-export const SEGMENT_BYTES = 64 * 1024;
-export const SEGMENT_STEPS = 256;
+import { SEGMENT_BYTES, SEGMENT_STEPS } from '../../../contract/append.ts';
 
 /**
  * Whether steps with so many bytes, small states included, fill half of a segment. Such a segment is not merged again

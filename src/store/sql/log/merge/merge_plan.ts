@@ -1,9 +1,10 @@
 import { type SqlBool, sql } from 'kysely';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { MergeRequest } from '../../../contract/append.ts';
+import { SEGMENT_BYTES, SEGMENT_STEPS } from '../../../contract/append.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { isSet } from '../../kit/values.ts';
-import { isHalfFull, SEGMENT_BYTES, SEGMENT_STEPS } from '../append/segment_room.ts';
+import { isHalfFull } from '../append/segment_room.ts';
 import { BODY_BYTES, COMPRESSED, STATES_BYTES } from '../read/stored_body.ts';
 
 /**
