@@ -93,11 +93,11 @@ export function requirePosition(there: Trajectory, open: OpenRequest): void {
 }
 
 /** Checks that the row exists, is not hidden, and has the requested uid. The first check of every write. */
-export function requireWritable(
-  row: Trajectory | undefined,
+export function requireWritable<T extends Pick<Trajectory, 'hidden' | 'uid'>>(
+  row: T | undefined,
   trajectoryId: string,
   uid: string | undefined,
-): Trajectory {
+): T {
   if (row === undefined || row.hidden || (uid !== undefined && row.uid !== uid)) throw trajectoryNotFound(trajectoryId);
   return row;
 }

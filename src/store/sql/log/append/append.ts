@@ -1,4 +1,4 @@
-import { type AppendDecision, decideAppend, type Head } from '../../../../domain/append.ts';
+import { type AppendDecision, decideAppend, type Head, requireWritable } from '../../../../domain/append.ts';
 import type { Caller } from '../../../../domain/caller.ts';
 import { AnabranchError, trajectoryNotFound } from '../../../../domain/errors.ts';
 import type { Digest } from '../../../../domain/ids.ts';
@@ -81,7 +81,7 @@ function failedBy(error: unknown): AppendOutcome {
   return { kind: 'failed', error };
 }
 
-interface Appended {
+interface DecidedGroup {
   readonly outcomes: AppendOutcome[];
   readonly members: readonly GroupMember[];
 }
@@ -93,7 +93,7 @@ export async function appendIn(
   batches: readonly AppendBatch[],
   inline: readonly (readonly EncodedState[])[],
   wait: 'never' | 'bounded',
-): Promise<Appended> {
+): Promise<DecidedGroup> {
   const refs = uniqueRefs(batches);
   const referred = new ReferredStates(tx);
   const [heads] = await inOneRoundTrip([tx.lockHeads(refs, wait), findStates(referred, batches)]);
@@ -157,9 +157,7 @@ class Group {
   #accept(batch: AppendBatch, inline: readonly EncodedState[], member: GroupMember): AppendOutcome {
     const { head, locked } = member;
     const { namespace } = batch.caller;
-    if (locked.hidden || locked.namespace !== namespace || (batch.uid !== undefined && batch.uid !== locked.uid)) {
-      throw trajectoryNotFound(batch.trajectoryId);
-    }
+    requireWritable(locked.namespace === namespace ? locked : undefined, batch.trajectoryId, batch.uid);
     const before = { ...head };
     const decision = decideAppend(head, batch, (number) => member.stored.get(number)?.bytes);
     const fault = this.#faultOf(namespace, decision, inline);

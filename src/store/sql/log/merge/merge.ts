@@ -27,7 +27,7 @@ import { mergedSegment } from './merged_segment.ts';
  */
 export async function mergeSteps(engine: Engine, requests: readonly MergeRequest[]): Promise<MergeRequest[]> {
   const left: MergeRequest[] = [];
-  const prepared: Merging[] = [];
+  const prepared: PreparedMerge[] = [];
   let bytes = 0;
   let segments = 0;
   for (const request of requests) {
@@ -59,7 +59,7 @@ function afterPlan(request: MergeRequest, { mergedFrom, mergedTo }: Plan): Merge
 const TOGETHER = 4;
 
 /** What is merged of a trajectory. */
-interface Merging {
+interface PreparedMerge {
   readonly ref: TrajectoryRef;
   readonly mergedFrom: bigint;
   readonly mergedTo: bigint;
@@ -75,7 +75,7 @@ interface Replacement extends StepRange {
   readonly segments: readonly SegmentRow[];
 }
 
-async function prepare(engine: Engine, ref: TrajectoryRef, plan: Plan): Promise<Merging> {
+async function prepare(engine: Engine, ref: TrajectoryRef, plan: Plan): Promise<PreparedMerge> {
   const replacements: Replacement[] = [];
   for (let i = 0; i < plan.ranges.length; i += TOGETHER) {
     const some = plan.ranges.slice(i, i + TOGETHER).map((range) => replacementsOf(engine, ref, range));
@@ -115,9 +115,9 @@ async function replacementsOf(
 }
 
 /** Locks the trajectories against deletion, but not against appends. */
-async function replaceSegments(tx: Transaction, prepared: readonly Merging[]): Promise<void> {
+async function replaceSegments(tx: Transaction, prepared: readonly PreparedMerge[]): Promise<void> {
   const merged: SegmentRow[] = [];
-  const done: Merging[] = [];
+  const done: PreparedMerge[] = [];
   for (const merging of prepared) {
     const { tree, key } = merging.ref;
     const trajectory = tx.db
@@ -142,7 +142,7 @@ async function replaceSegments(tx: Transaction, prepared: readonly Merging[]): P
  * Does not wait for a writer that holds the trajectory, because that one may wait for the segments. Then a later merge
  * looks at the same segments again, as it does if a state was attached to an earlier segment meanwhile.
  */
-async function advance(tx: Transaction, merging: Merging): Promise<void> {
+async function advance(tx: Transaction, merging: PreparedMerge): Promise<void> {
   const { ref, mergedFrom, mergedTo, leavesUnindexed } = merging;
   if (leavesUnindexed && !(await indexSegments(tx, ref, { from: mergedFrom, to: mergedTo }))) return;
   const ofTrajectory = { tree: ref.tree, key: ref.key, merged_to: mergedFrom };
