@@ -128,7 +128,7 @@ export function readListKey(sort: ListSort | undefined, cursor: readonly string[
 }
 
 /** Nanoseconds up to the year 6646, which every database can read. */
-const TIME_BITS = 68;
+export const TIME_BITS = 68;
 
 function readValue(by: ListSort['by'] | undefined, cursor: readonly string[]): SortValue {
   const text = cursor[1];

@@ -25,6 +25,7 @@ import {
   pageArgsOf,
   pageLimit,
   readPageToken,
+  TIME_BITS,
 } from '../request/page_token.ts';
 import { fromStoredStep } from './step_out.ts';
 
@@ -157,9 +158,6 @@ function afterStep({ owner, step }: OwnedStep, { metricKey }: ListStepsRequest):
 function cursorText({ key, stepNumber, reward, commitTime, metric }: StepCursor): string[] {
   return [`${key}`, `${stepNumber}`, `${commitTime}`, `${reward ?? ''}`, `${metric ?? ''}`];
 }
-
-/** Nanoseconds up to the year 6646, which every database can read. */
-const TIME_BITS = 68;
 
 function cursorOf(parts: readonly string[] | undefined): StepCursor | undefined {
   if (parts === undefined) return undefined;

@@ -12,7 +12,7 @@ import {
   write,
   writeAs,
 } from './transaction.ts';
-import { UniqueViolation } from './unique_violation.ts';
+import { TRIES, UniqueViolation } from './unique_violation.ts';
 
 /** Keys of the tree and the row that a request created. */
 interface MadeRef {
@@ -36,9 +36,6 @@ const WORDS = {
 
 /** Errors that a concurrent request with the same key may have caused. */
 const TAKEN: ReadonlySet<Reason> = new Set(['TRAJECTORY_EXISTS', 'EXPERIMENT_EXISTS', 'RUN_EXISTS', 'CONFIG_MISMATCH']);
-
-/** Bound on the attempts of a creation that conflicts with concurrent ones. */
-const TRIES = 5;
 
 /**
  * ID1: creates at most one resource per key. Concurrent requests with the key return the same resource. `make` rejects

@@ -3,8 +3,8 @@ export class UniqueViolation extends Error {
   override readonly name = 'UniqueViolation';
 }
 
-/** Bound on the attempts, because other transactions can cause conflicts repeatedly. */
-const TRIES = 5;
+/** Bound on the attempts of a write, because other transactions can cause conflicts repeatedly. */
+export const TRIES = 5;
 
 /**
  * Retries a write after a unique violation, so that it finds the conflicting row and reports a specific error. `work`

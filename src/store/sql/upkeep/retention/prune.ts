@@ -27,6 +27,7 @@ import { compressedBody, compressedStates, plainBody, readStates } from '../../l
 import { updateSegment } from '../../log/segments.ts';
 import { Unreferencing } from '../../log/states/references.ts';
 import { lockTrajectory } from '../trajectory/purge_marks.ts';
+import { DIGESTS } from './sizes.ts';
 
 /**
  * S13: removes states of own steps of a trajectory. Each transaction rewrites one segment. As in a merge, the segment
@@ -175,9 +176,6 @@ async function deleteContentReferences(
   }
   return deleted;
 }
-
-/** Digests of one statement. */
-const DIGESTS = 500;
 
 /** What keeps a step from being pruned. */
 interface PinRules {

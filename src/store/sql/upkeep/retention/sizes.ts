@@ -10,7 +10,7 @@ import type { StateFacts } from './facts.ts';
 /** Bound on the references that are counted for a state. The estimate leaves out the bytes of a state with more. */
 const MOST_REFERENCES = 1000;
 /** Bound on the digests in one statement. */
-const DIGESTS = 500;
+export const DIGESTS = 500;
 /** Bound on the states whose compression is cached, so that the chains of their dependents are not followed again. */
 const RATIOS = 4096;
 

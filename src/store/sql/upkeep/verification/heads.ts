@@ -5,6 +5,7 @@ import type { Engine } from '../../kit/engine.ts';
 import type { Tables } from '../../kit/tables.ts';
 import { isSet } from '../../kit/values.ts';
 import { placeKey, sumsAt } from '../../log/append/sums_at.ts';
+import { MOST_FAULTS } from './part.ts';
 import type { CheckedTrajectory } from './trajectory.ts';
 
 /** Trajectories of one statement. */
@@ -130,9 +131,6 @@ const STEP_TABLES = [
   'step_scores',
   'tags',
 ] as const satisfies readonly (keyof Tables)[];
-
-/** Faults of one kind that one statement returns. */
-const MOST_FAULTS = 100;
 
 async function strayRows(
   engine: Engine,

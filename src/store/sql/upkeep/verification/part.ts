@@ -4,6 +4,9 @@ import type { Engine } from '../../kit/engine.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { HEAD_COLUMNS, type HeadRowRead } from '../../log/append/heads.ts';
 
+/** Faults of one kind that one statement returns. */
+export const MOST_FAULTS = 100;
+
 /** Rows of `segments` that are read at once. Each has at most 64 KiB, or one step. */
 const ROWS = 16;
 

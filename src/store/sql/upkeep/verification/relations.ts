@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { StorageCheck, StorageFault } from '../../../../domain/verification.ts';
 import type { Engine } from '../../kit/engine.ts';
 import type { Tables } from '../../kit/tables.ts';
+import { MOST_FAULTS } from './part.ts';
 
 /** A column with row keys of another table. Null and 0 refer to nothing. */
 interface Relation {
@@ -49,9 +50,6 @@ export const RELATIONS: readonly Relation[] = [
 
 /** Row keys of one statement. */
 const WINDOW = 50_000n;
-
-/** Faults of one kind that one statement returns. */
-const MOST_FAULTS = 100;
 
 /** Yields the faults of each statement. */
 export async function* checkRelations(
