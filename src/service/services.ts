@@ -25,7 +25,7 @@ import { stateMethods } from './state/state.ts';
 import { taskMethods } from './task/task.ts';
 import { appendSteps } from './trajectory/append.ts';
 import { compareBranches } from './trajectory/comparison.ts';
-import { readSteps, readTrajectories } from './trajectory/read_trajectories.ts';
+import { readSteps, readTrajectories } from './trajectory/read.ts';
 import { searchSteps } from './trajectory/search.ts';
 import { readStepSeries } from './trajectory/series.ts';
 import { stepMethods } from './trajectory/step.ts';

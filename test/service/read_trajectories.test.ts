@@ -11,7 +11,7 @@ import {
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
-import { readTrajectories } from '../../src/service/trajectory/read_trajectories.ts';
+import { readTrajectories } from '../../src/service/trajectory/read.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
 import { statementsOfWarm } from '../store/statement_count.ts';
