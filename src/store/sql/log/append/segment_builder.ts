@@ -9,7 +9,7 @@ import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import { largerReward, STEP_BYTES, type Sums, smallerReward } from '../../kit/running_sums.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { bindOptionalReal, bindReal, readReal } from '../../kit/values.ts';
-import { type CommitRun, commitColumns, commitRuns, type StoredCommits } from '../merge/commits.ts';
+import { type CommitRun, commitColumns, commitRuns, type StoredCommits } from '../read/commits.ts';
 import { type Segment, SegmentCursor } from '../read/segment.ts';
 import { labelName, NO_RUNS, runsUntil, StepRuns } from '../read/step_runs.ts';
 import { indexedBody, plainBody, readStates } from '../read/stored_body.ts';

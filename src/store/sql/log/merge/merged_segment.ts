@@ -3,9 +3,9 @@ import { largerReward, smallerReward } from '../../kit/running_sums.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { bindOptionalReal, readOptionalReal } from '../../kit/values.ts';
 import { addMetricSums, type MetricSum } from '../append/metric_sums.ts';
+import { type CommitRun, commitColumns, commitRuns } from '../read/commits.ts';
 import { readRuns, StepRuns } from '../read/step_runs.ts';
 import { compressedBody, compressedStates, readBody, readStates } from '../read/stored_body.ts';
-import { type CommitRun, commitColumns, commitRuns } from './commits.ts';
 
 /**
  * Returns one segment with the steps of consecutive segments of a trajectory, compressed if that is worth it. Undefined

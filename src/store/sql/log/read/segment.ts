@@ -11,7 +11,7 @@ import type { StepView } from '../../../contract/step.ts';
 import { free } from '../../kit/compression.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { readReal } from '../../kit/values.ts';
-import { Commits } from '../merge/commits.ts';
+import { Commits } from './commits.ts';
 import { COMPRESSED, readBody } from './stored_body.ts';
 
 /** Columns of a row of `segments` that its steps are read from. */

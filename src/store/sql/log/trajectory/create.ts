@@ -22,9 +22,9 @@ import {
   type Transaction,
 } from '../../kit/transaction.ts';
 import { bindLabels, flag, isSet } from '../../kit/values.ts';
-import { placeKey, sumsAt } from '../append/sums_at.ts';
 import { StepWriter, sizesOf } from '../append/writer.ts';
 import type { StatesEngine } from '../engine.ts';
+import { placeKey, sumsAt } from '../read/sums_at.ts';
 import type { EncodedState } from '../states/bytes.ts';
 import { ReferredStates } from '../states/referred_states.ts';
 import type { Belonging } from './belonging.ts';

@@ -8,7 +8,7 @@ import type { StepPlace } from '../../../contract/step.ts';
 import type { Sums } from '../../kit/running_sums.ts';
 import { inOneRoundTrip, type NamespaceTransaction, type Transaction } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
-import { sumsAt } from '../../log/append/sums_at.ts';
+import { sumsAt } from '../../log/read/sums_at.ts';
 import { ownerIn } from '../../log/trajectory/lineage.ts';
 import { readTrajectory, selectTrajectories } from '../../log/trajectory/rows.ts';
 

@@ -5,8 +5,8 @@ import type { Tables } from '../../kit/tables.ts';
 import { lockTrees, type Transaction, write } from '../../kit/transaction.ts';
 import { bindReal, isSet } from '../../kit/values.ts';
 import { segmentUntil } from '../../log/append/segment_builder.ts';
-import { placeKey, sumsAt } from '../../log/append/sums_at.ts';
 import { segmentsOver } from '../../log/read/read_stored.ts';
+import { placeKey, sumsAt } from '../../log/read/sums_at.ts';
 import { deleteAllSegments, deleteSegments, updateSegment } from '../../log/segments.ts';
 import { Unreferencing } from '../../log/states/references.ts';
 import {

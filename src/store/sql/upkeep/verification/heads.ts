@@ -4,7 +4,7 @@ import type { StorageCheck, StorageFault } from '../../../../domain/verification
 import type { Engine } from '../../kit/engine.ts';
 import type { Tables } from '../../kit/tables.ts';
 import { isSet } from '../../kit/values.ts';
-import { placeKey, sumsAt } from '../../log/append/sums_at.ts';
+import { placeKey, sumsAt } from '../../log/read/sums_at.ts';
 import { MOST_FAULTS } from './part.ts';
 import type { CheckedTrajectory } from './trajectory.ts';
 

@@ -9,7 +9,7 @@ import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { readOptionalReal, readReal } from '../../kit/values.ts';
 import type { MetricSum } from '../../log/append/metric_sums.ts';
 import { SegmentBuilder } from '../../log/append/segment_builder.ts';
-import { commitRuns } from '../../log/merge/commits.ts';
+import { commitRuns } from '../../log/read/commits.ts';
 import { SegmentCursor } from '../../log/read/segment.ts';
 import { readRuns } from '../../log/read/step_runs.ts';
 import { bytesOf, readStates } from '../../log/read/stored_body.ts';

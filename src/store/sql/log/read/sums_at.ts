@@ -3,8 +3,8 @@ import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { StepPlace } from '../../../contract/step.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { type SegmentSums, type Sums, sumsOfBranch } from '../../kit/running_sums.ts';
-import { columnOfSegment } from '../read/segment_lookup.ts';
-import { BODY_BYTES } from '../read/stored_body.ts';
+import { columnOfSegment } from './segment_lookup.ts';
+import { BODY_BYTES } from './stored_body.ts';
 
 export function placeKey({ owner, stepNumber }: StepPlace): string {
   return tupleKey(owner, stepNumber);
