@@ -1,15 +1,11 @@
-import { type MessageInitShape, toBinary } from '@bufbuild/protobuf';
+import { toBinary } from '@bufbuild/protobuf';
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
-  type AppendEntry,
-  AppendEntrySchema,
   type AppendOpened,
-  type AppendResultSchema,
   type AppendSealed,
   type AppendStepsRequest,
   AppendStepsRequestSchema,
   type AppendStepsResponse,
-  type PartErrorSchema,
   type TrajectoryService,
   type StepTag as WireTag,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -23,7 +19,6 @@ import {
   withInlineStates,
 } from '../../domain/step_codec/packed_step.ts';
 import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
-import { commitEntries, type EntryOutcome, type FailedEntry, type NewEntry } from '../../stream/append/entries.ts';
 import {
   type AppendEvent,
   type AppendFrame,
@@ -32,7 +27,7 @@ import {
   openAppendSession,
 } from '../../stream/append/session.ts';
 import { fromInstant, fromStatus, required } from '../convert/values.ts';
-import type { BidiStream, Call, Unary } from '../method.ts';
+import type { BidiStream, Call } from '../method.ts';
 import { toCreation } from './creation.ts';
 import { SUSPECT, screenStep } from './screen.ts';
 import { requireStepSize, toSeal } from './single_step.ts';
@@ -208,58 +203,4 @@ function fromEvent(event: AppendEvent): AppendStepsResponse {
 
 function responseOf(part: Pick<AppendStepsResponse, 'opened' | 'ack' | 'sealed'>): AppendStepsResponse {
   return { $typeName: 'anabranch.v1.AppendStepsResponse', ...part };
-}
-
-/** Writes entries, each with its own result (W14). */
-export const appendBatch: Unary<typeof TrajectoryService.method.appendBatch> = async ({ entries }, call) => {
-  const given = entries.map((entry) => toEntryOrError(entry, call));
-  const outcomes = await commitEntries(call.app, call.caller, given, LIMITS.entryLockMs);
-  const errors = new Map<unknown, MessageInitShape<typeof PartErrorSchema>>();
-  return { results: outcomes.map((outcome, i) => toResult(outcome, entries[i]!, call, errors)) };
-};
-
-function toEntryOrError(entry: AppendEntry, call: Call): NewEntry | FailedEntry {
-  try {
-    return toEntry(entry, call);
-  } catch (error) {
-    return { kind: 'failed', error };
-  }
-}
-
-/** Errors: INVALID_REQUEST, DIGEST_MISMATCH. */
-function toEntry(entry: AppendEntry, { app, check }: Call): NewEntry {
-  const { trajectoryId, uid, writerEpoch, writerId, takeOverEpoch, steps, tags, seal } = entry;
-  if (writerId === '' && takeOverEpoch !== undefined) throw invalidField('take_over_epoch', 'requires writer_id');
-  if (writerId !== '' && writerEpoch !== undefined) {
-    throw invalidField('writer_epoch', 'must be unset with writer_id, which is granted a new epoch');
-  }
-  if (steps.length === 0 && seal === undefined && writerId === '' && entry.create === undefined) {
-    throw invalidField('steps', 'must hold at least one step, unless the entry has seal, writer_id or create');
-  }
-  const message = { $typeName: 'anabranch.v1.AppendStepsRequest', steps, tags } as const;
-  return {
-    trajectoryId,
-    uid: uid || undefined,
-    writerEpoch,
-    writer: writerId === '' ? undefined : { writerId, takeOverEpoch },
-    create: toCreation(app, entry, ''),
-    ...toAppendFrame(seal === undefined ? message : { ...message, seal }, { check }),
-  };
-}
-
-/** Entries that fail with one error, as all do while the database is down, share it in `errors`. */
-function toResult(
-  outcome: EntryOutcome,
-  entry: AppendEntry,
-  call: Call,
-  errors: Map<unknown, MessageInitShape<typeof PartErrorSchema>>,
-): MessageInitShape<typeof AppendResultSchema> {
-  if (outcome.kind === 'committed') {
-    const { nextStepNumber, commitTime, duplicates, uid, epoch } = outcome;
-    const result = { nextStepNumber, commitTime: fromInstant(commitTime), duplicateSteps: BigInt(duplicates), uid };
-    return epoch === undefined ? result : { ...result, epoch };
-  }
-  const error = errors.get(outcome.error) ?? call.errorOf(outcome.error, AppendEntrySchema, entry);
-  errors.set(outcome.error, error);
-  return { error };
 }

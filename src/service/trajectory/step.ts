@@ -5,7 +5,7 @@ import { commitEntry } from '../../stream/append/entries.ts';
 import { findTrajectory } from '../../stream/find.ts';
 import { fromInstant, required, toStepReference, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
-import { appendBatch } from './append.ts';
+import { appendBatch } from './append_batch.ts';
 import { getCheckpoint } from './checkpoint.ts';
 import { fromTrajectory } from './messages.ts';
 import { stepAt, toSeal, toSingleStep } from './single_step.ts';
