@@ -1,26 +1,20 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import { ValidationOverrideSchema, type Attempt as WireAttempt } from '../../../gen/es/anabranch/v1/rollout_pb.js';
-import { type GetRolloutResponseSchema, RolloutService } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
+import type { Attempt as WireAttempt } from '../../../gen/es/anabranch/v1/rollout_pb.js';
+import type { GetRolloutResponseSchema } from '../../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import { type Attempt, shownAttempt, type Validation } from '../../domain/rollout.ts';
 import type { View } from '../../store/contract/request.ts';
 import type { RolloutRecord } from '../../store/contract/rollout.ts';
-import { countFitting, sizerOf, totalBytes } from '../answer/message.ts';
-import { pageOf } from '../answer/page.ts';
-import { required } from '../convert/values.ts';
-import type { SomeMethods } from '../method.ts';
-import { pageArgsOf } from '../request/page_token.ts';
+import { countFitting, totalBytes } from '../answer/message.ts';
 import {
   attemptBytes,
   fromAttempt,
   fromBareAttempt,
-  fromOverride,
   fromRollout,
   fromValidation,
   rolloutBytes,
   validationBytes,
 } from './messages.ts';
-import { toNewValidation } from './requests.ts';
 
 /** Maximum size of an environment id in the response. */
 const ID_BYTES = 48;
@@ -80,33 +74,3 @@ function fillAttempts(
   }
   return filled;
 }
-
-const overrideBytes = sizerOf(ValidationOverrideSchema);
-
-/** Validations and overrides of verdicts (M3). */
-export const validationMethods = {
-  /** Records one validation per name and attempt, and updates the verdict. */
-  async recordValidation({ rolloutId, attempt, validation: given }, { app, caller }) {
-    const found = toNewValidation(required(given, 'validation'), 'validation');
-    const { rollout, validation } = await app.store.recordValidation(caller.namespace, rolloutId, attempt, found);
-    return { validation: fromValidation(rollout.id, validation, 'FULL'), rollout: fromRollout(rollout, 'FULL') };
-  },
-
-  /** Sets or withdraws the verdict of an attempt by hand, and logs it. */
-  async overrideValidation({ rolloutId, attempt, success, reason, actor }, { app, caller }) {
-    const judgement = { success, reason, actor };
-    const { rollout, override } = await app.store.overrideValidation(caller, rolloutId, attempt, judgement);
-    return { override: fromOverride(override), rollout: fromRollout(rollout, 'FULL') };
-  },
-
-  /** Lists the newest first. */
-  async listValidationOverrides(request, { app, caller }) {
-    const page = await pageOf(pageArgsOf(caller, RolloutService.method.listValidationOverrides, request), {
-      fetch: (rows) => app.store.listValidationOverrides(caller.namespace, request.rolloutId, rows),
-      keyOf: ({ ordinal }) => ordinal,
-      show: fromOverride,
-      bytesOf: overrideBytes,
-    });
-    return { overrides: page.items, nextPageToken: page.nextPageToken };
-  },
-} satisfies SomeMethods<typeof RolloutService>;
