@@ -3,12 +3,12 @@ import process from 'node:process';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { describe, expect, test } from 'vitest';
-import { compress, decompress, free } from '../../src/store/sql/kit/compression.ts';
+import { compressState, decompress, free } from '../../src/store/sql/kit/compression.ts';
 
 describe('bytes that are freed before a collection', () => {
   test('decompressed ones have memory of their own, and give it back', async () => {
     const size = 100_000;
-    const bytes = decompress(await compress(Buffer.alloc(size, 'state')), size);
+    const bytes = decompress(await compressState(Buffer.alloc(size, 'state')), size);
     free(bytes);
     expect(bytes.buffer.byteLength).toBe(0);
   });
@@ -16,7 +16,7 @@ describe('bytes that are freed before a collection', () => {
   test('a collection of young objects is enough to free them', async () => {
     const collectYoung = minorCollection();
     const [size, count] = [200_000, 40];
-    const packed = await compress(Buffer.alloc(size, 'state'));
+    const packed = await compressState(Buffer.alloc(size, 'state'));
     for (let i = 0; i < count; i += 1) decompress(packed, size);
     const before = process.memoryUsage().arrayBuffers;
     // Each collection ends the sweeping of the one before.
@@ -51,13 +51,13 @@ describe('compressed bytes', () => {
   test.for(Object.entries(kinds))('%s of any size is restored, with and without a dictionary', async ([, make]) => {
     for (const size of [0, 1, 4095, 4096, 4097, 30_000, 65_537, 262_144, 1_500_000]) {
       const data = make(size);
-      expect(Buffer.compare(decompress(await compress(data), size), data)).toBe(0);
+      expect(Buffer.compare(decompress(await compressState(data), size), data)).toBe(0);
       const dictionary = Buffer.concat([
         data.subarray(0, size >> 1),
         Buffer.from('inserted'),
         data.subarray(size >> 1),
       ]);
-      expect(Buffer.compare(decompress(await compress(data, dictionary), size, dictionary), data)).toBe(0);
+      expect(Buffer.compare(decompress(await compressState(data, dictionary), size, dictionary), data)).toBe(0);
     }
   });
 });

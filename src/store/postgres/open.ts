@@ -6,7 +6,7 @@ import { explainConnecting, lineOf } from '../postgres_access/connecting.ts';
 import { ReadOnlyWatch } from '../postgres_access/read_only_watch.ts';
 import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
-import { Compressor } from '../sql/kit/compression.ts';
+import { SegmentCompressor } from '../sql/kit/compression.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
 import { ReadLanes } from '../sql/kit/reading/lanes.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
@@ -84,7 +84,7 @@ export async function openPostgres(
     stateRows: new PostgresStateRows(open),
     claims: new PostgresClaims(open, kept),
     kept,
-    compressor: new Compressor(),
+    compressor: new SegmentCompressor(),
     slots,
     emptyWal: undefined,
     close: () => {

@@ -1,5 +1,5 @@
 import type { CallScope, Slots } from '../contract/store.ts';
-import type { Compressor } from './kit/compression.ts';
+import type { SegmentCompressor } from './kit/compression.ts';
 import type { BulkRows, Changes, Keys, Locks } from './kit/engine.ts';
 import type { Aggregates, Expressions } from './kit/expressions.ts';
 import type { KeptQueries } from './kit/kept_queries.ts';
@@ -27,7 +27,7 @@ export class SharedMembers {
   readonly stateRows: StateRows;
   readonly claims: Claims;
   readonly kept: KeptQueries;
-  readonly compressor: Compressor;
+  readonly compressor: SegmentCompressor;
   readonly slots: Slots;
   /** Copies the log into the database file, when no read of this process needs it. Only SQLite has both. */
   readonly emptyWal: (() => Promise<void>) | undefined;

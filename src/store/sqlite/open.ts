@@ -7,7 +7,7 @@ import { FileWatch } from '../file_guard/watch.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
-import { Compressor } from '../sql/kit/compression.ts';
+import { SegmentCompressor } from '../sql/kit/compression.ts';
 import type { Tx } from '../sql/kit/engine.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
@@ -102,7 +102,7 @@ export async function openSqlite(
       stateRows: new SqliteStateRows(writer),
       claims: new SqliteClaims({ writer, writing, keys, changes, kept }),
       kept,
-      compressor: new Compressor(),
+      compressor: new SegmentCompressor(),
       slots,
       emptyWal: () => wal.empty(),
       close: () => {

@@ -12,8 +12,8 @@ const WITH_DICTIONARY = { ...LEVEL, [constants.ZSTD_c_windowLog]: 21 };
 /** Each piece of output is another task for the threads. Most deltas are smaller than this. */
 const DELTA_PIECE_BYTES = 4096;
 
-/** Compresses on another thread. The dictionary must be passed to `decompress` too. */
-export function compress(data: Uint8Array, dictionary?: Uint8Array): Promise<Uint8Array> {
+/** Compresses a state on another thread. The dictionary must be passed to `decompress` too. */
+export function compressState(data: Uint8Array, dictionary?: Uint8Array): Promise<Uint8Array> {
   const options: ZstdOptions = {
     // With the size, zstd makes smaller tables, and stores it: then readers need no window.
     pledgedSrcSize: data.length,
@@ -64,14 +64,14 @@ function ownMemory({ buffer, byteOffset, length }: Uint8Array): ArrayBuffer | un
 /** As many as Node has threads for such work. */
 const STREAMS = 4;
 
-/** Rows are smaller once they are compressed. A full piece needs a second task for the threads. */
+/** Segments are smaller once they are compressed. A full piece needs a second task for the threads. */
 const PIECE_BYTES = 256 * 1024;
 
 /**
- * Compresses rows on other threads with few streams, which are kept: to create a context and its tables for each row
+ * Compresses segments on other threads with few streams, which are kept: to create a context and its tables for each
  * costs as much as compressing it.
  */
-export class Compressor {
+export class SegmentCompressor {
   readonly #idle: KeptStream[] = [];
   readonly #waiting: ((stream: KeptStream) => void)[] = [];
   #streams = 0;

@@ -4,7 +4,7 @@ import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Horizon } from '../../contract/run.ts';
 import type { CallScope, Slots } from '../../contract/store.ts';
-import type { Compressor } from './compression.ts';
+import type { SegmentCompressor } from './compression.ts';
 import type { Aggregates, Expressions } from './expressions.ts';
 import type { KeptQueries } from './kept_queries.ts';
 import type { Sums } from './running_sums.ts';
@@ -45,7 +45,7 @@ export interface Engine {
   /** Frequent queries, compiled once for this engine. */
   readonly kept: KeptQueries;
   /** Compresses segments. */
-  readonly compressor: Compressor;
+  readonly compressor: SegmentCompressor;
   readonly slots: Slots;
 }
 

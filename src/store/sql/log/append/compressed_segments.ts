@@ -1,6 +1,6 @@
 import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { AppendBatch, AppendOutcome } from '../../../contract/append.ts';
-import type { Compressor } from '../../kit/compression.ts';
+import type { SegmentCompressor } from '../../kit/compression.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import {
   COMPRESSED,
@@ -38,7 +38,7 @@ export class CompressedSegments {
   }
 
   /** Compresses the segments on other threads. */
-  static async make(compressor: Compressor, segments: readonly PlainSegment[]): Promise<CompressedSegments> {
+  static async make(compressor: SegmentCompressor, segments: readonly PlainSegment[]): Promise<CompressedSegments> {
     return new CompressedSegments(await Promise.all(segments.map((segment) => compressed(compressor, segment))));
   }
 
@@ -55,7 +55,7 @@ export class CompressedSegments {
   }
 }
 
-async function compressed(compressor: Compressor, plain: PlainSegment): Promise<CompressedSegment> {
+async function compressed(compressor: SegmentCompressor, plain: PlainSegment): Promise<CompressedSegment> {
   const [body, states] = await Promise.all([
     compressedBody(compressor, plain.first, plain.body),
     compressedStates(compressor, plain.states),

@@ -4,7 +4,7 @@ import { canFold, withAttached } from '../../../../domain/pruning.ts';
 import { isKept, type StateRef } from '../../../../domain/step.ts';
 import { frameBytes } from '../../../../domain/step_codec/frames.ts';
 import { SmallStates } from '../../../../domain/step_codec/small_states.ts';
-import type { Compressor } from '../../kit/compression.ts';
+import type { SegmentCompressor } from '../../kit/compression.ts';
 import { sumsBefore } from '../../kit/running_sums.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { type RestoredSteps, SegmentBuilder } from '../append/segment_builder.ts';
@@ -25,7 +25,7 @@ export interface FoldedSegments {
  * undefined if a segment is damaged: then the segments stay as they are, and reads report the damage.
  */
 export async function foldedSegments(
-  compressor: Compressor,
+  compressor: SegmentCompressor,
   segments: readonly SegmentRow[],
   attached: readonly Attachment[],
 ): Promise<FoldedSegments | undefined> {

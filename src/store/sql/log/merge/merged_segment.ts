@@ -1,4 +1,4 @@
-import type { Compressor } from '../../kit/compression.ts';
+import type { SegmentCompressor } from '../../kit/compression.ts';
 import { largerReward, smallerReward } from '../../kit/running_sums.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { bindOptionalReal, readOptionalReal } from '../../kit/values.ts';
@@ -12,7 +12,7 @@ import { compressedBody, compressedStates, readBody, readStates } from '../read/
  * if a segment is damaged: then the segments stay as they are, and reads report the damage.
  */
 export async function mergedSegment(
-  compressor: Compressor,
+  compressor: SegmentCompressor,
   segments: readonly SegmentRow[],
 ): Promise<SegmentRow | undefined> {
   const [first, last] = [segments[0]!, segments.at(-1)!];

@@ -1,7 +1,7 @@
 import { crc32 } from 'node:zlib';
 import { sql } from 'kysely';
 import { LIMITS } from '../../../../domain/limits.ts';
-import { type Compressor, decompress } from '../../kit/compression.ts';
+import { decompress, type SegmentCompressor } from '../../kit/compression.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
 
 /** Values of `segments.encoding`. Steps are messages `Step`, each after its length, in this version of the format. */
@@ -33,13 +33,17 @@ export function indexedBody(first: bigint, body: Uint8Array): StoredBody {
 }
 
 /** Of merged steps: compresses them on another thread, if that saves at least a tenth of the bytes. */
-export async function compressedBody(compressor: Compressor, first: bigint, body: Uint8Array): Promise<StoredBody> {
+export async function compressedBody(
+  compressor: SegmentCompressor,
+  first: bigint,
+  body: Uint8Array,
+): Promise<StoredBody> {
   const plain = indexedBody(first, body);
   const packed = await compressIfSmaller(compressor, body);
   return packed === undefined ? plain : { ...plain, body: packed, encoding: COMPRESSED };
 }
 
-async function compressIfSmaller(compressor: Compressor, bytes: Uint8Array): Promise<Uint8Array | undefined> {
+async function compressIfSmaller(compressor: SegmentCompressor, bytes: Uint8Array): Promise<Uint8Array | undefined> {
   if (bytes.length === 0) return undefined;
   const packed = await compressor.compress(bytes);
   return packed.length > bytes.length * 0.9 ? undefined : packed;
@@ -48,7 +52,7 @@ async function compressIfSmaller(compressor: Compressor, bytes: Uint8Array): Pro
 /** The columns that hold the small states of a segment. */
 export type StoredStates = Pick<SegmentRow, 'states' | 'states_bytes'>;
 
-export async function compressedStates(compressor: Compressor, states: Uint8Array): Promise<StoredStates> {
+export async function compressedStates(compressor: SegmentCompressor, states: Uint8Array): Promise<StoredStates> {
   const packed = await compressIfSmaller(compressor, states);
   return packed === undefined
     ? { states, states_bytes: null }

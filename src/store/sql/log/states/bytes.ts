@@ -3,7 +3,7 @@ import { stateCorrupt } from '../../../../domain/errors.ts';
 import type { Digest } from '../../../../domain/ids.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
 import type { NewState } from '../../../../domain/step.ts';
-import { compress, decompress, free } from '../../kit/compression.ts';
+import { compressState, decompress, free } from '../../kit/compression.ts';
 import { type ChainPlace, WHOLE } from './chain.ts';
 
 /** Stored form of the bytes of states: unchanged, or compressed if that saves space. */
@@ -33,8 +33,8 @@ export async function encodeBytes(
   const raw = { encoding: 'raw', data } as const;
   if (data.length < WORTH_COMPRESSING) return raw;
   const sample = data.subarray(0, SAMPLE_BYTES);
-  if (!isCompressible && !isSmaller(await compress(sample, dictionary), sample)) return raw;
-  const whole = await compress(data, dictionary);
+  if (!isCompressible && !isSmaller(await compressState(sample, dictionary), sample)) return raw;
+  const whole = await compressState(data, dictionary);
   return isSmaller(whole, data) ? { encoding: 'zstd', data: whole } : raw;
 }
 

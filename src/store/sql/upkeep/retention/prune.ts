@@ -14,7 +14,7 @@ import { isKept, type StateRef, type Step } from '../../../../domain/step.ts';
 import { bodyOf } from '../../../../domain/step_codec/frames.ts';
 import { SmallStates, writeSmallStates } from '../../../../domain/step_codec/small_states.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
-import type { Compressor } from '../../kit/compression.ts';
+import type { SegmentCompressor } from '../../kit/compression.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { padded } from '../../kit/kept_queries.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
@@ -262,7 +262,7 @@ interface PrunedSegment {
 
 /** Returns undefined if the segment is damaged: it stays as it is, and reads report the damage. */
 async function prunedSegment(
-  compressor: Compressor,
+  compressor: SegmentCompressor,
   row: SegmentRow,
   prunings: readonly StepPruning[],
   time: Instant,
@@ -276,7 +276,7 @@ async function prunedSegment(
 }
 
 async function rewrite(
-  compressor: Compressor,
+  compressor: SegmentCompressor,
   row: SegmentRow,
   prunings: ReadonlyMap<bigint, StepPruning>,
   time: Instant,
@@ -311,7 +311,7 @@ async function rewrite(
 
 /** A segment that was not merged yet stays as it is read fastest. */
 async function encoded(
-  compressor: Compressor,
+  compressor: SegmentCompressor,
   row: SegmentRow,
   steps: readonly Uint8Array[],
   states: readonly StateRef[],
