@@ -13,7 +13,7 @@ export interface ShrinkableFile {
 
 /** Free space that stays in the file, so that writers need not extend it again: a share of what is in use. */
 const KEPT_SHARE = 1 / 16;
-/** The same while rows are merged, because that frees space, and appends take it, all the time. */
+/** The same while segments are merged, because that frees space, and appends take it, all the time. */
 const KEPT_SHARE_WHILE_MERGING = 1 / 2;
 /** Lower bound of that space. */
 const LEAST_KEPT_BYTES = 4 * 1024 * 1024;

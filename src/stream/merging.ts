@@ -113,7 +113,7 @@ export class Merging {
   /** Returns undefined if appends may continue. Otherwise resolves when less is to be merged, or after `ROOM_MS`. */
   room(): Promise<void> | undefined {
     if (!this.#isFull) return undefined;
-    this.#warnOnce('appends wait, because steps come faster than their rows are merged');
+    this.#warnOnce('appends wait, because steps come faster than their segments are merged');
     this.#room ??= new Promise<void>((resolve) => {
       this.#makeRoom = resolve;
       setTimeout(resolve, ROOM_MS);
@@ -188,7 +188,7 @@ export class Merging {
   async #workAlone(requests: readonly Due[], failure: unknown): Promise<void> {
     if (isOutage(failure) || requests.length === 1) {
       // The segments stay as they are. The sweep finds them again.
-      logFailure(this.#logger, failure, 'rows of steps could not be merged', { waiting: this.#due.size });
+      logFailure(this.#logger, failure, 'segments could not be merged', { waiting: this.#due.size });
       this.#keep(requests, []);
       if (!isOutage(failure)) return;
       this.#due.clear();
@@ -238,7 +238,7 @@ export class Merging {
       for (const ref of found)
         if (!this.#stopped && !this.#unmerged.has(ref.key)) this.#merge({ ref, rest: true, steps: 0, bytes: 0 });
     } catch (error) {
-      logFailure(this.#logger, error, 'rows of steps to merge could not be looked up');
+      logFailure(this.#logger, error, 'segments to merge could not be looked up');
     }
   }
 }

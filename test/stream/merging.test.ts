@@ -64,7 +64,7 @@ describeApp('merging', (on) => {
     const merging = new Merging(flaky, recorder, { mergeIdleMs: HOUR, mergeBacklogBytes });
     merging.note({ ref: made.ref, steps: 5, bytes: 500, sealed: true });
     await merging.idle();
-    expect(warnings.join()).toContain('rows of steps could not be merged');
+    expect(warnings.join()).toContain('segments could not be merged');
     expect(await rowsOf(on, made)).toHaveLength(5);
     merging.note({ ref: made.ref, steps: 0, bytes: 0, sealed: true });
     await merging.idle();
