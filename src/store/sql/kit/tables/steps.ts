@@ -30,7 +30,7 @@ export const SEGMENTS = table('segments', {
   ends: text,
   /** By metric, the sum, the smallest and the largest value. Metrics that are NaN are left out. */
   metric_sums: text,
-  /** Names of the states of steps, also of attached ones: JSON runs of steps, in any order (`log/read/step_runs.ts`). */
+  /** Names of states of steps, also of attached ones: JSON runs of steps, in any order (`log/read/step_runs.ts`). */
   state_names: text,
   /** Labels of steps: JSON runs of steps, as in `state_names`. */
   labels: text,
