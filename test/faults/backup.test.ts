@@ -54,7 +54,11 @@ it('V2, D4: a full disk ends a backup or a restore with an error, leaves nothing
   const onSmall = await runCli(['backup', path.join(disk.dir, 'copy.db'), '--address', whole.url]);
   expect([onSmall.code, onSmall.stderr]).toEqual([1, expect.stringMatching(/cannot be created: .*no space/i)]);
   const file = path.join(folder, 'whole.db');
-  expect((await runCli(['backup', file, '--address', whole.url])).code).toBe(0);
+  // The server can still be removing the copy of the refused backup.
+  const again = () => runCli(['backup', file, '--address', whole.url]);
+  let second = await again();
+  while (second.code !== 0 && /one copy at a time/.test(second.stderr)) second = await again();
+  expect([second.code, second.stderr]).toEqual([0, expect.anything()]);
   await whole.stop();
   const restored = await runCli(['restore', file, '--database', `sqlite:${path.join(disk.dir, 'restored.db')}`]);
   expect([restored.code, restored.stderr]).toEqual([1, expect.stringMatching(/cannot be created: .*no space/i)]);

@@ -16,7 +16,7 @@ import { expectKept, isRemoval, keptStates, makeTrajectories, partsOf, STATES, W
 
 const TRAJECTORIES = dose(20, 64);
 /** Room for some of the transactions of retention, and not for all. Postgres writes its log to another disk. */
-const ROOM = { sqlite: 256 * 1024, postgres: 32 * 1024 };
+const ROOM = { sqlite: 256 * 1024, postgres: 8 * 1024 };
 
 describe.each(ENGINES)('a full disk during retention, on %s', (engine) => {
   it('S13, S14, D4: retention ends with STORAGE_FULL, loses nothing that it keeps, and removes the rest when there is room', async () => {
