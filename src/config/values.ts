@@ -143,7 +143,8 @@ function readDotEnv(
 const SECRETS = new Set(Object.values<ConfigRow>(TABLE).flatMap(({ name, secret }) => (secret ? name : [])));
 
 /** A value of `.env` that continues after a `#` within a word, where a comment begins, or after its closing quote. */
-const CUT = /^\s*(?:export\s+)?(\w+)\s*=[^\S\n]*(?:[^'"`\s#](?:[^\n#]*[^\s#])?#|(['"`])[^\n]*?\2[^\S\n]*[^\s#])/gmu;
+const CUT =
+  /^\s*(?:export\s+)?(\w+)\s*=[^\S\n]*(?:[^'"`\s#](?:[^\n#]*[^\s#])?#|(?:'[^'\n]*'|"[^"\n]*"|`[^`\n]*`)(?:\S|[^\S\n]+[^\s#]))/gmu;
 
 /** What is left of a URL could be valid, with a part of the password as its database. */
 function refuseCutSecrets(text: string, env: ConfigSources['env']): void {

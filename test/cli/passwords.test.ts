@@ -148,10 +148,13 @@ describe('a password in a database URL', () => {
       'export POSTGRES_PASSWORD = a#b',
       'POSTGRES_PASSWORD=a# b',
       "DATABASE_URL='a'b'",
+      "DATABASE_URL='postgres://u:/a'#b@h/d'",
+      'DATABASE_URL="postgres://u:/a"#b@h/d"',
     ])
       expect(() => load(`# first\n${line}\n`), line).toThrow(/^\w+ \(\.env\) is cut at a # or a quote/u);
     const quoted = '# DATABASE_URL=a#b\nDATABASE_URL="postgres://u:p%231@h/d" # comment\nPOSTGRES_PASSWORD=\'a#b\'';
     expect(load(quoted).database).toMatchObject({ url: 'postgres://u:p%231@h/d' });
+    expect(load(`DATABASE_URL="sqlite:a.db" # it's the "first" one`).database).toMatchObject({ path: '/a.db' });
     expect(load('DATABASE_URL=sqlite:a.db # comment').database).toMatchObject({ path: '/a.db' });
     expect(load('DATABASE_URL=a#b', { DATABASE_URL: 'sqlite:a.db' }).database).toMatchObject({ path: '/a.db' });
   });

@@ -108,10 +108,10 @@ describeApp('pruned states', (on) => {
     const beside = on.scene(app, scene.caller.namespace);
     expect(await readMany(beside, { range: { trajectoryId: made.id } })).toEqual([]);
     for (const reading of [
-      read(beside, { reference: at(made.id, 0n) }),
-      readMany(beside, { references: [at(made.id, 0n)] }),
+      () => read(beside, { reference: at(made.id, 0n) }),
+      () => readMany(beside, { references: [at(made.id, 0n)] }),
     ]) {
-      expect(await refusalOf(reading)).toMatchObject({ reason: 'STATE_PRUNED' });
+      expect(await refusalOf(reading())).toMatchObject({ reason: 'STATE_PRUNED' });
     }
     await app.close();
   });
