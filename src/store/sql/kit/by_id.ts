@@ -6,7 +6,7 @@ import type { Tables } from './tables.ts';
 import type { NamespaceTransaction, ReadScope, Transaction } from './transaction.ts';
 
 /** Tables whose rows have an id that is unique in its namespace. */
-type TableWithId =
+export type TableWithId =
   | 'trajectories'
   | 'experiments'
   | 'runs'

@@ -1,5 +1,6 @@
 import { type ArchiveRecord, archiveInvalid } from '../../../../domain/archive.ts';
 import { formatInstant, parseInstant } from '../../../../domain/instant.ts';
+import type { TableWithId } from '../../kit/by_id.ts';
 import { ATTEMPTS, VALIDATION_OVERRIDES, VALIDATIONS } from '../../kit/tables/attempts.ts';
 import { STATUS_CHANGES } from '../../kit/tables/changes.ts';
 import { isTimeText } from '../../kit/tables/forms.ts';
@@ -16,16 +17,8 @@ import type { NamedColumn, RowOf, Table } from '../../kit/tables/table.ts';
 import { TAGS, TRAJECTORIES } from '../../kit/tables/trajectories.ts';
 import { isSet, numberJson, readReal } from '../../kit/values.ts';
 
-/** Tables whose rows have ids, so that records can refer to them. */
-export type Target =
-  | 'experiments'
-  | 'runs'
-  | 'stages'
-  | 'tasks'
-  | 'validators'
-  | 'groups'
-  | 'rollouts'
-  | 'environments';
+/** Tables to whose rows records refer by id. */
+export type Target = Exclude<TableWithId, 'trajectories'>;
 
 /** How the rows of a table are written to archives: row keys become ids, all other columns stay what they are. */
 export interface Noun {
