@@ -4,7 +4,7 @@ import { ROW_TABLES, RowMaker, type RowSet } from '../rows.ts';
 import { percentile, program } from './program.ts';
 
 /**
- * What a database's own driver does with the rows of steps. `insert`: 1000 steps a commit, as fast as it can.
+ * What a database's own driver does with segments. `insert`: 1000 steps a commit, as fast as it can.
  * `insert-one`: one step's row a commit, each awaited. `select`: the rows of one trajectory, in order; they are
  * inserted first.
  */

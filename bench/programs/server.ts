@@ -18,7 +18,7 @@ export interface ServerSettings {
   readonly kind: 'real' | 'null' | 'memory' | 'bare';
   /** Database in the form of `--database`. */
   readonly database: string;
-  /** Default: as the service. 0: rows of steps are never merged. */
+  /** Default: as the service. 0: segments are never merged. */
   readonly mergeIdleMs?: number;
 }
 

@@ -1,4 +1,4 @@
-/** What the rows of steps or states take, in bytes, without indexes and the overhead of the database. */
+/** What segments or states take, in bytes, without indexes and the overhead of the database. */
 export interface UsedBytes {
   /** As sent: steps and states that are shared count for each trajectory that owns them or step that has them. */
   logical: bigint;

@@ -29,7 +29,7 @@ function openPool(url: string, onForgotten: (error: unknown) => void = () => {})
   return new Pool({ url, poolSize: 4, namedStatements: true, bounded: true, onLost: () => {}, onForgotten });
 }
 
-/** Starts a server behind the pooler that merges rows of steps all the time. */
+/** Starts a server behind the pooler that merges segments all the time. */
 function startPooled(): Promise<TestServer> {
   return startTestServer({ database: { ...database, url: pooler.url }, settings: { mergeIdleMs: 10 } });
 }

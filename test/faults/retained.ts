@@ -40,7 +40,7 @@ export interface Made {
   readonly isSealed: boolean;
 }
 
-/** Each has two rows of steps, and a tag. Every fourth is sealed, without a tag. */
+/** Each has two segments, and a tag. Every fourth is sealed, without a tag. */
 export async function makeTrajectories(scene: Scene, count: number): Promise<Made[]> {
   const made: Made[] = [];
   for (let t = 0; t < count; t += 1) {

@@ -3,7 +3,7 @@ import { type SpawnedServer, type SpawnOptions, spawnServer } from '../support/s
 
 const MERGING_SERVER = 'test/faults/merging-server.ts';
 
-/** Starts the service in a process of its own. It merges rows of steps all the time, so that faults hit merges. */
+/** Starts the service in a process of its own. It merges segments all the time, so that faults hit merges. */
 export function spawnMergingServer(options: SpawnOptions): Promise<SpawnedServer> {
   return spawnServer({ program: MERGING_SERVER, ...options });
 }

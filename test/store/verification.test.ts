@@ -84,7 +84,7 @@ describeStore('verification', (on) => {
     return { scene, root, child, ...digests };
   }
 
-  /** With this many rows of steps. */
+  /** With this many segments. */
   async function furnish(rows = FEW): Promise<Furnished> {
     const furnished = await furnishSteps();
     const { scene, root } = furnished;
