@@ -1,4 +1,4 @@
-import { randomUUID } from 'node:crypto';
+import { randomFillSync, randomUUID } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { v7 } from 'uuid';
@@ -91,7 +91,7 @@ export async function serveStore(
   const app = createApp({
     store,
     file: database.file,
-    ids: { uuid: () => v7(), uid: randomUUID },
+    ids: { uuid: () => v7({ rng: randomBytes16 }), uid: randomUUID },
     logger,
     settings: {
       stateTtlHours: config.stateTtlHours,
@@ -294,4 +294,17 @@ function reachableHost(host: string): string {
   if (host === '0.0.0.0') return '127.0.0.1';
   if (host === '::') return '[::1]';
   return host.includes(':') ? `[${host}]` : host;
+}
+
+const random = new Uint8Array(4096);
+let usedRandom = random.length;
+
+/** Returns 16 random bytes. To ask the system for those of each id costs 3 % of the CPU of a claim. */
+function randomBytes16(): Uint8Array {
+  if (usedRandom === random.length) {
+    randomFillSync(random);
+    usedRandom = 0;
+  }
+  usedRandom += 16;
+  return random.subarray(usedRandom - 16, usedRandom);
 }
