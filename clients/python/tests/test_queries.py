@@ -84,12 +84,12 @@ def test_metrics_of_a_run_are_read_back_across_its_stages(client: Client) -> Non
     for stage in run.train_steps():
         stage.log(loss=1.0 / (stage.number + 1))
         run.log(10 * stage.number, memory=float(stage.number))
-    found = run.metrics()
+    found = run.series()
     assert {key: (series.steps.tolist(), series.values.tolist()) for key, series in found.items()} == {
         "loss": ([0, 1, 2], [1.0, 1 / 2, 1 / 3]),
         "memory": ([0, 10, 20], [0.0, 1.0, 2.0]),
     }
-    assert list(run.metrics("loss")) == ["loss"]
+    assert list(run.series("loss")) == ["loss"]
 
 
 def test_branches_are_compared_in_pairs(client: Client) -> None:
@@ -241,7 +241,7 @@ def test_a_watched_run_outlasts_a_restart(own_server: Server) -> None:
     own_server.restart()
     run.complete()
     statuses = [message.run.status for message in messages if message.HasField("run")]
-    assert statuses[-1] == run.message.status
+    assert statuses[-1] == run.proto.status
 
 
 def test_a_watch_of_what_is_not_there_raises_the_error_of_the_subject(client: Client) -> None:

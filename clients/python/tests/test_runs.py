@@ -102,7 +102,7 @@ def test_a_run_is_found_by_its_name_and_not_replaced(client: Client, name: str) 
 def test_a_run_creates_its_experiment(client: Client, name: str) -> None:
     run = client.run("a run", experiment=name, config={"lr": 0.1})
     assert client.run("a run", experiment=name).id == run.id
-    assert client.run("another run", experiment=name, config={}).message.experiment_id == run.message.experiment_id
+    assert client.run("another run", experiment=name, config={}).experiment_id == run.experiment_id
     with pytest.raises(RunNotFound):
         client.run("a third run", experiment=name)
 
@@ -111,7 +111,7 @@ def test_tasks_are_created_updated_and_listed(client: Client, name: str) -> None
     client.tasks.put([f"{name}/a", {"id": f"{name}/b", "category": name, "tags": ["x"], "max_turns": 3}])
     client.tasks.put([{"id": f"{name}/b", "input": {"level": [1, 2]}}])
     (task,) = client.tasks.list(category=name)
-    assert (task.id, task.tags, task.max_turns, task.input) == (f"{name}/b", ["x"], 3, {"level": [1, 2]})
+    assert (task.id, task.tags, task.max_turns, task.input) == (f"{name}/b", ("x",), 3, {"level": [1, 2]})
     assert client.tasks.get(f"{name}/a").input is None
     with pytest.raises(TaskNotFound):
         client.tasks.get(f"{name}/c")

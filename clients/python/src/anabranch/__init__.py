@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from anabranch.episodes import Step as Step
     from anabranch.receipt import Receipt as Receipt
     from anabranch.rollouts import Rollout as Rollout
+    from anabranch.runs import Experiment as Experiment
     from anabranch.runs import Plan as Plan
     from anabranch.runs import Run as Run
     from anabranch.runs import Stage as Stage
@@ -37,6 +38,7 @@ _MODULES = {
     "Client": "anabranch.client",
     "Episode": "anabranch.episodes",
     "Episodes": "anabranch.episodes",
+    "Experiment": "anabranch.runs",
     "Plan": "anabranch.runs",
     "Receipt": "anabranch.receipt",
     "Rollout": "anabranch.rollouts",
@@ -58,6 +60,7 @@ __all__ = [
     "Client",
     "Episode",
     "Episodes",
+    "Experiment",
     "Plan",
     "Receipt",
     "Rollout",

@@ -13,7 +13,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from anabranch import client as _client
 from anabranch import episodes as _episodes
@@ -24,6 +24,8 @@ from anabranch import rollouts as _rollouts
 from anabranch import runs as _runs
 from anabranch import tasks as _tasks
 from anabranch import trajectory as _trajectory
+from anabranch._reading import listing as _listing
+from anabranch._reading import trajectories as _trajectories
 from anabranch._reading.read import HasId
 from anabranch._recording import turns as _turns
 from anabranch._recording.history import Checkpoint
@@ -34,6 +36,7 @@ from anabranch._wire.waiting import Opening, Shared, Threads, Wrapper, awaited, 
 from anabranch.errors import LeaseLost
 from anabranch.runs import Plan
 from anabranch.tasks import Task
+from anabranch.v1 import records
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,6 +49,7 @@ __all__ = [
     "Client",
     "Episode",
     "Episodes",
+    "Experiment",
     "Plan",
     "Receipt",
     "Rollout",
@@ -60,6 +64,42 @@ __all__ = [
 ]
 
 _logger = logging.getLogger("anabranch")
+S = TypeVar("S")
+R = TypeVar("R")
+W = TypeVar("W")
+P = ParamSpec("P")
+
+
+class Listing(Wrapper[_listing.Listing[R]], Generic[R, W]):
+    """A list of resources. Nothing is read before the iteration; each iteration reads again."""
+
+    def __init__(self, threads: Threads, sync: _listing.Listing[R], wrap: Callable[[Threads, R], W]) -> None:
+        super().__init__(threads, sync)
+        self._wrap = wrap
+
+    async def __aiter__(self) -> AsyncGenerator[W, None]:
+        items = self.threads.iterate(lambda: self.sync, None)
+        try:
+            async for item in items:
+                yield self._wrap(self.threads, item)
+        finally:
+            await items.aclose()
+
+    async def first(self) -> W | None:
+        """Returns the first resource; None if there is none."""
+        found = await self.threads.run(self.sync.first)
+        return None if found is None else self._wrap(self.threads, found)
+
+    async def count(self) -> int:
+        """Returns how many resources there are."""
+        return await self.threads.run(self.sync.count)
+
+
+def _listed(
+    method: Callable[Concatenate[S, P], _listing.Listing[R]], wrap: Callable[[Threads, R], W]
+) -> Callable[Concatenate[Wrapper[S], P], Listing[R, W]]:
+    """A method that returns a list."""
+    return direct(method, lambda threads, listing: Listing(threads, listing, wrap))
 
 
 class Step(Wrapper[_episodes.Step]):
@@ -101,6 +141,7 @@ class Episode(Wrapper[_episodes.Episode]):
     actions = Shared[Any]()
     rewards = Shared[Any]()
     infos = Shared[list[Any]]()
+    metadata = Shared[Any]()
     prefetch = awaited(_episodes.Episode.prefetch, same)
     to_numpy = awaited(_episodes.Episode.to_numpy, same)
     tokens = awaited(_episodes.Episode.tokens, same)
@@ -181,7 +222,16 @@ class Tasks(Wrapper[_tasks.Tasks]):
 
     put = awaited(_tasks.Tasks.put, same)
     get = awaited(_tasks.Tasks.get, same)
-    list = iterated(_tasks.Tasks.list, same)
+    list = _listed(_tasks.Tasks.list, same)
+
+
+class TrajectoryRecord(Wrapper[_trajectories.TrajectoryRecord], records.Trajectory):
+    """A trajectory without its steps, as the server returned it last."""
+
+    proto = Shared[Any]()
+    history = awaited(_trajectories.TrajectoryRecord.history, same)
+    tree = awaited(_trajectories.TrajectoryRecord.tree, same)
+    delete = awaited(_trajectories.TrajectoryRecord.delete, same)
 
 
 class Receipt(Wrapper[_receipt.Receipt]):
@@ -343,13 +393,30 @@ class Rollout(Wrapper[_rollouts.Rollout]):
         return self.sync
 
 
-class Stage(Wrapper[_runs.Stage]):
+class RolloutRecord(Wrapper[_rollouts.RolloutRecord], records.Rollout):
+    """A rollout as the server returned it last: for trainers and tools that look at it."""
+
+    proto = Shared[Any]()
+    episode = awaited(_rollouts.RolloutRecord.episode, Episode)
+    attempts = awaited(_rollouts.RolloutRecord.attempts, same)
+    history = awaited(_rollouts.RolloutRecord.history, same)
+    override_verdict = awaited(_rollouts.RolloutRecord.override_verdict, same)
+    overrides = awaited(_rollouts.RolloutRecord.overrides, same)
+    cancel = awaited(_rollouts.RolloutRecord.cancel, same)
+    retry = awaited(_rollouts.RolloutRecord.retry, same)
+
+    async def refresh(self) -> RolloutRecord:
+        await self.threads.run(self.sync.refresh)
+        return self
+
+
+class Stage(Wrapper[_runs.Stage], records.Stage):
     """A stage of a run: a training step, an evaluation or a baseline."""
 
-    id = Shared[str]()
-    message = Shared[Any]()
-    number = Shared[int]()
-    status = Shared[str]()
+    proto = Shared[Any]()
+    history = awaited(_runs.Stage.history, same)
+    fail = awaited(_runs.Stage.fail, same)
+    cancel = awaited(_runs.Stage.cancel, same)
     start = awaited(_runs.Stage.start, same)
     rollouts = awaited(_runs.Stage.rollouts, same)
     close_queue = awaited(_runs.Stage.close_queue, same)
@@ -363,25 +430,39 @@ class Stage(Wrapper[_runs.Stage]):
         return Opening(self._rollout(group, number, task, **fields))
 
 
-class Run(Wrapper[_runs.Run]):
-    """A run. `message` is the run as the server returned it last."""
+class Experiment(Wrapper[_runs.Experiment], records.Experiment):
+    """A folder of runs, with the config on which theirs are based."""
 
-    id = Shared[str]()
-    message = Shared[Any]()
-    name = Shared[str]()
-    experiment_id = Shared[str]()
-    config = Shared[Any]()
-    labels = Shared[Mapping[str, str]]()
-    status = Shared[str]()
+    proto = Shared[Any]()
+    runs = _listed(_runs.Experiment.runs, lambda threads, run: Run(threads, run))
+    tree = awaited(_runs.Experiment.tree, same)
+    delete = awaited(_runs.Experiment.delete, same)
+
+
+class Run(Wrapper[_runs.Run], records.Run):
+    """A run, as the server returned it last."""
+
+    proto = Shared[Any]()
     _train_steps = iterated(_runs.Run.train_steps, Stage)
     stage = awaited(_runs.Run.stage, Stage)
     rollouts = awaited(_runs.Run.rollouts, Episodes)
     log = direct(_runs.Run.log, Receipt)
-    metrics = awaited(_runs.Run.metrics, same)
+    series = awaited(_runs.Run.series, same)
     watch = iterated(_runs.Run.watch, same)
     complete = awaited(_runs.Run.complete, same)
     fail = awaited(_runs.Run.fail, same)
     cancel = awaited(_runs.Run.cancel, same)
+    pause = awaited(_runs.Run.pause, same)
+    resume = awaited(_runs.Run.resume, same)
+    reopen = awaited(_runs.Run.reopen, same)
+    delete = awaited(_runs.Run.delete, same)
+    progress = awaited(_runs.Run.progress, same)
+    history = awaited(_runs.Run.history, same)
+    stages = _listed(_runs.Run.stages, Stage)
+    branch = awaited(_runs.Run.branch, lambda threads, branch: Run(threads, branch))
+    main_trajectory = awaited(_runs.Run.main_trajectory, Trajectory)
+    tree = awaited(_runs.Run.tree, same)
+    compare = awaited(_runs.Run.compare, same)
 
     async def train_steps(self, stop: int | None = None) -> AsyncGenerator[Stage, None]:
         """Yields the training steps that are left, as `anabranch.Run.train_steps`. Before a stage is completed, its
@@ -407,7 +488,15 @@ class Client(Wrapper[_client.Client]):
     stats = Shared[Stats]()
     episodes = direct(_client.Client.episodes, Episodes)
     episode = awaited(_client.Client.episode, Episode)
+    trajectories = _listed(_client.Client.trajectories, TrajectoryRecord)
+    get = awaited(_client.Client.get, TrajectoryRecord)
+    exists = awaited(_client.Client.exists, same)
+    delete = awaited(_client.Client.delete, same)
+    steps = _listed(_client.Client.steps, Step)
     run = awaited(_client.Client.run, Run)
+    runs = _listed(_client.Client.runs, Run)
+    experiments = _listed(_client.Client.experiments, Experiment)
+    rollouts = _listed(_client.Client.rollouts, RolloutRecord)
     claims = iterated(_client.Client.claims, Rollout, undo=_rollouts.Rollout.give_back)
     summarize = awaited(_client.Client.summarize, same)
     search = iterated(_client.Client.search, same)

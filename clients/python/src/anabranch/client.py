@@ -24,6 +24,7 @@ from anabranch._training.metrics import Metrics
 from anabranch._wire.connection import Connection, address_from
 from anabranch._wire.limits import limits_of
 from anabranch._wire.outage import call
+from anabranch._wire.shown import Shown
 from anabranch._wire.values import ValueEncoder
 from anabranch.errors import TrajectoryNotFound
 from anabranch.trajectory import Trajectory
@@ -72,8 +73,10 @@ def connect(
     return Client(address_from(address), strict=strict, spool=spool, sending=sending)
 
 
-class Client(ClientReading, ClientRuns):
+class Client(ClientReading, ClientRuns, Shown):
     """A client of one server. Threads can share it, and it can be pickled: the pickle has the address."""
+
+    _internal = frozenset({"attempt", "connection", "create", "flush_metrics", "metrics", "recorder", "values"})
 
     def __init__(
         self, address: str, *, strict: bool = False, spool: Spool = None, sending: Sending = DEFAULT_SENDING

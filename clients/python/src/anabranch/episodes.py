@@ -11,6 +11,7 @@ from anabranch._reading.episode import RecordedEpisode, Step
 from anabranch._reading.minari_dataset import create_dataset
 from anabranch._reading.read import Selection, read_steps, read_trajectories
 from anabranch._wire.connection import Connection
+from anabranch._wire.shown import Shown
 from anabranch.arrow import frame_of, hugging_face_of, reader_of
 from anabranch.errors import TrajectoryNotFound
 from anabranch.tokens import Tokens, shared_tokens_of, tokens_of
@@ -29,7 +30,7 @@ class Episode(RecordedEpisode):
         return tokens_of([self])
 
 
-class Episodes:
+class Episodes(Shown):
     """A selection of trajectories. Nothing is read before the iteration; each iteration reads again."""
 
     def __init__(self, connection: Connection, selection: Selection) -> None:
@@ -42,6 +43,13 @@ class Episodes:
     def __iter__(self) -> Iterator[Episode]:
         for trajectory, steps in read_trajectories(self.connection, self.selection):
             yield Episode(trajectory, steps, self.connection)
+
+    def __repr__(self) -> str:
+        empty = Selection()
+        fields = (field.name for field in dataclasses.fields(empty))
+        filters = {name: getattr(self.selection, name) for name in fields}
+        shown = ", ".join(f"{name}={value!r}" for name, value in filters.items() if value != getattr(empty, name))
+        return f"Episodes({shown or 'all'})"
 
     def shard(self, index: int, count: int) -> Episodes:
         """Returns a part of the selection: each episode is in exactly one of the parts 0 to count - 1."""
@@ -81,11 +89,14 @@ class Episodes:
         return self.steps().to_pandas()
 
 
-class Steps:
+class Steps(Shown):
     """The steps of a selection of episodes, a row per step."""
 
     def __init__(self, episodes: Episodes) -> None:
         self.episodes = episodes
+
+    def __repr__(self) -> str:
+        return f"Steps of {self.episodes!r}"
 
     def __iter__(self) -> Iterator[Step]:
         for episode in self.episodes:

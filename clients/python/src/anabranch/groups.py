@@ -34,6 +34,9 @@ class PlayedRollout:
         """The verdict; None if the rollout is not judged."""
         return self.message.success if self.message.HasField("success") else None
 
+    def __repr__(self) -> str:
+        return f"PlayedRollout({self.message.number}, reward {self.reward}, {self.episode!r})"
+
 
 @dataclass(frozen=True)
 class Group:
@@ -41,6 +44,9 @@ class Group:
 
     number: int
     rollouts: Sequence[PlayedRollout]
+
+    def __repr__(self) -> str:
+        return f"Group({self.number}, {len(self.rollouts)} rollouts, rewards {self.rewards})"
 
     @property
     def rewards(self) -> list[float | None]:

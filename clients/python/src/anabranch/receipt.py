@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from anabranch._wire.shown import Shown
+
 
 class Recording(Protocol):
     """What a receipt belongs to: a trajectory, or the metrics of a run."""
@@ -16,7 +18,7 @@ class Recording(Protocol):
     def wait_for(self, position: int, timeout: float | None) -> None: ...
 
 
-class Receipt:
+class Receipt(Shown):
     """A recorded step, or a point of metrics. It survives the end of this process; `wait` returns when the server has it."""
 
     __slots__ = ("_position", "_recording", "number")
@@ -40,3 +42,6 @@ class Receipt:
     def durable(self) -> bool:
         """Whether the record is durable on the server."""
         return self._position < self._recording.settled
+
+    def __repr__(self) -> str:
+        return f"Receipt(step {self.number}, {'durable' if self.durable else 'waits'})"

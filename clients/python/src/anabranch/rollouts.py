@@ -16,20 +16,30 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.duration_pb2 import Duration
 
+from anabranch._reading.listing import Listing
+from anabranch._reading.trajectories import read_history
 from anabranch._wire.connection import UNARY_SECONDS
 from anabranch._wire.decode import decode_json
 from anabranch._wire.errors import AnabranchError
 from anabranch._wire.failures import raising_reasons
-from anabranch._wire.outage import call, result_of, retried
+from anabranch._wire.outage import call, pages, result_of, retried
 from anabranch._wire.scope import Interrupted, is_interrupt
+from anabranch._wire.shown import Shown
+from anabranch.episodes import episode_of
 from anabranch.errors import LeaseLost, RolloutConflict
 from anabranch.tasks import Task, json_text
+from anabranch.v1 import records
 from anabranch.v1.rollout_service_pb2 import (
+    CancelRolloutRequest,
     ClaimRolloutsRequest,
     CompleteRolloutRequest,
     FailRolloutRequest,
+    GetRolloutRequest,
+    ListValidationOverridesRequest,
     NewValidation,
+    OverrideValidationRequest,
     ReleaseRolloutRequest,
+    RetryRolloutRequest,
     StartRolloutRequest,
 )
 
@@ -42,23 +52,26 @@ if TYPE_CHECKING:
     from anabranch._training.client import TrainingClient
     from anabranch._training.leases import Leases
     from anabranch._wire.connection import Connection, Stubs
+    from anabranch.episodes import Episode
     from anabranch.receipt import Receipt
     from anabranch.trajectory import Trajectory
     from anabranch.v1.rollout_pb2 import Rollout as RolloutMessage
-    from anabranch.v1.rollout_service_pb2 import Claim, ClaimRolloutsResponse
+    from anabranch.v1.rollout_service_pb2 import Claim, ClaimRolloutsResponse, GetRolloutResponse, ListRolloutsRequest
 
 _REPLAY_SECONDS = 1
 _MESSAGE_CHARACTERS = 1000
 _logger = logging.getLogger("anabranch")
 
 
-class Rollout:
+class Rollout(Shown):
     """A rollout that this worker holds: one attempt at a task, recorded as a trajectory.
 
     As a context manager, a normal exit completes it, an exception fails it with its text, KeyboardInterrupt and the
     cancellation of a task return it to the queue. If the lease is lost or the run is cancelled, `cancelled` is true,
     the next call raises LeaseLost, and the context ends without an error.
     """
+
+    _internal = frozenset({"drop_lease", "ended", "give_back", "message", "open", "opened"})
 
     def __init__(self, client: TrainingClient, claim: Claim, leases: Leases) -> None:
         self._client = client
@@ -290,6 +303,70 @@ class Rollout:
             request.result.reward = self.reward
         if self.success is not None:
             request.result.success = self.success
+
+
+class RolloutRecord(records.Rollout):
+    """A rollout as the server returned it last: for trainers and tools that look at it, not for the worker that plays it."""
+
+    def __init__(self, connection: Connection, message: RolloutMessage) -> None:
+        super().__init__(message)
+        self._connection = connection
+
+    def refresh(self) -> RolloutRecord:
+        """Reads the rollout again, and returns it."""
+        self._proto = self._read().rollout
+        return self
+
+    def episode(self) -> Episode:
+        """Reads the steps of the last attempt. Raises TrajectoryNotFound if no attempt has begun."""
+        return episode_of(self._connection, self.trajectory_id)
+
+    def attempts(self) -> list[records.Attempt]:
+        """Reads the attempts, the first first: their workers, results, validations and messages."""
+        return [records.Attempt(attempt) for attempt in self._read().attempts]
+
+    def history(self) -> list[records.StatusChange]:
+        """Returns the changes of the status, the oldest first."""
+        return read_history(self._connection, rollout_id=self.id)
+
+    def override_verdict(
+        self, success: bool | None, reason: str, *, actor: str = "", attempt: int | None = None
+    ) -> None:
+        """Sets the verdict of an attempt (default: the last one that began), whatever its validations say. None withdraws
+        earlier overrides of it. `reason` has at most 4 KiB; `actor` is who judges, default: the caller."""
+        request = OverrideValidationRequest(
+            rollout_id=self.id, success=success, reason=reason, actor=actor, attempt=attempt
+        )
+        self._proto = call(self._connection, lambda stubs: stubs.rollouts.OverrideValidation, request).rollout
+
+    def overrides(self) -> list[records.ValidationOverride]:
+        """Returns the overrides of all attempts, the newest first."""
+        request = ListValidationOverridesRequest(rollout_id=self.id)
+        found = pages(self._connection, lambda stubs: stubs.rollouts.ListValidationOverrides, request)
+        return [records.ValidationOverride(each) for page in found for each in page.overrides]
+
+    def cancel(self, message: str = "") -> None:
+        """Cancels the rollout. Its worker loses the lease."""
+        request = CancelRolloutRequest(rollout_id=self.id, message=message)
+        self._proto = call(self._connection, lambda stubs: stubs.rollouts.CancelRollout, request).rollout
+
+    def retry(self, message: str = "") -> None:
+        """Returns a rollout that failed or was cancelled to the queue, for another attempt."""
+        request = RetryRolloutRequest(rollout_id=self.id, attempt=self.attempt, message=message)
+        self._proto = call(self._connection, lambda stubs: stubs.rollouts.RetryRollout, request).rollout
+
+    def _read(self) -> GetRolloutResponse:
+        request = GetRolloutRequest(rollout_id=self.id)
+        return call(self._connection, lambda stubs: stubs.rollouts.GetRollout, request)
+
+
+def list_rollouts(connection: Connection, request: ListRolloutsRequest) -> Listing[RolloutRecord]:
+    return Listing(
+        connection,
+        lambda stubs: stubs.rollouts.ListRollouts,
+        request,
+        lambda page: (RolloutRecord(connection, each) for each in page.rollouts),
+    )
 
 
 def claims(client: TrainingClient, leases: Leases, filters: Mapping[str, Any]) -> Iterator[Rollout]:

@@ -6,36 +6,62 @@ import functools
 import uuid
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from google.protobuf.duration_pb2 import Duration
 
+from anabranch._reading.listing import Listing
 from anabranch._reading.queries import read_metrics, watch_run
-from anabranch._reading.read import OfRollouts, Selection, read_stage, status_name
+from anabranch._reading.read import (
+    HasId,
+    OfRollouts,
+    Selection,
+    WorkStatus,
+    id_of,
+    read_stage,
+    status_name,
+    statuses_of,
+)
+from anabranch._reading.trajectories import on_branches, read_history
+from anabranch._reading.tree import name_in_tree, short_number, table, walk
 from anabranch._training.leases import Leases
-from anabranch._wire.decode import decode_json
 from anabranch._wire.kinds import is_a
-from anabranch._wire.outage import call
+from anabranch._wire.outage import call, pages
+from anabranch._wire.shown import Text, html_table
 from anabranch.episodes import Episodes
-from anabranch.errors import ExperimentNotFound
+from anabranch.errors import ExperimentNotFound, NoMainTrajectory
 from anabranch.groups import group_of
 from anabranch.rollouts import Rollout, claim_by_id, worker_name
 from anabranch.tasks import Task, json_text
+from anabranch.v1 import records
 from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest, NewClaim, NewRollout
 from anabranch.v1.run_pb2 import STAGE_KIND_TRAIN_STEP, StageKind
 from anabranch.v1.run_pb2 import Plan as PlanMessage
 from anabranch.v1.run_service_pb2 import (
     STAGE_ORDER_NUMBER,
+    BranchRunRequest,
     CancelRunRequest,
+    CancelStageRequest,
     CloseQueueRequest,
+    CompareRunsRequest,
     CompleteRunRequest,
     CompleteStageRequest,
     CreateExperimentRequest,
     CreateRunRequest,
+    DeleteExperimentRequest,
+    DeleteRunRequest,
     FailRunRequest,
+    FailStageRequest,
     GetOrCreateStageRequest,
     GetRunRequest,
+    GetRunTreeRequest,
+    ListExperimentsRequest,
+    ListRunsRequest,
     ListStagesRequest,
+    NewMainTrajectory,
+    PauseRunRequest,
+    ReopenRunRequest,
+    ResumeRunRequest,
     StartStageRequest,
     UpdateStageRequest,
 )
@@ -45,8 +71,11 @@ from anabranch.v1.trajectory_pb2 import IF_EXISTS_RETURN_EXISTING
 if TYPE_CHECKING:
     from anabranch._reading.queries import Series
     from anabranch._training.client import TrainingClient
+    from anabranch._wire.connection import Connection
     from anabranch.groups import Group
     from anabranch.receipt import Receipt
+    from anabranch.trajectory import Trajectory
+    from anabranch.v1.run_pb2 import Experiment as ExperimentMessage
     from anabranch.v1.run_pb2 import Run as RunMessage
     from anabranch.v1.run_pb2 import Stage as StageMessage
     from anabranch.v1.server_service_pb2 import RunChanges
@@ -54,6 +83,7 @@ if TYPE_CHECKING:
 Kind = Literal["train_step", "eval", "baseline"]
 
 _BATCH = 500
+_TREE_HEADING = ("run", "id", "steps", "reward", "status")
 
 
 @dataclass(frozen=True)
@@ -72,45 +102,45 @@ class Plan:
     concurrency: int = 0
 
 
-class Run:
-    """A run. `message` is the run as the server returned it last."""
+class Experiment(records.Experiment):
+    """A folder of runs, with the config on which theirs are based."""
+
+    def __init__(self, client: TrainingClient, message: ExperimentMessage) -> None:
+        super().__init__(message)
+        self._client = client
+
+    def runs(
+        self, *, labels: Mapping[str, str] | None = None, status: WorkStatus | Iterable[WorkStatus] = (), text: str = ""
+    ) -> Listing[Run]:
+        """Lists the runs of the experiment, newest first. `text` is part of a name or of the value of a label."""
+        request = ListRunsRequest(experiment_id=self.id, labels=labels, statuses=statuses_of(status), text=text)
+        return list_runs(self._client, request)
+
+    def tree(self) -> Text:
+        """Returns the runs of the experiment as text, branches below the runs that they were made from."""
+        return _tree_of_runs(self._client.connection, GetRunTreeRequest(experiment_id=self.id))
+
+    def delete(self, *, branches: Literal["refuse", "cascade"] = "refuse", cancel_live: bool = False) -> int:
+        """Deletes the experiment with its runs and trajectories, and returns how many runs were deleted. `branches` says
+        what happens if runs elsewhere were branched from them. Raises HasBranches, or RunActive without `cancel_live`."""
+        request = DeleteExperimentRequest(
+            experiment_id=self.id, on_branches=on_branches(branches), cancel_live=cancel_live
+        )
+        return call(self._client.connection, lambda stubs: stubs.runs.DeleteExperiment, request).deleted_runs
+
+
+class Run(records.Run):
+    """A run, as the server returned it last. Its config is the effective one: that of the experiment, merged with its own."""
 
     def __init__(self, client: TrainingClient, message: RunMessage) -> None:
+        super().__init__(message)
         self._client = client
         self._connection = client.connection
-        self.message = message
-
-    @property
-    def id(self) -> str:
-        return self.message.id
-
-    @property
-    def name(self) -> str:
-        return self.message.name
-
-    @property
-    def experiment_id(self) -> str:
-        """Id of the experiment that the run belongs to."""
-        return self.message.experiment_id
-
-    @property
-    def config(self) -> Any:
-        """The effective config: that of the experiment, merged with the run's own."""
-        return decode_json(self.message.config_json) if self.message.config_json else {}
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        return self.message.labels
-
-    @property
-    def status(self) -> str:
-        """The status when the run was last read, for example `running`."""
-        return status_name(self.message.status)
 
     def refresh(self) -> Run:
         """Reads the run again, and returns it."""
         request = GetRunRequest(run_id=self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.GetRun, request).run
+        self._proto = call(self._connection, lambda stubs: stubs.runs.GetRun, request).run
         return self
 
     def train_steps(self, stop: int | None = None) -> Generator[Stage, None, None]:
@@ -130,9 +160,7 @@ class Run:
 
     def stage(self, kind: Kind, number: int) -> Stage:
         """Returns the stage of this kind and number. Creates it if it does not exist."""
-        request = GetOrCreateStageRequest(
-            run_id=self.id, kind=StageKind.Value(f"STAGE_KIND_{kind.upper()}"), number=number
-        )
+        request = GetOrCreateStageRequest(run_id=self.id, kind=_kind_of(kind), number=number)
         found = call(self._connection, lambda stubs: stubs.runs.GetOrCreateStage, request)
         return Stage(self._client, found.stage)
 
@@ -152,7 +180,7 @@ class Run:
         """
         return self._client.metrics(self.id).log("", step, metrics)
 
-    def metrics(self, *keys: str) -> dict[str, Series]:
+    def series(self, *keys: str) -> dict[str, Series]:
         """Reads the series that `log` has recorded, of the run and of its stages, by their names. Default: all.
 
         Waits until the metrics that this process has logged are durable.
@@ -169,25 +197,128 @@ class Run:
         """Completes the run. Its workers end."""
         request = CompleteRunRequest(run_id=self.id, result_json=json_text(result, "result"))
         self._client.flush_metrics(self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.CompleteRun, request).run
+        self._proto = call(self._connection, lambda stubs: stubs.runs.CompleteRun, request).run
 
     def fail(self, message: str = "") -> None:
         """Fails the run. Its workers end."""
         request = FailRunRequest(run_id=self.id, message=message)
         self._client.flush_metrics(self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.FailRun, request).run
+        self._proto = call(self._connection, lambda stubs: stubs.runs.FailRun, request).run
 
     def cancel(self, message: str = "") -> None:
         """Cancels the run and its rollouts."""
         request = CancelRunRequest(run_id=self.id, message=message, cancel_rollouts=True)
         self._client.flush_metrics(self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.CancelRun, request).run
+        self._proto = call(self._connection, lambda stubs: stubs.runs.CancelRun, request).run
+
+    def pause(self, message: str = "") -> None:
+        """Pauses the run: its rollouts are not claimed until `resume`. Workers keep what they hold."""
+        request = PauseRunRequest(run_id=self.id, message=message)
+        self._proto = call(self._connection, lambda stubs: stubs.runs.PauseRun, request).run
+
+    def resume(self, message: str = "") -> None:
+        """Continues a paused run."""
+        request = ResumeRunRequest(run_id=self.id, message=message)
+        self._proto = call(self._connection, lambda stubs: stubs.runs.ResumeRun, request).run
+
+    def reopen(self, message: str = "") -> None:
+        """Continues a run that has ended."""
+        request = ReopenRunRequest(run_id=self.id, message=message)
+        self._proto = call(self._connection, lambda stubs: stubs.runs.ReopenRun, request).run
+
+    def delete(self, *, branches: Literal["refuse", "cascade"] = "refuse", cancel_live: bool = False) -> int:
+        """Deletes the run with its stages, rollouts and trajectories, and returns how many runs were deleted. `branches` says
+        what happens to the runs that were branched from it. Raises HasBranches, or RunActive without `cancel_live`."""
+        request = DeleteRunRequest(run_id=self.id, on_branches=on_branches(branches), cancel_live=cancel_live)
+        return call(self._connection, lambda stubs: stubs.runs.DeleteRun, request).deleted_runs
+
+    def progress(self) -> records.Progress:
+        """Reads how far the run is: percent and remaining time by its plan, turns, stages."""
+        request = GetRunRequest(run_id=self.id, progress=True)
+        found = call(self._connection, lambda stubs: stubs.runs.GetRun, request)
+        self._proto = found.run
+        return records.Progress(found.progress)
+
+    def history(self) -> list[records.StatusChange]:
+        """Returns the changes of the status, the oldest first."""
+        return read_history(self._connection, run_id=self.id)
+
+    def stages(self, *, kind: Kind | None = None, status: WorkStatus | Iterable[WorkStatus] = ()) -> Listing[Stage]:
+        """Lists the stages of the run, by kind and number."""
+        kinds = [] if kind is None else [_kind_of(kind)]
+        request = ListStagesRequest(run_id=self.id, kinds=kinds, statuses=statuses_of(status), order=STAGE_ORDER_NUMBER)
+        client = self._client
+        return Listing(
+            self._connection,
+            lambda stubs: stubs.runs.ListStages,
+            request,
+            lambda page: (Stage(client, stage) for stage in page.stages),
+        )
+
+    def branch(
+        self,
+        *,
+        at: int | None = None,
+        tag: str | None = None,
+        name: str = "",
+        config: object = None,
+        remove: Iterable[str] = (),
+        labels: Mapping[str, str] | None = None,
+    ) -> Run:
+        """Creates and starts a run that continues this one after a step of its main trajectory.
+
+        `at` is the last step that both share, or `tag` names it; the default is the last step. `config` is merged over
+        the config of this run, after the keys at the JSON Pointers `remove` are taken out. Raises NoMainTrajectory if this
+        run has none.
+        """
+        if at is None and tag is None:
+            at = max(0, (self.refresh().next_step_number or 0) - 1)
+        request = BranchRunRequest(
+            run_id=self.id,
+            step_number=at,
+            tag=tag,
+            name=name,
+            config_overrides_json=json_text(config, "config"),
+            removed_config_paths=remove,
+            labels=labels,
+            initial_status=STATUS_RUNNING,
+            request_id=str(uuid.uuid4()),
+        )
+        return Run(self._client, call(self._connection, lambda stubs: stubs.runs.BranchRun, request).run)
+
+    def tree(self) -> Text:
+        """Returns the tree of the run as text: the run that all of its runs were branched from, and their branches."""
+        return _tree_of_runs(self._connection, GetRunTreeRequest(run_id=self.id))
+
+    def main_trajectory(self) -> Trajectory:
+        """Returns the main trajectory, to record into it: its first steps, or further ones after those that it shares with
+        the run that this one was branched from. Raises NoMainTrajectory if the run was created without `main`."""
+        if not self.main_trajectory_id:
+            message, metadata = (
+                f"run {self.name!r} has no main trajectory: create it with `main=True`",
+                {"run_id": self.id},
+            )
+            raise NoMainTrajectory(message, reason="NO_MAIN_TRAJECTORY", metadata=metadata)
+        return self._client.trajectory(id=self.main_trajectory_id, resume="must")
+
+    def compare(self, *others: HasId | str) -> list[records.RunComparison]:
+        """Compares this run with others, at most 19: for each, the differences of the configs and of the main trajectories."""
+        request = CompareRunsRequest(run_ids=[self.id, *map(id_of, others)])
+        found = call(self._connection, lambda stubs: stubs.runs.CompareRuns, request)
+        return [records.RunComparison(comparison) for comparison in found.comparisons]
 
     def __repr__(self) -> str:
         return f"Run({self.name or self.id!r}, {self.status})"
 
+    def _repr_html_(self) -> str:
+        progress = self.progress()
+        done = "" if progress.percent is None else f", {progress.percent:.0f} %"
+        rows = [("run", f"{self.name}, {self.status}{done}"), ("experiment", self.experiment_name)]
+        rows += [(key, short_number(value)) for key, value in sorted(self.metrics.items())]
+        return html_table(rows)
+
     def _planned_stages(self) -> int:
-        planned = [plan.stages for plan in self.message.plan.stage_plans if plan.kind == STAGE_KIND_TRAIN_STEP]
+        planned = [plan.stages for plan in self.proto.plan.stage_plans if plan.kind == STAGE_KIND_TRAIN_STEP]
         if not planned or not planned[0]:
             raise ValueError(f"run {self.name!r} has no plan of training steps: give `stop`, or Plan(train_steps=…)")
         return planned[0]
@@ -206,30 +337,32 @@ class Run:
         return found.stages[0].number + 1 if found.stages else 0
 
 
-class Stage:
+class Stage(records.Stage):
     """A stage of a run: a training step, an evaluation or a baseline."""
 
     def __init__(self, client: TrainingClient, message: StageMessage) -> None:
+        super().__init__(message)
         self._client = client
         self._connection = client.connection
-        self.message = message
 
-    @property
-    def id(self) -> str:
-        return self.message.id
+    def history(self) -> list[records.StatusChange]:
+        """Returns the changes of the status, the oldest first."""
+        return read_history(self._connection, stage_id=self.id)
 
-    @property
-    def number(self) -> int:
-        return self.message.number
+    def fail(self, message: str = "") -> None:
+        """Fails the stage."""
+        request = FailStageRequest(stage_id=self.id, message=message)
+        self._proto = call(self._connection, lambda stubs: stubs.runs.FailStage, request).stage
 
-    @property
-    def status(self) -> str:
-        return status_name(self.message.status)
+    def cancel(self, message: str = "") -> None:
+        """Cancels the stage."""
+        request = CancelStageRequest(stage_id=self.id, message=message)
+        self._proto = call(self._connection, lambda stubs: stubs.runs.CancelStage, request).stage
 
     def start(self) -> None:
         """Starts the stage: its rollouts can be claimed. No effect if it is running."""
         request = StartStageRequest(stage_id=self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.StartStage, request).stage
+        self._proto = call(self._connection, lambda stubs: stubs.runs.StartStage, request).stage
 
     def rollouts(self, rollouts: Iterable[tuple[int, int, Task | str] | Mapping[str, Any]]) -> list[str]:
         """Creates rollouts, which workers claim. Returns their ids in order.
@@ -294,28 +427,35 @@ class Stage:
         Values are numbers, or arrays and tensors of one number. `wait()` of the receipt returns when the server has the
         points. `complete()` waits for them too.
         """
-        return self._client.metrics(self.message.run_id).log(self.id, self.number, metrics)
+        return self._client.metrics(self.proto.run_id).log(self.id, self.number, metrics)
 
     def checkpoint(self, uri: str) -> None:
         """Names the model that this stage has saved. A restarted trainer continues after the latest such stage that
         is completed."""
         request = UpdateStageRequest(stage_id=self.id, model_checkpoint_uri=uri)
         request.update_mask.paths.append("model_checkpoint_uri")
-        self.message = call(self._connection, lambda stubs: stubs.runs.UpdateStage, request).stage
+        self._proto = call(self._connection, lambda stubs: stubs.runs.UpdateStage, request).stage
 
     def complete(self) -> None:
         """Completes the stage, when its metrics are durable. Its queue is closed."""
-        self._client.flush_metrics(self.message.run_id)
+        self._client.flush_metrics(self.proto.run_id)
 
         request = CompleteStageRequest(stage_id=self.id)
-        self.message = call(self._connection, lambda stubs: stubs.runs.CompleteStage, request).stage
+        self._proto = call(self._connection, lambda stubs: stubs.runs.CompleteStage, request).stage
 
     def __repr__(self) -> str:
         return f"Stage({self.number}, {self.status})"
 
 
 def open_run(
-    client: TrainingClient, name: str, config: object, plan: Plan | None, experiment: str, labels: Mapping[str, str]
+    client: TrainingClient,
+    name: str,
+    config: object,
+    plan: Plan | None,
+    experiment: str,
+    labels: Mapping[str, str],
+    *,
+    main: bool = False,
 ) -> Run:
     """Returns the run with this name. With a config or a plan, creates and starts it if it does not exist, and the
     experiment too."""
@@ -329,6 +469,7 @@ def open_run(
         labels=labels,
         initial_status=STATUS_RUNNING,
         plan=None if plan is None else _plan_message(plan),
+        main_trajectory=NewMainTrajectory() if main else None,
     )
 
     def create() -> Run:
@@ -340,6 +481,40 @@ def open_run(
         new = CreateExperimentRequest(name=experiment, if_exists=IF_EXISTS_RETURN_EXISTING)
         call(client.connection, lambda stubs: stubs.runs.CreateExperiment, new)
         return create()
+
+
+def list_runs(client: TrainingClient, request: ListRunsRequest) -> Listing[Run]:
+    return Listing(
+        client.connection,
+        lambda stubs: stubs.runs.ListRuns,
+        request,
+        lambda page: (Run(client, each.run) for each in page.runs),
+    )
+
+
+def list_experiments(client: TrainingClient, request: ListExperimentsRequest) -> Listing[Experiment]:
+    return Listing(
+        client.connection,
+        lambda stubs: stubs.runs.ListExperiments,
+        request,
+        lambda page: (Experiment(client, each) for each in page.experiments),
+    )
+
+
+def _tree_of_runs(connection: Connection, request: GetRunTreeRequest) -> Text:
+    found = pages(connection, lambda stubs: stubs.runs.GetRunTree, request)
+    rows: list[tuple[str, ...]] = [_TREE_HEADING]
+    for stem, run in walk(run for page in found for run in page.runs):
+        reward = short_number(run.reward_sum) if run.HasField("reward_sum") else "–"
+        rows.append((name_in_tree(stem, run), run.id, str(run.next_step_number), reward, status_name(run.status)))
+    return table(rows)
+
+
+def _kind_of(kind: Kind) -> StageKind.ValueType:
+    """Returns a kind of stage as the protos have it. Raises ValueError, which names the valid words."""
+    if kind not in get_args(Kind):
+        raise ValueError(f"kind is {kind!r}: expected one of {', '.join(get_args(Kind))}")
+    return StageKind.Value(f"STAGE_KIND_{kind.upper()}")
 
 
 def find_run(client: TrainingClient, name: str, experiment: str = "") -> Run:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from anabranch._wire.decode import decode_json
-from anabranch._wire.outage import call, pages
+from anabranch._reading.listing import Listing
+from anabranch._wire.outage import call
+from anabranch._wire.shown import Shown
 from anabranch._wire.values import ValueEncoder
+from anabranch.v1 import records
 from anabranch.v1.rollout_service_pb2 import (
     GetTaskRequest,
     ListTasksRequest,
@@ -15,68 +17,27 @@ from anabranch.v1.rollout_service_pb2 import (
     UpsertTasksRequest,
     ValidatorUpsert,
 )
-from anabranch.v1.trajectory_pb2 import VIEW_FULL
 
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
-    from anabranch.v1.rollout_pb2 import Task as TaskMessage
-    from anabranch.v1.rollout_pb2 import Validator
 
 _BATCH = 200
-_PAGE_SIZE = 200
 _TEXTS = ("name", "description", "difficulty", "category", "app_name", "source_type")
 _LISTS = ("tags", "prerequisites")
 
 
-class Task:
-    """A task of the catalogue. `message` is the task as the server returned it."""
-
-    def __init__(self, message: TaskMessage) -> None:
-        self.message = message
-
-    @property
-    def id(self) -> str:
-        return self.message.id
-
-    @property
-    def name(self) -> str:
-        return self.message.name
-
-    @property
-    def description(self) -> str:
-        return self.message.description
-
-    @property
-    def tags(self) -> list[str]:
-        return list(self.message.tags)
-
-    @property
-    def max_turns(self) -> int | None:
-        return self.message.max_turns if self.message.HasField("max_turns") else None
-
-    @property
-    def input(self) -> Any:
-        """Further input for workers; None if there is none."""
-        return decode_json(self.message.input_json) if self.message.input_json else None
-
-    @property
-    def metadata(self) -> Any:
-        return decode_json(self.message.metadata_json) if self.message.metadata_json else None
-
-    @property
-    def validators(self) -> dict[str, Validator]:
-        """Validators by type."""
-        return dict(self.message.validators)
-
-    def __repr__(self) -> str:
-        return f"Task({self.id!r})"
+class Task(records.Task):
+    """A task of the catalogue, as the server returned it."""
 
 
-class Tasks:
+class Tasks(Shown):
     """The catalogue of tasks."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+
+    def __repr__(self) -> str:
+        return f"Tasks({self._connection.address!r})"
 
     def put(
         self,
@@ -106,14 +67,12 @@ class Tasks:
 
     def list(
         self, *, category: str = "", difficulty: str = "", source_type: str = "", tags: Iterable[str] = ()
-    ) -> Iterator[Task]:
-        """Yields the tasks that match all filters that are set."""
-        request = ListTasksRequest(
-            page_size=_PAGE_SIZE, category=category, difficulty=difficulty, source_type=source_type, view=VIEW_FULL
+    ) -> Listing[Task]:
+        """Lists the tasks that match all filters that are set."""
+        request = ListTasksRequest(category=category, difficulty=difficulty, source_type=source_type, tags=tags)
+        return Listing(
+            self._connection, lambda stubs: stubs.rollouts.ListTasks, request, lambda page: map(Task, page.tasks)
         )
-        request.tags.extend(tags)
-        for page in pages(self._connection, lambda stubs: stubs.rollouts.ListTasks, request):
-            yield from (Task(task) for task in page.tasks)
 
 
 def json_text(value: object, name: str) -> str:

@@ -19,6 +19,7 @@ from anabranch._recording.turns import Turn
 from anabranch._wire.errors import AnabranchError, RecorderClosed, SpoolFull, StepTooLarge
 from anabranch._wire.failures import error_from_failure
 from anabranch._wire.scope import is_interrupt
+from anabranch._wire.shown import Shown
 from anabranch.errors import TrajectorySealed
 from anabranch.receipt import Receipt
 from anabranch.v1.trajectory_pb2 import Step
@@ -43,12 +44,14 @@ _REFUSED = 1 << 62
 _STATUSES: dict[str, int] = {"completed": 5, "failed": 6, "cancelled": 7}
 
 
-class Trajectory(TrajectoryReading):
+class Trajectory(TrajectoryReading, Shown):
     """A sequence of steps. Threads can share it; steps are numbered in the order of the calls.
 
     As a context manager, a normal exit seals it as completed, an exception as failed with its text, KeyboardInterrupt
     and the cancellation of a task as cancelled. Without `with`, nothing is sealed until `seal()`.
     """
+
+    _internal = frozenset({"after", "append_step", "create", "dropped", "position_at", "settled", "wait_for"})
 
     def __init__(
         self,

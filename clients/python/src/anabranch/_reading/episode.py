@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from anabranch._reading.blobs import Blobs
 from anabranch._reading.read import OwnedStep, status_name
 from anabranch._reading.stack import stack
 from anabranch._wire.decode import decode_items, decode_json, digests_of
+from anabranch._wire.shown import Shown, html_curve, html_table
 from anabranch._wire.tensors import optional
 from anabranch.errors import StateNotFound
 
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 INFO_STATE = "info"
 
 
-class Step:
+class Step(Shown):
     """A recorded step. Its values are decoded when they are read. `message` is the step as the server returned it."""
 
     def __init__(self, trajectory_id: str, owned: OwnedStep, blobs: Blobs) -> None:
@@ -107,7 +109,7 @@ class Step:
         return f"Step({self.number}, action={self.action!r}, observation={self.observation!r}, reward={self.reward})"
 
 
-class RecordedEpisode:
+class RecordedEpisode(Shown):
     """A recorded trajectory with all of its steps, inherited ones included."""
 
     def __init__(self, trajectory: Trajectory, owned: list[OwnedStep], connection: Connection) -> None:
@@ -131,6 +133,11 @@ class RecordedEpisode:
     @property
     def labels(self) -> Mapping[str, str]:
         return self.trajectory.labels
+
+    @property
+    def metadata(self) -> Any:
+        """The metadata that the trajectory was created with; None if there is none."""
+        return decode_json(self.trajectory.metadata_json) if self.trajectory.metadata_json else None
 
     @property
     def status(self) -> str:
@@ -204,6 +211,12 @@ class RecordedEpisode:
 
     def __repr__(self) -> str:
         return f"Episode({self.name or self.id!r}, {len(self)} steps, reward {self.reward_sum:g}, {self.status})"
+
+    def _repr_html_(self) -> str:
+        sums = accumulate(step.reward or 0.0 for step in self.moves)
+        rows = [("episode", self.name or self.id), ("task", self.task), ("steps", str(len(self)))]
+        rows += [("reward", f"{self.reward_sum:g}"), ("status", self.status)]
+        return html_table(rows, html_curve(sums, "sum of the rewards after each step"))
 
     def prefetch(self) -> None:
         """Reads the large contents of all steps in one call. `observations` and `actions` do so too."""

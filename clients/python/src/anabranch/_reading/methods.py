@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from anabranch._reading.compare import compare
+from anabranch._reading.listing import Listing
 from anabranch._reading.queries import compare_branches, export_archive, read_series, search, series_request
-from anabranch._reading.read import HasId, Selection, Status, id_of
+from anabranch._reading.read import HasId, Selection, Status, WorkStatus, id_of, statuses_of
+from anabranch._reading.trajectories import (
+    Branches,
+    StepOrder,
+    TrajectoryRecord,
+    delete_trajectory,
+    get_trajectory,
+    list_steps,
+    list_trajectories,
+    trajectory_exists,
+)
 from anabranch._reading.tree import tree_text
-from anabranch.episodes import Episodes, episode_of, steps_of
+from anabranch.episodes import Episodes, Step, episode_of, steps_of
+from anabranch.v1.trajectory_service_pb2 import ListStepsRequest, ListTrajectoriesRequest
+from anabranch.v1.trajectory_service_pb2 import StepOrder as StepOrderEnum
 
 if TYPE_CHECKING:
     from anabranch._reading.compare import Comparison
     from anabranch._reading.queries import BranchComparison, Match, Measure, Series, StateAt, StateDifference
     from anabranch._wire.connection import Connection
-    from anabranch.episodes import Episode, Step
+    from anabranch._wire.shown import Text
+    from anabranch.episodes import Episode
     from anabranch.tokens import Tokens
     from anabranch.v1.server_service_pb2 import RunPageChanges
     from anabranch.v1.state_service_pb2 import StorageUsage
@@ -57,7 +71,7 @@ class ClientReading:
             name=name,
             labels=dict(labels or {}),
             step_labels=dict(step_labels or {}),
-            statuses=(status,) if isinstance(status, str) else tuple(status),
+            statuses=tuple(statuses_of(status, Status)),
             min_reward=min_reward,
             max_reward=max_reward,
         )
@@ -139,17 +153,17 @@ class ClientReading:
         *,
         experiment: HasId | str | None = None,
         labels: Mapping[str, str] | None = None,
-        status: Status | Iterable[Status] = (),
+        status: WorkStatus | Iterable[WorkStatus] = (),
         limit: int = 50,
     ) -> Iterator[RunPageChanges]:
         """Yields the newest runs that match, at most `limit`, then those that change, and `page` when their ids or order
         change. Never ends by itself, and continues after a lost connection: then runs are yielded again."""
         from anabranch._reading.queries import watch_runs
-        from anabranch._reading.read import statuses_of
         from anabranch.v1.run_service_pb2 import ListRunsRequest
 
-        statuses = statuses_of((status,) if isinstance(status, str) else tuple(status))
-        request = ListRunsRequest(page_size=limit, experiment_id=id_of(experiment), labels=labels, statuses=statuses)
+        request = ListRunsRequest(
+            page_size=limit, experiment_id=id_of(experiment), labels=labels, statuses=statuses_of(status)
+        )
         return watch_runs(self.connection, request)
 
     def diff_states(self, state: StateAt, other: StateAt) -> StateDifference:
@@ -179,6 +193,95 @@ class ClientReading:
         """Writes an archive (docs/archive.md) of a trajectory with its ancestors, of a run, or of everything, into a new
         file. Returns its size in bytes. Raises FileExistsError: no file is replaced. An incomplete file is removed."""
         return export_archive(self.connection, path, id_of(trajectory), id_of(run))
+
+    def trajectories(
+        self,
+        *,
+        task: str = "",
+        run: HasId | str | None = None,
+        experiment: HasId | str | None = None,
+        name: str = "",
+        labels: Mapping[str, str] | None = None,
+        status: Status | Iterable[Status] = (),
+        parent: HasId | str | None = None,
+        tree: HasId | str | None = None,
+        roots: bool = False,
+        text: str = "",
+    ) -> Listing[TrajectoryRecord]:
+        """Lists trajectories without their steps, newest first. A trajectory must match all filters that are set.
+
+        `parent` matches its branches, `tree` the trajectories of the tree with this root, `roots` those that are no
+        branches, and `text` a part of the name or of the value of a label.
+        """
+        request = ListTrajectoriesRequest(
+            task_id=task,
+            run_id=id_of(run),
+            experiment_id=id_of(experiment),
+            name=name,
+            labels=labels,
+            statuses=statuses_of(status, Status),
+            parent_id=id_of(parent),
+            tree_id=id_of(tree),
+            roots_only=roots,
+            text=text,
+        )
+        return list_trajectories(self.connection, request)
+
+    def get(self, trajectory: HasId | str) -> TrajectoryRecord:
+        """Returns a trajectory without its steps. Raises TrajectoryNotFound."""
+        return get_trajectory(self.connection, id_of(trajectory))
+
+    def exists(self, trajectory: HasId | str) -> bool:
+        """Returns whether the server has a trajectory."""
+        return trajectory_exists(self.connection, id_of(trajectory))
+
+    def delete(self, trajectory: HasId | str, *, branches: Branches = "refuse") -> int:
+        """Deletes a trajectory with its steps, and returns how many trajectories were deleted permanently.
+
+        If it has branches, "refuse" raises HasBranches, "cascade" deletes them too, and "keep_shared" keeps them with
+        the steps that they share. Raises TrajectoryNotFound.
+        """
+        return delete_trajectory(self.connection, id_of(trajectory), branches)
+
+    def steps(
+        self,
+        *,
+        trajectory: HasId | str | None = None,
+        task: str = "",
+        run: HasId | str | None = None,
+        experiment: HasId | str | None = None,
+        min_reward: float | None = None,
+        max_reward: float | None = None,
+        terminal: bool = False,
+        state: str = "",
+        labels: Mapping[str, str] | None = None,
+        order: StepOrder = "number",
+        metric: str = "",
+        descending: bool = False,
+    ) -> Listing[Step]:
+        """Lists the steps of a trajectory, inherited ones included, or those that the trajectories of a task, a run or an
+        experiment own. Exactly one of the four is needed. A step must match all other filters that are set.
+
+        The bounds of the reward are inclusive. `terminal` matches steps that ended an episode, `state` those that have a
+        state of this name. `order` is `number`, `reward`, `time`, or `metric` with a metric that was declared as scored.
+        """
+        if order not in get_args(StepOrder):
+            raise ValueError(f"order is {order!r}: expected one of {', '.join(get_args(StepOrder))}")
+        request = ListStepsRequest(
+            trajectory_id=id_of(trajectory),
+            task_id=task,
+            run_id=id_of(run),
+            experiment_id=id_of(experiment),
+            min_reward=min_reward,
+            max_reward=max_reward,
+            terminal_only=terminal,
+            has_state=state,
+            labels=labels,
+            order=StepOrderEnum.Value(f"STEP_ORDER_{order.upper()}"),
+            metric_key=metric,
+            descending=descending,
+        )
+        return list_steps(self.connection, request)
 
     def episode(self, trajectory: HasId | str) -> Episode:
         """Reads a trajectory with all of its steps. Raises TrajectoryNotFound."""
@@ -239,6 +342,6 @@ class TrajectoryReading:
             other.flush()
         return compare(connection, self.id, id_of(other))
 
-    def tree(self) -> str:
+    def tree(self) -> Text:
         """Returns the tree of this trajectory as text, as `anabranch tree` draws it."""
         return tree_text(self._durable(), self.id)

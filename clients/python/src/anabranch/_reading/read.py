@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from anabranch._wire.decode import digests_of
 from anabranch._wire.outage import call, pages, received, resumed, retried
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("anabranch")
 
+#: Statuses of trajectories, and of everything else.
 Status = Literal["running", "completed", "failed", "cancelled"]
+WorkStatus = Literal["pending", "initializing", "running", "paused", "completed", "failed", "cancelled"]
 _DIGESTS = 1000
 #: Ids in one request of ReadTrajectories.
 _IDS = 1000
@@ -71,7 +73,8 @@ class Selection:
     name: str = ""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     step_labels: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
-    statuses: tuple[Status, ...] = ()
+    #: As the protos have them.
+    statuses: tuple[StatusEnum.ValueType, ...] = ()
     min_reward: float | None = None
     max_reward: float | None = None
     #: Part of the selection and count of parts. A trajectory belongs to one part for ever, by its id.
@@ -106,10 +109,13 @@ class _Window:
         return [OwnedStep(owner_id, step, self._of(step)) for step in steps]
 
     def _of(self, step: Step) -> Mapping[str, bytes]:
-        if not self._data:
-            return {}
-        digests = (*digests_of(step), *(state.digest for state in step.states))
-        return {digest: self._data[digest] for digest in digests if digest in self._data}
+        return blobs_of(step, self._data) if self._data else {}
+
+
+def blobs_of(step: Step, data: Mapping[str, bytes]) -> dict[str, bytes]:
+    """Returns those of the states that a step names."""
+    digests = (*digests_of(step), *(state.digest for state in step.states))
+    return {digest: data[digest] for digest in digests if digest in data}
 
 
 def read_trajectories(connection: Connection, selection: Selection) -> Iterator[tuple[Trajectory, list[OwnedStep]]]:
@@ -272,7 +278,7 @@ def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
         name=selection.name,
         labels=selection.labels,
         step_labels=selection.step_labels,
-        statuses=statuses_of(selection.statuses),
+        statuses=selection.statuses,
         min_reward_sum=selection.min_reward,
         max_reward_sum=selection.max_reward,
         descending=True,
@@ -284,9 +290,13 @@ def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
     return request
 
 
-def statuses_of(statuses: Iterable[Status]) -> list[StatusEnum.ValueType]:
-    """Returns the statuses of the protos."""
-    return [StatusEnum.Value(f"STATUS_{status.upper()}") for status in statuses]
+def statuses_of(status: WorkStatus | Iterable[WorkStatus], words: object = WorkStatus) -> list[StatusEnum.ValueType]:
+    """Returns one or several statuses as the protos have them. Raises ValueError, which names the valid words."""
+    statuses = (status,) if isinstance(status, str) else tuple(status)
+    for each in statuses:
+        if each not in get_args(words):
+            raise ValueError(f"status is {each!r}: expected one of {', '.join(get_args(words))}")
+    return [StatusEnum.Value(f"STATUS_{each.upper()}") for each in statuses]
 
 
 def status_name(status: StatusEnum.ValueType) -> str:

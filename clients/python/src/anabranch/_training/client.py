@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from anabranch._training.metrics import Metrics
@@ -18,5 +18,6 @@ class TrainingClient:
     if TYPE_CHECKING:
 
         def attempt(self, trajectory_id: str) -> Trajectory: ...
+        def trajectory(self, *, id: str, resume: Literal["must"]) -> Trajectory: ...
         def metrics(self, run_id: str) -> Metrics: ...
         def flush_metrics(self, run_id: str) -> None: ...
