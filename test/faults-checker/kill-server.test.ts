@@ -7,4 +7,4 @@ it('D1, O1: after a kill -9 of the server on SQLite no acked step is lost or dup
   expect(violations).toEqual([]);
   expect(surprises).toEqual([]);
   expect(leastInFlight).toBeGreaterThan(0);
-}, 120_000);
+});

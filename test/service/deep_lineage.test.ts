@@ -29,7 +29,7 @@ describeApp('a tree with thousands of nested branches', (on) => {
     ({ idOf } = await makeDeepTree(on.engine, sql, root, DEPTH, rewardOf));
     await sql.close();
     leaf = await scene.now({ id: idOf(DEPTH) });
-  }, 60_000);
+  });
 
   /** Another server, without any cache yet. */
   const cold = async <T>(use: (app: App) => Promise<T>): Promise<T> => {

@@ -75,7 +75,7 @@ describeClaims('concurrent claims', (scenes, on) => {
       const history = await scene.history('ROLLOUT', { id });
       expect(history.filter(({ newStatus }) => newStatus === 'INITIALIZING')).toHaveLength(attempts.length);
     }
-  }, 60_000);
+  });
 
   it('the number of statements of a claim does not depend on claimed rollouts, callers or queue length', async () => {
     const { scene, stage } = await fresh();

@@ -123,7 +123,6 @@ describe.each(ENGINES)('a watch of a run, on %s', (engine) => {
         { numRuns: RUNS },
       );
     },
-    60_000 + RUNS * 10_000,
   );
 
   async function write(runId: string, operations: readonly Operation[], writer: number): Promise<void> {
