@@ -30,6 +30,20 @@ export const LIMITS = Object.freeze({
   smallStateBytes: 4096,
   /** Data of a content or tensor from this size on is stored once, as a state, and is read by its digest. */
   contentStateBytes: 16 * 1024,
+  /** Actions of one step, and observations of one step. */
+  stepParts: 1024,
+  /** The type of an action or observation. */
+  typeBytes: 128,
+  /** The name of an action. */
+  actionNameBytes: 256,
+  /** The `call_id` of an action or observation. */
+  callIdBytes: 4096,
+  /** The location of a content. */
+  uriBytes: 2048,
+  /** The media type of a content or state. */
+  mediaTypeBytes: 128,
+  /** The type of the items of a tensor. */
+  dtypeBytes: 16,
   /** Dimensions of a tensor. */
   tensorDimensions: 32,
   /** One state. */

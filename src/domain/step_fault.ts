@@ -9,7 +9,6 @@ import {
   type Tensor,
   tensorBytes,
 } from './step.ts';
-import { MEDIA_TYPE_BYTES, MOST_PARTS, NAME_BYTES, TYPE_BYTES, URI_BYTES } from './step_bounds.ts';
 import { fitsBytes, isStorableText, jsonFault } from './text.ts';
 
 const DIGEST = /^[0-9a-f]{64}$/;
@@ -21,7 +20,8 @@ const DIGEST = /^[0-9a-f]{64}$/;
 export function stepFault(step: Step): string | undefined {
   const { stepNumber, actions, observations, infoJson, metadataJson, metrics, labels, states } = step;
   if (stepNumber < 0n) return 'its number is negative';
-  if (actions.length > MOST_PARTS || observations.length > MOST_PARTS) return 'it has too many actions or observations';
+  if (actions.length > LIMITS.stepParts || observations.length > LIMITS.stepParts)
+    return 'it has too many actions or observations';
   if (!isJson(infoJson) || !isJson(metadataJson)) return 'its JSON texts are not strict JSON';
   if (metrics.size > LIMITS.metrics || !every(metrics.keys(), (key) => isText(key, LIMITS.metricKeyBytes, 1)))
     return 'it has too many metrics, or a wrong key of a metric';
@@ -42,15 +42,17 @@ function statesFault(states: readonly StateRef[]): string | undefined {
 
 function isState({ name, digest, mediaType, size }: StateRef): boolean {
   const isSize = Number.isInteger(size) && size >= 0 && size <= LIMITS.stateBytes;
-  return isText(name, LIMITS.stateNameBytes, 1) && DIGEST.test(digest) && isText(mediaType, MEDIA_TYPE_BYTES) && isSize;
+  return (
+    isText(name, LIMITS.stateNameBytes, 1) && DIGEST.test(digest) && isText(mediaType, LIMITS.mediaTypeBytes) && isSize
+  );
 }
 
 function isAction(action: Action): boolean {
   const { type, name, callId, content, tokenIds, promptTokenIds, tokenIdsState, promptTokenIdsState } = action;
   return (
-    isText(type, TYPE_BYTES) &&
-    isText(name, NAME_BYTES) &&
-    isText(callId, NAME_BYTES) &&
+    isText(type, LIMITS.typeBytes) &&
+    isText(name, LIMITS.actionNameBytes) &&
+    isText(callId, LIMITS.callIdBytes) &&
     isContent(content) &&
     areTokens(tokenIds, tokenIdsState) &&
     areTokens(promptTokenIds, promptTokenIdsState)
@@ -62,7 +64,7 @@ function areTokens(tokens: readonly number[], digest: string | undefined): boole
 }
 
 function isObservation({ type, callId, content }: Observation): boolean {
-  return isText(type, TYPE_BYTES) && isText(callId, NAME_BYTES) && isContent(content);
+  return isText(type, LIMITS.typeBytes) && isText(callId, LIMITS.callIdBytes) && isContent(content);
 }
 
 function isContent(content: Content | undefined): boolean {
@@ -74,11 +76,11 @@ function isContent(content: Content | undefined): boolean {
     case 'json':
       return jsonFault(content.json) === undefined;
     case 'data':
-      return content.data.length < LIMITS.contentStateBytes && isText(content.mediaType, MEDIA_TYPE_BYTES);
+      return content.data.length < LIMITS.contentStateBytes && isText(content.mediaType, LIMITS.mediaTypeBytes);
     case 'uri':
-      return isText(content.uri, URI_BYTES) && isText(content.mediaType, MEDIA_TYPE_BYTES);
+      return isText(content.uri, LIMITS.uriBytes) && isText(content.mediaType, LIMITS.mediaTypeBytes);
     case 'state':
-      return DIGEST.test(content.digest) && isText(content.mediaType, MEDIA_TYPE_BYTES);
+      return DIGEST.test(content.digest) && isText(content.mediaType, LIMITS.mediaTypeBytes);
     case 'tensor':
       return isTensor(content);
   }

@@ -59,9 +59,9 @@ const content = fc.oneof(
   }),
 );
 const action = record({
-  type: text(128),
-  name: text(256),
-  callId: text(256),
+  type: text(LIMITS.typeBytes),
+  name: text(LIMITS.actionNameBytes),
+  callId: text(LIMITS.callIdBytes),
   content: maybe(content, 1),
   tokenIds: fc.array(fc.integer()),
   promptTokenIds: fc.array(fc.integer(), { maxLength: 3 }),
@@ -69,7 +69,11 @@ const action = record({
   tokenIdsState: maybe(about(64)),
   promptTokenIdsState: maybe(about(64)),
 });
-const observation = record({ type: text(128), callId: text(256), content: maybe(content, 1) });
+const observation = record({
+  type: text(LIMITS.typeBytes),
+  callId: text(LIMITS.callIdBytes),
+  content: maybe(content, 1),
+});
 const state = record({ name: text(64), data: maybe(bytes), digest: text(64), mediaType });
 const many = <T>(item: fc.Arbitrary<T>, bound: number) =>
   fc.oneof(
@@ -81,14 +85,15 @@ const many = <T>(item: fc.Arbitrary<T>, bound: number) =>
   );
 const step: fc.Arbitrary<Step> = record({
   stepNumber: fc.bigInt({ min: -2n, max: 2n ** 63n - 1n }),
-  actions: many(action, 1024),
-  observations: many(observation, 1024),
+  actions: many(action, LIMITS.stepParts),
+  observations: many(observation, LIMITS.stepParts),
   states: many(state, LIMITS.statesPerStep),
   reward: maybe(fc.double()),
   infoJson: fc.string(),
   metadataJson: fc.string(),
   metrics: fc.oneof(
-    fc.constant({}),
+    { weight: 8, arbitrary: fc.constant({}) },
+    about(LIMITS.metricKeyBytes).map((key) => ({ [key]: 1 })),
     fc
       .integer({ min: 255, max: 258 })
       .map((n) => Object.fromEntries(Array.from({ length: n }, (_, i) => [`m${i}`, i]))),

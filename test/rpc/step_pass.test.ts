@@ -99,8 +99,8 @@ describe('the pass over the bytes of steps', () => {
   const labels = (count: number) => Object.fromEntries(Object.entries(entries(count)).map(([key, i]) => [key, `${i}`]));
   const list = <T>(count: number, item: T) => new Array<T>(count).fill(item);
   it.each<[string, number, (size: number) => Init]>([
-    ['actions', 1024, (size) => ({ actions: list(size, {}) })],
-    ['observations', 1024, (size) => ({ observations: list(size, {}) })],
+    ['actions', LIMITS.stepParts, (size) => ({ actions: list(size, {}) })],
+    ['observations', LIMITS.stepParts, (size) => ({ observations: list(size, {}) })],
     ['metrics', LIMITS.metrics, (size) => ({ metrics: entries(size) })],
     [
       'states',
@@ -110,12 +110,21 @@ describe('the pass over the bytes of steps', () => {
     ['labels', LIMITS.stepLabels, (size) => ({ labels: labels(size) })],
     ['bytes of the key of a label', LIMITS.labelKeyBytes, (size) => ({ labels: { [text(size)]: '' } })],
     ['bytes of the value of a label', LIMITS.labelValueBytes, (size) => ({ labels: { label: text(size) } })],
-    ['bytes of a type', 128, (size) => ({ actions: [{ type: text(size) }] })],
-    ['bytes of a name', 256, (size) => ({ actions: [{ name: text(size) }] })],
-    ['bytes of a call_id', 256, (size) => ({ observations: [{ callId: text(size) }] })],
-    ['bytes of a type of an observation', 128, (size) => ({ observations: [{ type: text(size) }] })],
-    ['bytes of a media type', 128, (size) => ({ observations: [{ content: { uri: '', mediaType: text(size) } }] })],
-    ['bytes of a URI', 2048, (size) => ({ observations: [{ content: { uri: text(size) } }] })],
+    ['bytes of a type', LIMITS.typeBytes, (size) => ({ actions: [{ type: text(size) }] })],
+    ['bytes of a name', LIMITS.actionNameBytes, (size) => ({ actions: [{ name: text(size) }] })],
+    ['bytes of a call_id', LIMITS.callIdBytes, (size) => ({ actions: [{ callId: text(size) }] })],
+    [
+      'bytes of a call_id of an observation',
+      LIMITS.callIdBytes,
+      (size) => ({ observations: [{ callId: text(size) }] }),
+    ],
+    ['bytes of a type of an observation', LIMITS.typeBytes, (size) => ({ observations: [{ type: text(size) }] })],
+    [
+      'bytes of a media type',
+      LIMITS.mediaTypeBytes,
+      (size) => ({ observations: [{ content: { uri: '', mediaType: text(size) } }] }),
+    ],
+    ['bytes of a URI', LIMITS.uriBytes, (size) => ({ observations: [{ content: { uri: text(size) } }] })],
     ['bytes of a metric key', LIMITS.metricKeyBytes, (size) => ({ metrics: { [text(size)]: 1 } })],
     [
       'bytes of the name of a state',

@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { expect, it } from 'vitest';
+import { LIMITS } from '../../src/domain/limits.ts';
 import type { StoredStep } from '../../src/domain/step.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
@@ -109,6 +110,15 @@ describeStore('values of steps', (on) => {
     const text = '\ufeffe\u0301 \u00e9 🌊 👩‍👩‍👧 \u202e\u2028\u2029\r\n\u0001\u001f\u007f\u0085 \uffff \u{10ffff}';
     const step = await throughStore({ actions: [textAction(text, { type: text, name: text, callId: text })] });
     expect(step.actions[0]).toMatchObject({ type: text, name: text, callId: text, content: { text } });
+  });
+
+  it('an id of a call of 4 KiB is kept, at the action and at its result', async () => {
+    const callId = `call_1__thought__${'Q'.repeat(LIMITS.callIdBytes)}`.slice(0, LIMITS.callIdBytes);
+    const step = await throughStore({
+      actions: [textAction('', { callId })],
+      observations: [textObservation('', { callId })],
+    });
+    expect([step.actions[0]?.callId, step.observations[0]?.callId]).toEqual([callId, callId]);
   });
 
   it('times of clients are kept to the nanosecond, from year 1 to 9999', async () => {

@@ -127,6 +127,7 @@ describe('the preparation of steps for storage', () => {
 });
 
 describe('an invalid step is refused, and the error names the field', () => {
+  const LONG_KEY = `${'é'.repeat(64)}x`;
   const withText = (text: string) => step(0n, '', { actions: [textAction(text)] });
   const cases: [string, GivenStep, string][] = [
     ['W11: U+0000 in text', withText('a\0b'), 'actions[0].content.text'],
@@ -137,6 +138,11 @@ describe('an invalid step is refused, and the error names the field', () => {
       'observations[0].type',
     ],
     ['W11: U+0000 in a call id', step(0n, '', { actions: [textAction('', { callId: '\0' })] }), 'actions[0].call_id'],
+    [
+      'a call id of 4,097 bytes',
+      step(0n, '', { observations: [textObservation('', { callId: 'c'.repeat(LIMITS.callIdBytes + 1) })] }),
+      'observations[0].call_id',
+    ],
     ['FM1: JSON with a comma too many', step(0n, '', { infoJson: '{"a":1,}' }), 'info_json'],
     ['FM1: JSON with NaN', step(0n, '', { metadataJson: '{"a":NaN}' }), 'metadata_json'],
     [
@@ -144,8 +150,8 @@ describe('an invalid step is refused, and the error names the field', () => {
       step(0n, '', { actions: [textAction('', { content: { kind: 'json', json: '' } })] }),
       'actions[0].content.json',
     ],
-    ['an empty key of a metric', step(0n, '', { metrics: new Map([['', 1]]) }), 'metrics'],
-    ['a key of 129 bytes', step(0n, '', { metrics: new Map([['é'.repeat(64).concat('x'), 1]]) }), 'metrics'],
+    ['an empty key of a metric', step(0n, '', { metrics: new Map([['', 1]]) }), 'metrics[""]'],
+    ['a key of 129 bytes', step(0n, '', { metrics: new Map([[LONG_KEY, 1]]) }), `metrics["${LONG_KEY}"]`],
     ['257 metrics', step(0n, '', { metrics: new Map(Array.from({ length: 257 }, (_, i) => [`${i}`, i])) }), 'metrics'],
     ...(
       [

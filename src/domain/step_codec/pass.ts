@@ -3,7 +3,6 @@ import { type Instant, instantFromParts, isInstant } from '../instant.ts';
 import { LIMITS } from '../limits.ts';
 import { stateDigest } from '../state_digest.ts';
 import { DEFAULT_STATE_NAME, itemBytes, type NewState, type StateRef, type TensorState, tensorBytes } from '../step.ts';
-import { DTYPE_BYTES, MEDIA_TYPE_BYTES, MOST_PARTS, NAME_BYTES, TYPE_BYTES, URI_BYTES } from '../step_bounds.ts';
 import { isMediaType } from '../text.ts';
 import { compareText } from '../text_order.ts';
 import { CheckedReader, DECLINED, demand, given, nonZero, positive } from './checked_reader.ts';
@@ -152,12 +151,12 @@ class Pass {
 
   #action(index: number): void {
     const input = this.#input;
-    demand(index < MOST_PARTS);
+    demand(index < LIMITS.stepParts);
     this.#checked.count();
     const outer = input.enter();
-    if (input.has(ACTION.type)) this.#checked.text(1, TYPE_BYTES);
-    if (input.has(ACTION.name)) this.#checked.text(1, NAME_BYTES);
-    if (input.has(ACTION.callId)) this.#checked.text(1, NAME_BYTES);
+    if (input.has(ACTION.type)) this.#checked.text(1, LIMITS.typeBytes);
+    if (input.has(ACTION.name)) this.#checked.text(1, LIMITS.actionNameBytes);
+    if (input.has(ACTION.callId)) this.#checked.text(1, LIMITS.callIdBytes);
     if (input.has(ACTION.content)) this.#content();
     const hasTokens = this.#tokens(ACTION.tokenIds);
     if (input.has(ACTION.logprobs)) this.#checked.floats();
@@ -183,11 +182,11 @@ class Pass {
 
   #observation(index: number): void {
     const input = this.#input;
-    demand(index < MOST_PARTS);
+    demand(index < LIMITS.stepParts);
     this.#checked.count();
     const outer = input.enter();
-    if (input.has(OBSERVATION.type)) this.#checked.text(1, TYPE_BYTES);
-    if (input.has(OBSERVATION.callId)) this.#checked.text(1, NAME_BYTES);
+    if (input.has(OBSERVATION.type)) this.#checked.text(1, LIMITS.typeBytes);
+    if (input.has(OBSERVATION.callId)) this.#checked.text(1, LIMITS.callIdBytes);
     if (input.has(OBSERVATION.isError)) input.flag();
     if (input.has(OBSERVATION.content)) this.#content();
     input.leave(outer);
@@ -210,7 +209,7 @@ class Pass {
         this.#contentState();
       } else {
         input.expect(CONTENT.uri);
-        this.#checked.text(0, URI_BYTES);
+        this.#checked.text(0, LIMITS.uriBytes);
       }
       if (input.has(CONTENT.mediaType)) this.#mediaType();
     }
@@ -218,7 +217,7 @@ class Pass {
   }
 
   #mediaType(): string {
-    const mediaType = this.#checked.textValue(MEDIA_TYPE_BYTES);
+    const mediaType = this.#checked.textValue(LIMITS.mediaTypeBytes);
     demand(isMediaType(mediaType));
     return mediaType;
   }
@@ -236,7 +235,7 @@ class Pass {
     this.#checked.count();
     const outer = input.enter();
     input.expect(TENSOR.dtype);
-    const ofItem = given(itemBytes(this.#checked.textValue(DTYPE_BYTES)));
+    const ofItem = given(itemBytes(this.#checked.textValue(LIMITS.dtypeBytes)));
     const shape = input.has(TENSOR.shape) ? this.#shape() : NO_SHAPE;
     const bytes = tensorBytes(ofItem, shape);
     demand(bytes <= LIMITS.stateBytes);

@@ -1,13 +1,5 @@
 import type { Action, Content, Step, Tensor } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { LIMITS } from '../../domain/limits.ts';
-import {
-  DTYPE_BYTES,
-  MEDIA_TYPE_BYTES,
-  MOST_PARTS,
-  NAME_BYTES,
-  TYPE_BYTES,
-  URI_BYTES,
-} from '../../domain/step_bounds.ts';
 import { isMediaType } from '../../domain/text.ts';
 
 /** Result of `screenStep` for a step that the full validator must check. */
@@ -20,14 +12,16 @@ export const SUSPECT = -1;
  */
 export function screenStep(step: Step): number {
   const { actions, observations, states } = step;
-  if (step.stepNumber < 0n || actions.length > MOST_PARTS || observations.length > MOST_PARTS) return SUSPECT;
+  if (step.stepNumber < 0n || actions.length > LIMITS.stepParts || observations.length > LIMITS.stepParts)
+    return SUSPECT;
   if (states.length > LIMITS.statesPerStep) return SUSPECT;
   let bytes = 128 + 3 * (step.infoJson.length + step.metadataJson.length);
   for (let i = 0; i < actions.length; i += 1) {
     const { type, name, callId, content, tokenIds, logprobs } = actions[i]!;
     const tokensBytes = screenTokens(actions[i]!);
     if (tokensBytes === SUSPECT) return SUSPECT;
-    if (!fits(type, TYPE_BYTES) || !fits(name, NAME_BYTES) || !fits(callId, NAME_BYTES)) return SUSPECT;
+    if (!fits(type, LIMITS.typeBytes) || !fits(name, LIMITS.actionNameBytes) || !fits(callId, LIMITS.callIdBytes))
+      return SUSPECT;
     const contentBytes = screenContent(content);
     if (contentBytes === SUSPECT) return SUSPECT;
     bytes += 40 + 3 * (type.length + name.length + callId.length) + contentBytes;
@@ -35,7 +29,7 @@ export function screenStep(step: Step): number {
   }
   for (let i = 0; i < observations.length; i += 1) {
     const { type, callId, content } = observations[i]!;
-    if (!fits(type, TYPE_BYTES) || !fits(callId, NAME_BYTES)) return SUSPECT;
+    if (!fits(type, LIMITS.typeBytes) || !fits(callId, LIMITS.callIdBytes)) return SUSPECT;
     const contentBytes = screenContent(content);
     if (contentBytes === SUSPECT) return SUSPECT;
     bytes += 20 + 3 * (type.length + callId.length) + contentBytes;
@@ -48,6 +42,7 @@ export function screenStep(step: Step): number {
   }
   let metrics = 0;
   for (const key in step.metrics) {
+    if (key === '' || !fits(key, LIMITS.metricKeyBytes)) return SUSPECT;
     metrics += 1;
     bytes += 20 + 3 * key.length;
   }
@@ -95,7 +90,7 @@ function screenContent(content: Content | undefined): number {
   }
   if (uri !== undefined) {
     set += 1;
-    if (!fits(uri, URI_BYTES)) return SUSPECT;
+    if (!fits(uri, LIMITS.uriBytes)) return SUSPECT;
     bytes += 3 * uri.length;
   }
   if (tensor !== undefined) {
@@ -108,7 +103,7 @@ function screenContent(content: Content | undefined): number {
 }
 
 function screenTensor({ dtype, shape, data, stateDigest }: Tensor): number {
-  if (!fits(dtype, DTYPE_BYTES) || shape.length > LIMITS.tensorDimensions || shape.some((length) => length < 0))
+  if (!fits(dtype, LIMITS.dtypeBytes) || shape.length > LIMITS.tensorDimensions || shape.some((length) => length < 0))
     return SUSPECT;
   const bytes = 40 + 3 * dtype.length + 5 * shape.length;
   if (stateDigest === undefined) return data === undefined ? SUSPECT : bytes + data.length;
@@ -123,7 +118,7 @@ function isDigestLong(digest: string): boolean {
 }
 
 function fitsMediaType(text: string): boolean {
-  return text.length <= MEDIA_TYPE_BYTES && isMediaType(text);
+  return text.length <= LIMITS.mediaTypeBytes && isMediaType(text);
 }
 
 /** Whether a text has at most `bytes` bytes in UTF-8. Counts them only if its length does not decide. */

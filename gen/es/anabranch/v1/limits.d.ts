@@ -12,6 +12,13 @@ export declare const LIMITS: {
   readonly inlineStateBytes: number;
   readonly smallStateBytes: number;
   readonly contentStateBytes: number;
+  readonly stepParts: number;
+  readonly typeBytes: number;
+  readonly actionNameBytes: number;
+  readonly callIdBytes: number;
+  readonly uriBytes: number;
+  readonly mediaTypeBytes: number;
+  readonly dtypeBytes: number;
   readonly tensorDimensions: number;
   readonly stateBytes: number;
   readonly chunkBytes: number;

@@ -354,7 +354,7 @@ export declare type Action = Message<"anabranch.v1.Action"> & {
   name: string;
 
   /**
-   * Id by which observations refer to this action. Optional, at most 256 bytes.
+   * Id by which observations refer to this action. Optional, at most 4 KiB: some models put signatures into ids.
    *
    * @generated from field: string call_id = 3;
    */
@@ -433,7 +433,7 @@ export declare type Observation = Message<"anabranch.v1.Observation"> & {
   type: string;
 
   /**
-   * The `call_id` of the action that this observation answers. Optional, at most 256 bytes.
+   * The `call_id` of the action that this observation answers. Optional, at most 4 KiB.
    *
    * @generated from field: string call_id = 2;
    */

@@ -445,7 +445,7 @@ class Action(google.protobuf.message.Message):
     name: builtins.str
     """Name of the tool or function. Optional, at most 256 bytes."""
     call_id: builtins.str
-    """Id by which observations refer to this action. Optional, at most 256 bytes."""
+    """Id by which observations refer to this action. Optional, at most 4 KiB: some models put signatures into ids."""
     kept_tokens: builtins.int
     """How many tokens of the context so far the prompt begins with. 0: the history was discarded. Unset: all of them. At
     least 0; the server does not compare it with the context.
@@ -512,7 +512,7 @@ class Observation(google.protobuf.message.Message):
     bytes.
     """
     call_id: builtins.str
-    """The `call_id` of the action that this observation answers. Optional, at most 256 bytes."""
+    """The `call_id` of the action that this observation answers. Optional, at most 4 KiB."""
     is_error: builtins.bool
     """True if the observation reports a failure."""
     @property
