@@ -8,7 +8,13 @@ import { writeFile } from 'node:fs/promises';
 import path from 'node:path';
 import { type DescField, type DescMessage, getOption, hasOption } from '@bufbuild/protobuf';
 import { field as ruleOption, type StringRules } from '@bufbuild/protovalidate/gen/buf/validate/validate_pb.js';
+import {
+  CompleteRolloutRequestSchema,
+  FailRolloutRequestSchema,
+  ReleaseRolloutRequestSchema,
+} from '../gen/es/anabranch/v1/rollout_service_pb.js';
 import { MetricPointSchema } from '../gen/es/anabranch/v1/run_pb.js';
+import { CancelRunRequestSchema, FailRunRequestSchema } from '../gen/es/anabranch/v1/run_service_pb.js';
 import { StepSchema } from '../gen/es/anabranch/v1/trajectory_pb.js';
 import { SealSchema, StepTagSchema } from '../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../src/domain/limits.ts';
@@ -16,7 +22,17 @@ import { LIMITS } from '../src/domain/limits.ts';
 const FILE = path.resolve(import.meta.dirname, '../gen/python/anabranch/v1/rules.py');
 
 /** What recorders write. */
-const MESSAGES = [StepSchema, StepTagSchema, SealSchema, MetricPointSchema];
+const MESSAGES = [
+  StepSchema,
+  StepTagSchema,
+  SealSchema,
+  MetricPointSchema,
+  CompleteRolloutRequestSchema,
+  FailRolloutRequestSchema,
+  ReleaseRolloutRequestSchema,
+  FailRunRequestSchema,
+  CancelRunRequestSchema,
+];
 
 /** The limits that bounds of fields are. */
 const LIMIT_OF = new Map<string, keyof typeof LIMITS>([

@@ -79,17 +79,18 @@ def test_larger_values_than_a_state_raise_with_strict_and_become_markers_otherwi
     t.reset(observation=0)
     t.step(action=1, observation=large)
     t.step(action=2, observation=whole)
-    t.step(action=3, observation=3)
+    t.step(action=3, observation=[whole], info=[whole])
+    t.step(action=4, observation=4, states={"env": large.tobytes(), "small": b"1"})
     strict.step(observation=1)
     for each in (strict, t):
         each.flush(100)
     assert [step.observation for step in strict.episode().steps] == [0, 1]
     steps = t.episode().steps
-    # A marker replaces the value, or the whole step if the value is text or a state.
-    assert [step.observation for step in steps] == [0, Unstored(f"array of {large.nbytes} bytes"), None, 3]
-    assert steps[1].action == 1
-    assert f"expected at most {most}" in steps[2].info["unstored"]
-    assert client.stats.unstored == {f"array of {large.nbytes} bytes": 1, "step": 1}
+    names = [f"array of {large.nbytes} bytes", f"str of {len(whole)} bytes", f"list as JSON of {len(whole) + 4} bytes"]
+    assert [step.observation for step in steps] == [0, *map(Unstored, names), 4]
+    assert [step.action for step in steps] == [None, 1, 2, 3, 4]
+    assert (steps[3].info, steps[4].states) == (Unstored(names[2]), ("small",))
+    assert client.stats.unstored == {names[0]: 1, names[1]: 1, names[2]: 2, "states": 1}
 
 
 def test_without_a_server_the_limits_are_those_of_the_version(server: Server) -> None:

@@ -83,7 +83,9 @@ def test_tags_follow_their_steps(server: Server) -> None:
     assert tagged(server, t.id) == {"best": 1, "kept": 1, "last": 2}
 
 
-def test_tags_that_the_server_rejects_cost_no_step(server: Server) -> None:
+def test_tags_that_the_server_rejects_cost_no_step(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The rules of this version keep such tags from the server.
+    monkeypatch.setattr("anabranch.trajectory.fitted_tags", lambda names, values: names)
     client = ab.connect(server.address)
     t = client.trajectory()
     t.reset(observation=0)
@@ -185,16 +187,22 @@ def test_large_values_become_states_and_read_back(server: Server) -> None:
     assert again.last_observation == text
 
 
-def test_a_step_that_the_server_rejects_is_replaced_by_a_marker(server: Server) -> None:
+def test_a_step_that_the_server_rejects_is_replaced_by_a_marker_with_its_reward_and_flags(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The rules of this version keep such a step from the server.
+    monkeypatch.setattr("anabranch.trajectory.fit", lambda step, values: None)
     client = ab.connect(server.address)
     t = client.trajectory()
     t.reset(observation=0)
     for number in range(1, 20):
-        t.step(action=1, observation=number, metrics={"x" * 200: 1.0} if number == 10 else None)
+        bad = {"metrics": {"x" * 200: 1.0}, "terminated": True, "truncated": True} if number == 10 else {}
+        t.step(action=1, observation=number, reward=1.0, **bad)
     t.flush(30)
     steps = stored_steps(server, t.id)
     assert [step.step_number for step in steps] == list(range(20))
     assert "INVALID_REQUEST" in steps[10].info_json
+    assert (steps[10].terminated, steps[10].truncated, steps[19].reward_sum) == (True, True, 19.0)
     assert all(step.observations for step in steps if step.step_number != 10)
     assert client.stats.unstored["rejected"] >= 1
 

@@ -18,6 +18,8 @@ from google.protobuf.duration_pb2 import Duration
 
 from anabranch._reading.listing import Listing
 from anabranch._reading.trajectories import read_history
+from anabranch._recording.arguments import write_metrics
+from anabranch._recording.fitting import fit, fitted_text, text_of
 from anabranch._wire.connection import UNARY_SECONDS
 from anabranch._wire.decode import decode_json
 from anabranch._wire.errors import AnabranchError
@@ -59,7 +61,6 @@ if TYPE_CHECKING:
     from anabranch.v1.rollout_service_pb2 import Claim, ClaimRolloutsResponse, GetRolloutResponse, ListRolloutsRequest
 
 _REPLAY_SECONDS = 1
-_MESSAGE_CHARACTERS = 1000
 _logger = logging.getLogger("anabranch")
 
 
@@ -87,7 +88,7 @@ class Rollout(Shown):
         self._started = False
         self._trajectory: Trajectory | None = None
         self._metrics: dict[str, float] = {}
-        self._validations: list[Any] = []
+        self._validations: dict[str, NewValidation] = {}
 
     @property
     def id(self) -> str:
@@ -148,25 +149,29 @@ class Rollout(Shown):
         return self.trajectory.turn(reply)
 
     def log(self, **metrics: float) -> None:
-        """Adds metrics, which are stored with the result."""
+        """Adds metrics, which are stored with the result. What is no number, and names that the server rejects, are left
+        out; with `strict`, they raise TypeError and ValueError."""
         self.check()
-        self._metrics.update(metrics)
+        request = CompleteRolloutRequest()
+        write_metrics(self._client.values, request, metrics)
+        fit(request, self._client.values)
+        self._metrics.update(request.metrics)
 
     def validate(
         self, name: str, *, success: bool, advisory: bool = False, details: object = None, error: str = ""
     ) -> None:
         """Adds the result of a check, which is stored with the result. `name` is the type of a validator of the task,
-        or a free name. At most 16."""
+        or a free name. At most 16 names; of several results of one name, the last counts."""
         self.check()
-        self._validations.append(
-            NewValidation(
-                name=name,
-                success=success,
-                advisory=advisory,
-                details_json=json_text(details, "details"),
-                error_message=error,
-            )
+        validation = NewValidation(
+            name=text_of(name),
+            success=success,
+            advisory=advisory,
+            details_json=json_text(details, "details"),
+            error_message=text_of(error),
         )
+        fit(validation, self._client.values)
+        self._validations[validation.name] = validation
 
     def start(self) -> None:
         """Marks the rollout as running. Without this call, the first step does."""
@@ -193,7 +198,7 @@ class Rollout(Shown):
         request = CompleteRolloutRequest(
             rollout_id=self.id,
             attempt=self.attempt,
-            message=message,
+            message=self._message(message),
             metrics=self._metrics,
             expected_next_step_number=self.trajectory.next_step,
         )
@@ -208,7 +213,7 @@ class Rollout(Shown):
         request = FailRolloutRequest(
             rollout_id=self.id,
             attempt=self.attempt,
-            message=message[:_MESSAGE_CHARACTERS],
+            message=self._message(message),
             metrics=self._metrics,
         )
         self._set_result(request)
@@ -218,7 +223,10 @@ class Rollout(Shown):
         """Returns the rollout to the queue, for another attempt."""
         self.check()
         request = ReleaseRolloutRequest(
-            rollout_id=self.id, attempt=self.attempt, message=message, refund_attempt=refund_attempt
+            rollout_id=self.id,
+            attempt=self.attempt,
+            message=self._message(message),
+            refund_attempt=refund_attempt,
         )
         self._end(lambda stubs: stubs.rollouts.ReleaseRollout, request)
 
@@ -292,17 +300,22 @@ class Rollout(Shown):
             self._leases.drop(self)
             raise
 
+    def _message(self, message: str) -> str:
+        """Returns a message without its end if it is too long."""
+        return fitted_text("CompleteRolloutRequest.message", message, self._client.values.limits)
+
     def _end(self, method: Callable[[Stubs], Any], request: Any) -> None:
         self._call(method, request)
         self.ended = True
         self._leases.drop(self)
 
     def _set_result(self, request: CompleteRolloutRequest | FailRolloutRequest) -> None:
-        request.validations.extend(self._validations)
+        request.validations.extend(self._validations.values())
         if self.reward is not None:
             request.result.reward = self.reward
         if self.success is not None:
             request.result.success = self.success
+        fit(request, self._client.values)
 
 
 class RolloutRecord(records.Rollout):

@@ -24,6 +24,7 @@ from anabranch._reading.read import (
 )
 from anabranch._reading.trajectories import on_branches, read_history
 from anabranch._reading.tree import name_in_tree, short_number, table, walk
+from anabranch._recording.fitting import fitted_text
 from anabranch._training.leases import Leases
 from anabranch._wire.kinds import is_a
 from anabranch._wire.outage import call, pages
@@ -201,13 +202,13 @@ class Run(records.Run):
 
     def fail(self, message: str = "") -> None:
         """Fails the run. Its workers end."""
-        request = FailRunRequest(run_id=self.id, message=message)
+        request = FailRunRequest(run_id=self.id, message=self._message(message))
         self._client.flush_metrics(self.id)
         self._proto = call(self._connection, lambda stubs: stubs.runs.FailRun, request).run
 
     def cancel(self, message: str = "") -> None:
         """Cancels the run and its rollouts."""
-        request = CancelRunRequest(run_id=self.id, message=message, cancel_rollouts=True)
+        request = CancelRunRequest(run_id=self.id, message=self._message(message), cancel_rollouts=True)
         self._client.flush_metrics(self.id)
         self._proto = call(self._connection, lambda stubs: stubs.runs.CancelRun, request).run
 
@@ -316,6 +317,10 @@ class Run(records.Run):
         rows = [("run", f"{self.name}, {self.status}{done}"), ("experiment", self.experiment_name)]
         rows += [(key, short_number(value)) for key, value in sorted(self.metrics.items())]
         return html_table(rows)
+
+    def _message(self, message: str) -> str:
+        """Returns a message without its end if it is too long."""
+        return fitted_text("FailRunRequest.message", message, self._client.values.limits)
 
     def _planned_stages(self) -> int:
         planned = [plan.stages for plan in self.proto.plan.stage_plans if plan.kind == STAGE_KIND_TRAIN_STEP]

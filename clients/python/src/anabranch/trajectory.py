@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from anabranch._reading.methods import TrajectoryReading
 from anabranch._recording import rpc
-from anabranch._recording.arguments import flag_of, names_of, number_of, prompt_of, text_of, write_metrics, write_tokens
+from anabranch._recording.arguments import flag_of, names_of, number_of, prompt_of, write_metrics, write_tokens
+from anabranch._recording.fitting import fit, fitted_tags, fitted_text, text_of
 from anabranch._recording.history import Checkpoint, Position, read_checkpoint
 from anabranch._recording.segment import Kind
 from anabranch._recording.spool import Identity, SpoolFullError
 from anabranch._recording.steps import UNSET, TooLargeError, encode, fill
-from anabranch._recording.turns import Turn
-from anabranch._wire.errors import AnabranchError, RecorderClosed, SpoolFull, StepTooLarge
+from anabranch._recording.turns import Turn, write_messages
+from anabranch._wire.errors import AnabranchError, RecorderClosed, SpoolFull
 from anabranch._wire.failures import error_from_failure
 from anabranch._wire.scope import is_interrupt
 from anabranch._wire.shown import Shown
+from anabranch._wire.values import step_too_large
 from anabranch.errors import TrajectorySealed
 from anabranch.receipt import Receipt
 from anabranch.v1.trajectory_pb2 import Step
@@ -146,10 +148,7 @@ class Trajectory(TrajectoryReading, Shown):
     ) -> Receipt:
         """Records step 0: the result of the environment's reset. Raises ValueError if the trajectory has steps."""
         step = Step()
-        for message in messages:
-            item = step.observations.add()
-            item.type = "message"
-            self._values.set_content(item.content, dict(message), "messages")
+        write_messages(self._values, step, messages)
         fill(step, self._values, observation, info, screenshot, states)
         with self._lock:
             if self._next > 0:
@@ -247,7 +246,8 @@ class Trajectory(TrajectoryReading, Shown):
             number = self._next - 1 if step is None else step
             if number < 0:
                 raise ValueError("tag() needs a recorded step")
-            self._record(Kind.TAG, rpc.tagging(text_of(name), number))
+            for fitted in fitted_tags([text_of(name)], self._values):
+                self._record(Kind.TAG, rpc.tagging(fitted, number))
 
     def seal(self, status: Status = "completed", message: str = "") -> None:
         """Ends the trajectory permanently. It accepts no more steps. The server gets the seal after the last step."""
@@ -256,7 +256,8 @@ class Trajectory(TrajectoryReading, Shown):
         with self._lock:
             if self._sealed:
                 return
-            self._record(Kind.SEAL, rpc.sealing(_STATUSES[status], message))
+            text = fitted_text("Seal.message", message, self._values.limits)
+            self._record(Kind.SEAL, rpc.sealing(_STATUSES[status], text))
             self._sealed = True
 
     def flush(self, timeout: float | None = None) -> None:
@@ -344,6 +345,8 @@ class Trajectory(TrajectoryReading, Shown):
 
     def _append(self, step: Step, tags: Iterable[str], prompt: Any = UNSET) -> Receipt:
         """Records a step under the next number. The caller holds the lock. `prompt` is set if the step has tokens."""
+        fit(step, self._values)
+        tags = fitted_tags(tags, self._values) if tags else ()
         if self._next == 0 and step.actions:
             self._append(Step(), ())
         if self._rewound:
@@ -367,15 +370,15 @@ class Trajectory(TrajectoryReading, Shown):
         return Receipt(self, number, position)
 
     def _write(self, step: Step, number: int, tags: Iterable[str]) -> int:
-        try:
-            data, uploads = encode(step, self._values.limits)
-        except TooLargeError as error:
+        def left_out(fault: str, outcome: str) -> None:
             self._at.context = None
-            if self.client.strict:
-                raise StepTooLarge(f"step {number}: {error}", reason="STEP_TOO_LARGE") from None
-            self._values.unstored["step"] += 1
-            log.warning("anabranch: step %d: %s; a marker replaces it", number, error)
-            data, uploads = rpc.marker_of(number, str(error)), []
+            self._values.misfit("step", f"step {number}: {fault}", outcome, step_too_large)
+
+        try:
+            data, uploads = encode(step, self._values.limits, left_out)
+        except TooLargeError as error:
+            left_out(str(error), "A marker with its reward and its flags replaces it.")
+            data, uploads = rpc.marker_of(step, str(error)).SerializeToString(), []
         for upload in uploads:
             self._last_position = self._recorder.record(self._transfer, self._spooled, Kind.UPLOAD, number, upload)
         kind = Kind.STEP

@@ -11,12 +11,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from anabranch._recording.context import Context, listed, new_context
+from anabranch._recording.fitting import text_of
 from anabranch._recording.rpc import varint
 from anabranch._wire.kinds import is_a, type_name
 from anabranch._wire.tensors import UnsupportedValue
 
 if TYPE_CHECKING:
     from anabranch._wire.values import ValueEncoder
+    from anabranch.v1.rollout_service_pb2 import CompleteRolloutRequest
     from anabranch.v1.trajectory_pb2 import Action, Step
 
 
@@ -45,11 +47,6 @@ def mapping_of(values: ValueEncoder, value: Any, root: str) -> Mapping[str, Any]
         return {}
 
 
-def text_of(value: Any) -> str:
-    """Returns a name as text that UTF-8 can hold."""
-    return str(value).encode("utf-8", "replace").decode()
-
-
 def names_of(values: ValueEncoder, value: Any, root: str) -> list[str]:
     """Returns names. Text alone is one name."""
     try:
@@ -59,11 +56,11 @@ def names_of(values: ValueEncoder, value: Any, root: str) -> list[str]:
         return []
 
 
-def write_metrics(values: ValueEncoder, step: Step, metrics: Any) -> None:
+def write_metrics(values: ValueEncoder, to: Step | CompleteRolloutRequest, metrics: Any) -> None:
     for key, value in mapping_of(values, metrics, "metrics").items():
         number = number_of(values, value, "metrics", (key,))
         if number is not None:
-            step.metrics[key] = number
+            to.metrics[key] = number
 
 
 def write_tokens(values: ValueEncoder, action: Action, token_ids: Any, logprobs: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any, cast
@@ -92,6 +92,15 @@ def result_message(format: str, call: ToolCall, text: str, *, is_error: bool) ->
     return {"role": "tool", "tool_call_id": call.id, "content": text}
 
 
+def call_ids_in(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Returns the ids of the tool calls in the messages of a reply."""
+    ids: list[Any] = []
+    for message in messages:
+        ids.append(message.get("call_id"))
+        ids += [part.get("id") for name in ("tool_calls", "content") for part in _items(message, name)]
+    return [each for each in ids if isinstance(each, str)]
+
+
 def _get(value: Any, key: str) -> Any:
     """Returns a member of an object or a dict; None if it has none."""
     if isinstance(value, (dict, Mapping)):
@@ -168,7 +177,7 @@ def _member(data: dict[str, Any], key: str) -> dict[str, Any]:
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
-def _items(data: dict[str, Any], key: str) -> list[dict[str, Any]]:
+def _items(data: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     """Returns a member that is a list of objects; empty if it is missing."""
     found: object = data.get(key)
     return cast("list[dict[str, Any]]", found) if isinstance(found, list) else []

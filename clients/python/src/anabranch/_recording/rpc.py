@@ -60,7 +60,6 @@ _GET_SERVER_INFO = "ServerService/GetServerInfo"
 _STREAMS_FOR_CALLS = 10
 _CALL_SECONDS = 30.0
 _UPLOAD_SECONDS = 300.0
-_SEAL_MESSAGE_BYTES = 4096
 #: Precedes the tags in the record of a tagged step.
 _TAGS_LENGTH = struct.Struct("<I")
 
@@ -219,8 +218,8 @@ def frame_of(contents: Sequence[tuple[Kind, bytes]]) -> bytes:
 def tagged_step(step: bytes, number: int, names: Iterable[str]) -> bytes:
     """Returns the content of a tagged step's record: the tags as a part of AppendStepsRequest, and the step."""
     request = AppendStepsRequest()
-    for name in dict.fromkeys(names):
-        request.tags.add(name=str(name).encode("utf-8", "replace").decode(), step_number=number)
+    for name in names:
+        request.tags.add(name=name, step_number=number)
     tags = request.SerializeToString()
     return _TAGS_LENGTH.pack(len(tags)) + tags + step
 
@@ -298,9 +297,8 @@ def call_of(kind: Kind, content: bytes, to: Addressee) -> tuple[str, bytes]:
 
 
 def sealing(status: int, message: str) -> bytes:
-    """Returns the content of a seal's record. A message that is too long is cut."""
-    text = message.encode("utf-8", "replace")[:_SEAL_MESSAGE_BYTES].decode("utf-8", "ignore")
-    seal = Seal(message=text)
+    """Returns the content of a seal's record."""
+    seal = Seal(message=message)
     seal.status = status  # pyright: ignore[reportAttributeAccessIssue]
     return seal.SerializeToString()
 
@@ -336,34 +334,36 @@ def rest_of(source: str, shared: int, branch_id: str, name: str) -> tuple[str, b
     return BRANCH, branch.SerializeToString()
 
 
-def marker_of(number: int, problem: str) -> bytes:
-    """Returns a step that takes the place of one that was rejected."""
+def marker_of(step: Step, problem: str) -> Step:
+    """Returns what takes the place of a step: its reward and its flags, which no server rejects, and the problem as info."""
     import json
 
-    return Step(step_number=number, info_json=json.dumps({"unstored": problem[:4000]})).SerializeToString()
+    marker = Step(step_number=step.step_number, terminated=step.terminated, truncated=step.truncated)
+    marker.info_json = json.dumps({"unstored": problem[:4000]})
+    if step.HasField("reward"):
+        marker.reward = step.reward
+    return marker
 
 
-def remedies_of(kind: Kind, content: bytes, number: int, problem: str) -> Iterator[bytes]:
+def remedies_of(kind: Kind, content: bytes, problem: str) -> Iterator[bytes]:
     """Yields what can take the place of a rejected step: the step without tags, a marker with its tokens, a marker.
 
     Later steps refer to the tokens.
     """
-    step = step_of(kind, content)
     if kind == Kind.TAGGED_STEP:
-        yield step
-    marker = marker_of(number, problem)
-    first = Step.FromString(step).actions[:1]
-    if first:
-        tokens = first[0]
+        yield step_of(kind, content)
+    step = Step.FromString(step_of(kind, content))
+    marker = marker_of(step, problem)
+    for tokens in step.actions[:1]:
         for field in ("type", "name", "call_id", "content"):
             tokens.ClearField(field)
         if len(tokens.logprobs) != len(tokens.token_ids):
             tokens.ClearField("logprobs")
         if tokens.ByteSize() > 0:
-            with_tokens = Step.FromString(marker)
-            with_tokens.actions.append(tokens)
+            with_tokens = Step(actions=[tokens])
+            with_tokens.MergeFrom(marker)
             yield with_tokens.SerializeToString()
-    yield marker
+    yield marker.SerializeToString()
 
 
 def is_stored(step: bytes, response: bytes, moved_bytes: int = LIMITS["contentStateBytes"]) -> bool:

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from anabranch.v1.trajectory_pb2 import Action, Content, Step, StepState, Tensor
 
 #: Smaller parts stay inline, because the digest that replaces them takes space too.
-_UPLOAD_MIN_BYTES = 1024
+_UPLOAD_MIN_BYTES = 256
+#: What the server adds to a content that refers to a state.
+_SIZE_BYTES = 6
 
 
 class _Unset:
@@ -27,6 +29,10 @@ class _Unset:
 
 #: Stands for an argument that was not given: None is a value.
 UNSET: object = _Unset()
+#: Name of the state that has the info of a step if that is large.
+_INFO_STATE = "info"
+#: JSON in place of a part that is left out.
+_UNSTORED = '{"$unstored":"JSON that is too large"}'
 
 _Part = tuple[bytes, Callable[[str], None]]
 
@@ -35,16 +41,22 @@ class TooLargeError(Exception):
     """A step does not fit, even with its large parts stored as states."""
 
 
-def encode(step: Step, limits: Limits) -> tuple[bytes, list[bytes]]:
-    """Returns the encoded step, and the states that must be stored before it. Raises TooLargeError."""
+def _refuse(fault: str, outcome: str) -> None:
+    raise TooLargeError(fault)
+
+
+def encode(step: Step, limits: Limits, left_out: Callable[[str, str], None] = _refuse) -> tuple[bytes, list[bytes]]:
+    """Returns the encoded step, and the states that must be stored before it. Parts that no state can hold are left out if
+    there is no room for them: `left_out` is told what does not fit, and what becomes of it. Its default raises
+    TooLargeError, as does a value that is too large for a state."""
     data = step.SerializeToString()
     inline_bytes, step_bytes, state_bytes = limits["inlineStateBytes"], limits["stepBytes"], limits["stateBytes"]
     if len(data) <= inline_bytes and len(data) <= step_bytes:
         return data, []
-    parts = sorted(_parts_of(step), key=lambda part: -len(part[0]))
+    parts = sorted(_parts_of(step, limits), key=lambda part: -len(part[0]))
     uploads: list[bytes] = []
     for part, replace in parts:
-        if len(part) <= inline_bytes and step.ByteSize() <= step_bytes:
+        if len(part) <= inline_bytes and _size_of(step) <= step_bytes:
             break
         if len(part) < _UPLOAD_MIN_BYTES:
             break
@@ -52,13 +64,41 @@ def encode(step: Step, limits: Limits) -> tuple[bytes, list[bytes]]:
             raise TooLargeError(f"a value has {len(part)} bytes: expected at most {state_bytes}")
         uploads.append(part)
         replace(sha256(part).hexdigest())
-    data = step.SerializeToString()
-    if len(data) > step_bytes:
-        raise TooLargeError(f"the step has {len(data)} bytes when encoded: expected at most {step_bytes}")
-    return data, uploads
+    _shorten(step, step_bytes, left_out)
+    return step.SerializeToString(), uploads
 
 
-def _parts_of(step: Step) -> list[_Part]:
+def _size_of(step: Step) -> int:
+    """Returns the size of a step when it is read."""
+    referring = [item for item in (*step.actions, *step.observations) if item.content.HasField("state_digest")]
+    return step.ByteSize() + _SIZE_BYTES * len(referring)
+
+
+def _shorten(step: Step, most: int, left_out: Callable[[str, str], None]) -> None:
+    """Leaves parts out until the step fits: JSON and logprobs for which there is no state, then the last items."""
+
+    def exceeds() -> bool:
+        return _size_of(step) > most
+
+    def report(part: str) -> None:
+        fault = f"{part} does not fit: the step has {_size_of(step)} bytes when encoded, expected at most {most}"
+        left_out(fault, "It is left out.")
+
+    for field in ("metadata_json", "info_json"):
+        if exceeds() and len(getattr(step, field)) >= _UPLOAD_MIN_BYTES:
+            report(field)
+            setattr(step, field, _UNSTORED)
+    if exceeds() and step.actions and step.actions[0].logprobs:
+        report("logprobs")
+        step.actions[0].ClearField("logprobs")
+    for name, items, fewest in (("observations", step.observations, 0), ("actions", step.actions, 1)):
+        if exceeds() and len(items) > fewest:
+            report(f"the end of {name}")
+        while exceeds() and len(items) > fewest:
+            del items[-1]
+
+
+def _parts_of(step: Step, limits: Limits) -> list[_Part]:
     """Returns what can be replaced by a digest."""
     parts: list[_Part] = [(state.data, _replace_state(state)) for state in step.states if state.HasField("data")]
     for item in (*step.actions, *step.observations):
@@ -73,10 +113,11 @@ def _parts_of(step: Step) -> list[_Part]:
             parts.append((_token_bytes(action.token_ids), _replace_tokens(action, "token_ids")))
         if action.prompt_token_ids:
             parts.append((_token_bytes(action.prompt_token_ids), _replace_tokens(action, "prompt_token_ids")))
-    if step.actions and step.actions[0].logprobs:
+    if step.actions and step.actions[0].logprobs and len(step.actions) < limits["stepParts"]:
         logprobs = packed_logprobs(step.actions[0].logprobs)
         parts.append((logprobs, lambda digest: move_logprobs(step, digest)))
-    if step.info_json:
+    has_name = any(state.name == _INFO_STATE for state in step.states)
+    if step.info_json and not has_name and len(step.states) < limits["statesPerStep"]:
         parts.append((step.info_json.encode(), _replace_info(step)))
     return parts
 
@@ -122,7 +163,7 @@ def _replace_info(step: Step) -> Callable[[str], None]:
     def replace(digest: str) -> None:
         step.info_json = ""
         state = step.states.add()
-        state.name, state.digest, state.media_type = "info", digest, JSON_TYPE
+        state.name, state.digest, state.media_type = _INFO_STATE, digest, JSON_TYPE
 
     return replace
 
@@ -146,9 +187,11 @@ def fill(
         step.info_json = values.info_json(info)
     if states is not None:
         for name, value in mapping_of(values, states, "states").items():
-            state = step.states.add()
-            state.name = name
+            part, media_type = f"states[{name!r}]", ""
             if isinstance(value, (bytes, bytearray)):
-                state.data = bytes(value)
+                data = bytes(value)
             else:
-                state.data, state.media_type = values.state(value, f"states[{name!r}]")
+                data, media_type = values.state(value, part)
+            if values.is_state(data, part):
+                state = step.states.add()
+                state.name, state.data, state.media_type = name, data, media_type

@@ -425,7 +425,7 @@ class Transfer:
         assert entry is not None
         if self._rejected_step is not entry:
             self._rejected_step = entry
-            self._remedies = rpc.remedies_of(entry.kind, self._load(entry), entry.number, str(failure))
+            self._remedies = rpc.remedies_of(entry.kind, self._load(entry), str(failure))
         replacement = next(self._remedies, None)
         if replacement is None:
             self._fail(failure)

@@ -9,7 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anabranch._recording.arguments import flag_of, number_of, prompt_of, write_tokens
-from anabranch._recording.replies import Reply, ToolCall, parse, plain, result_message
+from anabranch._recording.fitting import is_plain_json, is_same_id, text_of
+from anabranch._recording.replies import Reply, ToolCall, call_ids_in, parse, plain, result_message
 from anabranch._wire.decode import decode_content
 from anabranch.v1.trajectory_pb2 import Step
 
@@ -59,7 +60,7 @@ class Turn:
         is_error = isinstance(value, BaseException)
         item = self._step.observations.add()
         item.type = "tool_result"
-        item.call_id = known.id
+        item.call_id = text_of(known.id)
         item.is_error = is_error
         content: object = f"{type(value).__name__}: {value}" if is_error else value
         self._values.set_content(item.content, content, f"result of {known.name}")
@@ -99,14 +100,13 @@ class Turn:
             write_tokens(values, first, reply.token_ids, logprobs)
         for call in reply.tool_calls:
             action = step.actions.add()
-            action.type, action.name, action.call_id = "tool_call", call.name[:256], call.id[:256]
-            try:
-                json.loads(call.arguments)
+            action.type, action.name, action.call_id = "tool_call", text_of(call.name), text_of(call.id)
+            if is_plain_json(call.arguments):
                 action.content.json = call.arguments
-            except ValueError:
+            else:
                 values.set_content(action.content, call.arguments, "arguments")
         for key, value in reply.usage.items():
-            step.metrics[f"usage.{key}"] = value
+            step.metrics[text_of(f"usage.{key}")] = value
         step.metadata_json = _metadata_json(reply.model, reply.stop_reason)
 
     def _known(self, call: object) -> ToolCall:
@@ -128,20 +128,36 @@ def _metadata_json(model: str, stop_reason: str) -> str:
     return json.dumps({key: value for key, value in facts.items() if value})
 
 
+def write_messages(values: ValueEncoder, step: Step, messages: Sequence[Mapping[str, object]]) -> None:
+    """Adds messages to a step: each is an observation, and the last observation has those for which there is no room."""
+    all_messages = [dict(message) for message in messages]
+    room = values.limits["stepParts"] // 2
+    alone, together = all_messages[:room], all_messages[room:]
+    for message in alone:
+        values.set_content(step.observations.add(type="message").content, message, "messages")
+    if together:
+        values.set_content(step.observations.add(type="messages").content, together, "messages")
+
+
 def messages_of(step: Step, fetch: Callable[[str], bytes]) -> list[dict[str, object]]:
     """Returns the messages that a step added to the conversation."""
     messages: list[dict[str, object]] = []
     for item in step.observations:
         if item.type == "message":
             messages.append(decode_content(item.content, fetch))
+        elif item.type == "messages":
+            messages += decode_content(item.content, fetch)
     first = step.actions[0] if step.actions else None
     if first is None or first.type != "message" or not first.name:
         return messages
-    messages += decode_content(first.content, fetch)
+    replies: list[dict[str, object]] = decode_content(first.content, fetch)
+    messages += replies
+    ids = call_ids_in(replies)
     for item in step.observations:
         if item.type == "tool_result":
             text = _as_text(decode_content(item.content, fetch))
-            call = ToolCall(item.call_id, "", "")
+            original = (each for each in ids if is_same_id(item.call_id, each))
+            call = ToolCall(next(original, item.call_id), "", "")
             messages.append(result_message(first.name, call, text, is_error=item.is_error))
     return messages
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from anabranch._training.metrics import Metrics
     from anabranch._wire.connection import Connection
+    from anabranch._wire.values import ValueEncoder
     from anabranch.trajectory import Trajectory
 
 
@@ -17,6 +18,8 @@ class TrainingClient:
 
     if TYPE_CHECKING:
 
+        @property
+        def values(self) -> ValueEncoder: ...
         def attempt(self, trajectory_id: str) -> Trajectory: ...
         def trajectory(self, *, id: str, resume: Literal["must"]) -> Trajectory: ...
         def metrics(self, run_id: str) -> Metrics: ...

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from anabranch._recording.arguments import number_of, text_of
+from anabranch._recording.arguments import number_of
+from anabranch._recording.fitting import fits, shown, text_of
 from anabranch._recording.spool import SpoolFullError
 from anabranch._wire.errors import SpoolFull, Unreachable
 from anabranch._wire.failures import error_from_failure
 from anabranch._wire.outage import CALL_SECONDS
 from anabranch.receipt import Receipt
+from anabranch.v1.run_pb2 import MetricPoint
 from anabranch.v1.run_service_pb2 import LogMetricsRequest
 
 if TYPE_CHECKING:
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from anabranch._wire.values import ValueEncoder
 
 LOG_METRICS = "RunService/LogMetrics"
+#: What a request adds to each point: its tag and its length.
+_POINT_BYTES = 8
 log = logging.getLogger("anabranch")
 
 
@@ -33,24 +37,40 @@ class Metrics:
         self._run_id = run_id
 
     def log(self, stage_id: str, step: int, metrics: Mapping[str, float]) -> Receipt:
-        """Records a point of each series. A value that is no number is left out, or raises TypeError with `strict`."""
-        request = LogMetricsRequest(run_id=self._run_id)
-        for key, value in metrics.items():
-            number = number_of(self._values, value, "metrics", (key,))
-            if number is not None:
-                request.points.add(key=text_of(key), metric_step=step, value=number, stage_id=stage_id)
-        if not request.points:
-            return Receipt(self, step, -1)
+        """Records a point of each series. A value that is no number, and a name that the server rejects, are left out; with
+        `strict`, they raise TypeError and ValueError."""
+        points: list[MetricPoint] = []
+        for name, value in metrics.items():
+            number, key = number_of(self._values, value, "metrics", (name,)), text_of(name)
+            if number is not None and fits("MetricPoint.key", key, f"metrics[{shown(key)}]", self._values):
+                points.append(MetricPoint(key=key, metric_step=step, value=number, stage_id=stage_id))
+        position = -1
         try:
-            _, position = self._recorder.record_call(self._run_id, LOG_METRICS, request.SerializeToString())
+            for request in self._requests(points):
+                _, position = self._recorder.record_call(self._run_id, LOG_METRICS, request.SerializeToString())
         except SpoolFullError as error:
             if self._values.strict:
                 raise SpoolFull(str(error), reason="SPOOL_FULL") from error
-            if not self._values.unstored["metrics"]:
+            if not self._values.unstored["logs"]:
                 log.warning("anabranch: metrics of run %s are not recorded: %s", self._run_id, error)
-            self._values.unstored["metrics"] += len(request.points)
+            self._values.unstored["logs"] += len(points)
             return Receipt(self, step, 1 << 62)
         return Receipt(self, step, position)
+
+    def _requests(self, points: Sequence[MetricPoint]) -> Iterator[LogMetricsRequest]:
+        """Yields requests with the points, each within the limits of one message."""
+        limits = self._values.limits
+        most_bytes = limits["messageBytes"] // 2
+        request = LogMetricsRequest(run_id=self._run_id)
+        size = 0
+        for point in points:
+            if size > most_bytes or len(request.points) == limits["metricPoints"]:
+                yield request
+                request, size = LogMetricsRequest(run_id=self._run_id), 0
+            request.points.append(point)
+            size += point.ByteSize() + _POINT_BYTES
+        if points:
+            yield request
 
     def flush(self) -> None:
         """Returns when everything logged so far is durable. Raises Unreachable if the server stays away for too long, and

@@ -35,7 +35,7 @@ from anabranch._wire.tensors import OversizedValue, UnsupportedValue, form_of, p
 from anabranch.v1.trajectory_pb2 import Content
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from anabranch.v1.trajectory_pb2 import Step
 
@@ -46,10 +46,10 @@ SURROGATES_TYPE = "text/plain; charset=x-utf-8-surrogatepass"
 JSON_TYPE = "application/json"
 TENSOR_TYPE = "application/vnd.anabranch.tensor"
 
-MAX_ITEMS = 1024
-MAX_TYPE_BYTES = 128
 MAX_DEPTH = 64
 _SMALL = 1 << 63
+#: Dimensions of tensors are shorter.
+_LONGEST = 1 << 31
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _logger = logging.getLogger("anabranch")
@@ -94,7 +94,22 @@ class ValueEncoder:
         """Returns the bytes and the media type of a value as a state of a step."""
         content = Content()
         self.set_content(content, value, root)
-        return content_bytes(content)
+        data, media_type = content_bytes(content)
+        if len(media_type) > self.limits["mediaTypeBytes"]:
+            # The type of an array has its shape.
+            content.Clear()
+            self._fill_json(content, value, root, ())
+            return content_bytes(content)
+        return data, media_type
+
+    def is_state(self, data: bytes, part: str) -> bool:
+        """Returns whether a state can hold the bytes of a part of a step. If not, reports that the part is left out."""
+        most = self.limits["stateBytes"]
+        if len(data) <= most:
+            return True
+        fault = f"{part} has {len(data)} bytes: expected at most {most}"
+        self.misfit(part.partition("[")[0], fault, "It is left out.", step_too_large)
+        return False
 
     def marker(self, unsupported: UnsupportedValue, root: str, path: Iterable[object]) -> dict[str, str]:
         """Returns what replaces a value that cannot be stored. With `strict`, raises StepTooLarge for one that is too large,
@@ -103,16 +118,27 @@ class ValueEncoder:
         if self.strict:
             text = f"{subject} is a {unsupported.name}, which cannot be stored"
             if isinstance(unsupported, OversizedValue):
-                raise StepTooLarge(text, reason="STEP_TOO_LARGE") from None
+                raise step_too_large(text) from None
             raise TypeError(text) from None
         if not self.unstored[unsupported.name]:
             _logger.warning("%s is a %s, which cannot be stored. A marker replaces it.", subject, unsupported.name)
         self.unstored[unsupported.name] += 1
         return {"$unstored": unsupported.name}
 
+    def misfit(self, kind: str, fault: str, outcome: str, error: Callable[[str], Exception] = ValueError) -> None:
+        """Reports a part of a step that is stored otherwise than it was given, once for each kind of parts. `fault` names
+        the part, its value and the bound, `outcome` says what becomes of it. With `strict`, raises the error."""
+        if self.strict:
+            raise error(fault)
+        if not self.unstored[kind]:
+            _logger.warning("%s. %s", fault, outcome)
+        self.unstored[kind] += 1
+
     def _add(self, items: Any, value: object, root: str) -> None:
         kind = kind_of(value)
-        leaves = _leaves_of(value, kind) if kind in CONTAINERS else None
+        # A screenshot or logprobs may follow the leaves.
+        room = self.limits["stepParts"] - len(items) - 1
+        leaves = _leaves_of(value, kind, room, self.limits["typeBytes"]) if kind in CONTAINERS else None
         if leaves is None:
             self._fill(items.add().content, value, kind, root, ())
             return
@@ -123,7 +149,7 @@ class ValueEncoder:
 
     def _fill(self, content: Content, value: Any, kind: Kind, root: str, path: Path) -> None:
         try:
-            if kind is Kind.ARRAY and (form := form_of(value.dtype)) and value.ndim <= self.limits["tensorDimensions"]:
+            if kind is Kind.ARRAY and (form := form_of(value.dtype)) and self._has_shape(value.shape):
                 self._set_tensor(content, form, value.shape, value.tobytes())
             elif kind is Kind.TEXT:
                 self._set_text(content, value)
@@ -134,16 +160,28 @@ class ValueEncoder:
             elif kind is Kind.IMAGE:
                 self._set_data(content, png_of(value), PNG_TYPE)
             elif kind is Kind.TORCH or kind is Kind.OTHER:
-                self._set_tensor(content, *tensor_of(value, kind))
+                tensor = tensor_of(value, kind)
+                if self._has_shape(tensor.shape):
+                    self._set_tensor(content, *tensor)
+                else:
+                    self._fill_json(content, value, root, path)
             else:
-                _set_json(content, self._tree_json(_Tree(self, root), value, path))
+                self._fill_json(content, value, root, path)
         except UnsupportedValue as unsupported:
             _set_json(content, _to_json(self.marker(unsupported, root, path)))
+
+    def _fill_json(self, content: Content, value: Any, root: str, path: Path) -> None:
+        _set_json(content, self._tree_json(_Tree(self, root), value, path))
+
+    def _has_shape(self, shape: tuple[int, ...]) -> bool:
+        """Returns whether a tensor of the server can have a shape. Arrays of others are JSON."""
+        return len(shape) <= self.limits["tensorDimensions"] and max(shape, default=0) < _LONGEST
 
     # One method for each form of content.
 
     def _set_text(self, content: Content, value: str) -> None:
         text = str.__str__(value)
+        self._require_size("str", text)
         try:
             if "\0" not in text:
                 content.text = text
@@ -166,7 +204,21 @@ class ValueEncoder:
         tensor.shape.extend(shape)
         tensor.data = data
 
+    def _require_size(self, name: str, text: str) -> None:
+        """Raises OversizedValue if a text has more bytes than a state."""
+        most = self.limits["stateBytes"]
+        if 4 * len(text) > most and (size := len(text.encode("utf-8", "surrogatepass"))) > most:
+            raise OversizedValue(f"{name} of {size} bytes")
+
     def _tree_json(self, tree: _Tree, value: object, path: Path) -> str:
+        text = self._json_of_any_size(tree, value, path)
+        try:
+            self._require_size(f"{type_name(value)} as JSON", text)
+        except OversizedValue as oversized:
+            return _to_json(self.marker(oversized, tree.root, path))
+        return text
+
+    def _json_of_any_size(self, tree: _Tree, value: object, path: Path) -> str:
         try:
             if _is_json(value, MAX_DEPTH - len(path)):
                 return _to_json(value)
@@ -257,6 +309,10 @@ class _Tree:
         return self._convert(key, kind, ())
 
 
+def step_too_large(text: str) -> StepTooLarge:
+    return StepTooLarge(text, reason="STEP_TOO_LARGE")
+
+
 def members_of(value: Any, kind: Kind) -> dict[Any, Any] | list[Any]:
     """Returns what a container contains. Raises UnsupportedValue if its own code fails."""
     try:
@@ -272,12 +328,19 @@ def members_of(value: Any, kind: Kind) -> dict[Any, Any] | list[Any]:
 _Leaf = tuple[str, Path, Any, Kind]
 
 
-def _leaves_of(value: Any, kind: Kind) -> list[_Leaf] | None:
+def _leaves_of(value: Any, kind: Kind, room: int, type_bytes: int) -> list[_Leaf] | None:
     """Returns the leaves of a container that has arrays, bytes or images, with their types. None if it is stored as
-    one JSON: it has none, or the leaves are too many or do not fit the limits of types."""
+    one JSON: it has none, or the leaves have no room or do not fit the limit of types."""
     leaves: list[_Leaf] = []
+
+    def add(path: Path, leaf: Any, leaf_kind: Kind) -> None:
+        item_type = format_path(path)
+        if len(leaves) >= room or not _fits(item_type, type_bytes):
+            raise _NotSplit
+        leaves.append((item_type, path, leaf, leaf_kind))
+
     try:
-        binary = _collect(value, kind, (), leaves)
+        binary = _collect(value, kind, (), add)
     except _NotSplit:
         return None
     return leaves if binary else None
@@ -287,7 +350,7 @@ class _NotSplit(Exception):
     pass
 
 
-def _collect(value: Any, kind: Kind, path: Path, leaves: list[_Leaf]) -> bool:
+def _collect(value: Any, kind: Kind, path: Path, add: Callable[[Path, Any, Kind], None]) -> bool:
     """Adds the leaves of a value. Returns whether a leaf is an array, bytes or an image."""
     if kind in CONTAINERS:
         if len(path) >= MAX_DEPTH:
@@ -301,18 +364,15 @@ def _collect(value: Any, kind: Kind, path: Path, leaves: list[_Leaf]) -> bool:
             for key, member in enumerate(members) if isinstance(members, list) else members.items():
                 if not isinstance(key, (str, int)) or (isinstance(key, int) and isinstance(members, dict)):
                     raise _NotSplit
-                binary |= _collect(member, kind_of(member), (*path, key), leaves)
+                binary |= _collect(member, kind_of(member), (*path, key), add)
             return binary
-    item_type = format_path(path)
-    if len(leaves) == MAX_ITEMS or not _fits(item_type):
-        raise _NotSplit
-    leaves.append((item_type, path, value, kind))
+    add(path, value, kind)
     return kind not in _JSON_KINDS
 
 
-def _fits(item_type: str) -> bool:
+def _fits(item_type: str, type_bytes: int) -> bool:
     try:
-        return len(item_type.encode()) <= MAX_TYPE_BYTES
+        return len(item_type.encode()) <= type_bytes
     except UnicodeEncodeError:
         return False
 
