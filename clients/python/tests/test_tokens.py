@@ -129,7 +129,8 @@ def test_recorded_prompts_are_read_back_exactly(
     assert sum(sum(mask) for mask in t.tokens().loss_mask) == sum(len(reply) for _, reply in conversation)
 
 
-def test_a_rejected_step_keeps_its_tokens(server: Server) -> None:
+def test_a_rejected_step_keeps_its_tokens(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anabranch.trajectory.fit", lambda step, values: None)
     t = ab.connect(server.address).trajectory()
     t.reset(messages=[])
     t.step(action="a", token_ids=[3], prompt_token_ids=[1, 2], metrics={"x" * 200: 1.0})

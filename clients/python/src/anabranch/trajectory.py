@@ -184,8 +184,9 @@ class Trajectory(TrajectoryReading, Shown):
         with states is a checkpoint. `tags` are at most 16 names that move to this step.
 
         A step without `reset()` before it follows an empty step 0. Values that cannot be stored are replaced by markers,
-        and a full spool ends the recording; neither raises. With `strict`, the call raises TypeError for the former,
-        StepTooLarge for a step beyond the limits, SpoolFull for the latter, and TrajectorySealed after `seal()`.
+        names that break a limit are left out, and a full spool ends the recording; none of these raises. With `strict`,
+        the call raises TypeError, ValueError and SpoolFull for them, StepTooLarge for what is too large, and
+        TrajectorySealed after `seal()`.
         """
         step = Step()
         if action is not UNSET:
@@ -241,7 +242,8 @@ class Trajectory(TrajectoryReading, Shown):
             return self._append(step, (), prompt)
 
     def tag(self, name: str, step: int | None = None) -> None:
-        """Names a step. Default: the last one. A tag that exists is moved."""
+        """Names a step. Default: the last one. A tag that exists is moved. A name that the server would reject is left out,
+        or raises ValueError with `strict`."""
         with self._lock:
             number = self._next - 1 if step is None else step
             if number < 0:

@@ -281,8 +281,12 @@ def _fields_of(descriptor: Descriptor) -> _Fields:
             texts.append((name, _text_rule(field, "")))
     names = [name for name, _ in texts]
     # With one name, the getter would return no tuple.
-    texts_of = operator.attrgetter(*names, *names[:1]) if names else lambda _: ()
+    texts_of: Callable[[Message], tuple[str, ...]] = operator.attrgetter(*names, *names[:1]) if names else _no_texts
     return _Fields(tuple(texts), texts_of, tuple(maps), tuple(parts))
+
+
+def _no_texts(_: Message) -> tuple[str, ...]:
+    return ()
 
 
 @functools.cache
