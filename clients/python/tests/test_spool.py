@@ -11,11 +11,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from anabranch._recording import abandoned as _abandoned
 from anabranch._recording import segment as _segment
 from anabranch._recording import spool as _spool
 from anabranch._recording.abandoned import Owner, abandoned
 from anabranch._recording.segment import Entry, Kind, Marks, read_segment
-from anabranch._recording.spool import Identity, MemorySpool, Spool, SpoolFullError
+from anabranch._recording.spool import Identity, MemorySpool, Spool, SpooledTrajectory, SpoolFullError
 
 SIZE = 64 * 1024
 
@@ -238,3 +239,51 @@ def test_segments_that_were_unmapped_while_they_waited_are_not_reused(tmp_path: 
         log.append(spooled, Kind.STEP, number, bytes(SIZE // 8))
         log.maintain()
     assert log.steps == 160
+
+
+def test_a_folder_that_is_being_deleted_is_not_taken_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    parent = tmp_path / "root/address"
+    owner = Owner.create(parent)
+    Spool(owner.folder, 1 << 30).append(SpooledTrajectory(0, b"t"), Kind.STEP, 0, b"")
+    rmtree = _abandoned.shutil.rmtree
+    found: list[int] = []
+
+    def slow(path: Path, ignore_errors: bool = False) -> None:
+        # The lock file goes first: at this point another process could lock a new one.
+        (path / "lock").unlink()
+        count = "import sys; from pathlib import Path; from anabranch._recording.abandoned import abandoned\n"
+        count += "sys.exit(len(list(abandoned(Path(sys.argv[1]), set()))))"
+        found.append(subprocess.run([sys.executable, "-c", count, str(parent)], check=False).returncode)
+        rmtree(path, ignore_errors=ignore_errors)
+
+    monkeypatch.setattr(_abandoned.shutil, "rmtree", slow)
+    owner.delete()
+    assert (found, list(parent.iterdir())) == ([0], [])
+
+
+def test_what_a_dead_process_was_deleting_is_deleted(tmp_path: Path) -> None:
+    parent = tmp_path / "root/address"
+    owner = Owner.create(parent)
+    owner.folder.rename(parent / f".deleted-{owner.folder.name}")
+    assert list(abandoned(parent, set())) == []
+    assert list(parent.iterdir()) == []
+
+
+def test_folders_that_vanish_while_they_are_counted_are_no_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = folder.parent / "other"
+    other.mkdir()
+    (other / "1.seg").write_bytes(bytes(100))
+    (folder / "1.seg").write_bytes(bytes(7))
+    scandir = os.scandir
+
+    def vanishing(path: object) -> object:
+        if os.fspath(path).endswith("other"):  # pyright: ignore
+            (other / "1.seg").unlink(missing_ok=True)
+            if other.exists():
+                other.rmdir()
+        return scandir(path)  # pyright: ignore
+
+    monkeypatch.setattr(os, "scandir", vanishing)
+    assert _spool.size_of(folder.parent.parent, "*/*/*.seg") == 7

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 
 from anabranch._recording.abandoned import SET_ASIDE, Abandoned, Owner, resolved, spool_root
 from anabranch._recording.recorder import recorder_for
+from anabranch._recording.spool import size_of
 from anabranch._wire.connection import address_from
 
 
@@ -34,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _list(root: Path, _: argparse.Namespace) -> int:
     for folder in _folders(root):
-        size = sum(path.stat().st_size for path in folder.glob("*.seg"))
+        size = size_of(folder, "*.seg")
         print(f"{unquote(folder.parent.name)}  {folder.name}  {size / 1e6:.1f} MB  {_contents(folder)}")
     aside = root / SET_ASIDE
     for path in sorted(aside.iterdir()) if aside.exists() else ():

@@ -22,6 +22,8 @@ from anabranch.v1.trajectory_pb2 import Step
 
 _LOCK = "lock"
 _MOVED = "moved"
+#: Begins the names of folders that are being deleted.
+_DELETED = ".deleted-"
 SET_ASIDE = "set-aside"
 
 
@@ -74,7 +76,8 @@ class Owner:
     def create(parent: Path) -> Owner:
         """Creates a folder that this process owns."""
         if not parent.parent.exists():
-            parent.parent.mkdir(parents=True, mode=0o700)
+            # Another process may create it meanwhile.
+            parent.parent.mkdir(parents=True, mode=0o700, exist_ok=True)
         parent.mkdir(mode=0o700, exist_ok=True)
         name = f"{time.time_ns():016x}-{os.getpid()}"
         # Other processes see the folder when it is locked.
@@ -108,7 +111,13 @@ class Owner:
             return None
 
     def delete(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        # Under its name, another process could lock a folder whose lock file is deleted already, and read the rest.
+        hidden = self.folder.with_name(f"{_DELETED}{self.folder.name}")
+        try:
+            self.folder.rename(hidden)
+        except OSError:
+            hidden = self.folder
+        shutil.rmtree(hidden, ignore_errors=True)
         self.release()
 
     def release(self) -> None:
@@ -256,6 +265,8 @@ def _entry_of(record: Record) -> Entry:
 
 def abandoned(parent: Path, own: set[Path]) -> Iterator[Abandoned]:
     """Takes over the folders of dead processes, the oldest first."""
+    for rest in parent.glob(f"{_DELETED}*") if parent.exists() else ():
+        shutil.rmtree(rest, ignore_errors=True)
     for folder in sorted(parent.glob("[!.]*")) if parent.exists() else ():
         if folder in own or not folder.is_dir():
             continue

@@ -10,12 +10,14 @@ that are acked, and prepares the next segment.
 from __future__ import annotations
 
 import errno
+import glob
 import json
 import mmap
 import os
 import shutil
 import threading
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -287,9 +289,19 @@ class MemorySpool:
 def check_room(folder: Path, size: int, limit: int) -> None:
     """Raises OSError if the spool would exceed its limit, or leave less than 5 % of the disk free."""
     root = folder.parent.parent
-    used = sum(each.stat().st_size for each in root.glob("*/*/*.seg"))
+    used = size_of(root, "*/*/*.seg")
     if used + size > limit:
         raise OSError(errno.ENOSPC, f"the spool has {used} of {limit} bytes (ANABRANCH_SPOOL_BYTES)")
     disk = shutil.disk_usage(folder)
     if disk.free - size < disk.total * _FREE_DISK:
         raise OSError(errno.ENOSPC, f"less than 5 % of the disk would stay free: {disk.free} bytes are")
+
+
+def size_of(folder: Path, pattern: str) -> int:
+    """Returns the bytes of the files that match. Other processes may delete files and folders meanwhile."""
+    size = 0
+    # `Path.glob` fails if a folder vanishes.
+    for path in glob.iglob(os.path.join(glob.escape(os.fspath(folder)), pattern)):
+        with suppress(FileNotFoundError):
+            size += os.stat(path).st_size
+    return size
