@@ -8,7 +8,6 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from conftest import Server, package_version
@@ -16,6 +15,7 @@ from front import Front, info_of
 
 import anabranch as ab
 from anabranch import aio
+from anabranch._recording.creation import Creation
 from anabranch._wire.limits import Limits
 from anabranch.client import Client
 from anabranch.errors import IncompatibleVersion
@@ -149,10 +149,9 @@ def test_trajectories_that_step_together_ask_once_and_share_their_first_message(
     try:
         client = ab.connect(front.address)
         group = client.recorder.group()
-        fields: dict[str, Any] = {"task": "", "name": "", "labels": {}, "metadata": None}
         # What is recorded outside of the block can be sent before the rest.
         with group:
-            together = [client.create(str(uuid.uuid4()), **fields, group=group) for _ in range(8)]
+            together = [client.create(str(uuid.uuid4()), Creation(), group=group) for _ in range(8)]
             for each in together:
                 each.reset(observation=1)
         for each in together:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from anabranch._reading.methods import ClientReading
 from anabranch._reading.read import HasId, id_of
-from anabranch._recording.history import Position, experiment_of, find
+from anabranch._recording.creation import METADATA_BYTES, Creation, checked_id
+from anabranch._recording.history import Position, experiment_of, find, run_exists
 from anabranch._recording.recorder import recorder_for, recorder_if_any
 from anabranch._recording.rpc import BRANCH, CREATE
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
@@ -26,7 +27,7 @@ from anabranch._wire.limits import limits_of
 from anabranch._wire.outage import call
 from anabranch._wire.shown import Shown
 from anabranch._wire.values import ValueEncoder
-from anabranch.errors import TrajectoryNotFound
+from anabranch.errors import RunNotFound, TrajectoryNotFound
 from anabranch.trajectory import Trajectory
 from anabranch.v1.trajectory_pb2 import VIEW_BASIC
 from anabranch.v1.trajectory_service_pb2 import (
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 Spool = str | os.PathLike[str] | Literal[False] | None
 Resume = Literal["never", "allow", "must"]
+_RESUMES = ("never", "allow", "must")
 
 #: Names of trajectories that `resume` finds again.
 _NAMES = uuid.UUID("5f0c4a51-1df1-5d4f-9c2b-6c1f3b0f0a7e")
@@ -90,6 +92,8 @@ class Client(ClientReading, ClientRuns, Shown):
         self._spool = _absolute(os.environ.get("ANABRANCH_SPOOL") or None if spool is None else spool)
         self._values: ValueEncoder | None = None
         self.connection = Connection(address)
+        #: Ids of runs that were looked up.
+        self._asked_runs: set[str] = set()
 
     def trajectory(
         self,
@@ -105,37 +109,63 @@ class Client(ClientReading, ClientRuns, Shown):
     ) -> Trajectory:
         """Returns a new trajectory, or continues one. A new one needs no server: its creation is recorded.
 
+        `task` and `name` have at most 256 bytes. `labels` are at most 64, with keys of 1 to 64 and values of at most 256
+        bytes. `metadata` is a value of any shape, as `info` of a step, of at most 512 KiB as JSON. `run` is a Run or its
+        id; an id is looked up once, if the server answers within a second. `id` is a UUID, by default a random one.
+
         With `resume`, the id is derived from the run and its experiment, the task and the name. "allow" continues the
         trajectory or creates it; "must" raises TrajectoryNotFound if it does not exist. Resuming waits for the server, for
         at most `resume_timeout` seconds in all: first it sends what earlier processes left of the trajectory. Raises
         TimeoutError, or Unreachable if the server does not answer.
+
+        Raises TypeError or ValueError for arguments that the server would refuse, and RunNotFound.
         """
+        creation = self.creation(task=task, name=name, labels=labels, run=run)
+        id = None if id is None else checked_id(id)
+        metadata_json = self.metadata_json(metadata)
+        if resume not in _RESUMES:
+            raise ValueError(f"`resume` is {resume!r}: expected one of {', '.join(_RESUMES)}")
         if resume != "never":
             deadline = time.monotonic() + resume_timeout
             base = id or self._named(run, task, name, deadline)
-            found = self._resume(base, name, labels or {}, resume_timeout, deadline, must=resume == "must")
+            found = self._resume(base, name, creation.labels, resume_timeout, deadline, must=resume == "must")
             if found is not None:
                 return found
             id = base
-        return self.create(id or str(uuid.uuid4()), task, name, labels or {}, metadata, run)
+        return self.create(id or str(uuid.uuid4()), creation, metadata_json)
+
+    def creation(
+        self, *, task: str = "", name: str = "", labels: Mapping[str, str] | None = None, run: HasId | str | None = None
+    ) -> Creation:
+        """Returns what `create` needs. Raises TypeError or ValueError for what the server would refuse, and RunNotFound."""
+        creation = Creation.checked(task=task, name=name, labels=labels, run=run)
+        if isinstance(run, str) and run and run not in self._asked_runs:
+            self._asked_runs.add(run)
+            if not run_exists(self.connection, creation.run_id):
+                self._asked_runs.discard(run)
+                text = (
+                    f"`run` is {run!r}, and the server at {self.address} has no such run: client.run(name) creates one"
+                )
+                raise RunNotFound(text, reason="RUN_NOT_FOUND", metadata={"run": run})
+        return creation
+
+    def metadata_json(self, metadata: object) -> str:
+        """Returns metadata as JSON text. Raises ValueError if it is too large."""
+        text = "" if metadata is None else self.values.info_json(metadata, "metadata")
+        size = len(text.encode())
+        if size > METADATA_BYTES:
+            raise ValueError(f"`metadata` has {size} bytes as JSON: expected at most {METADATA_BYTES}")
+        return text
 
     def create(
-        self,
-        trajectory_id: str,
-        task: str,
-        name: str,
-        labels: Mapping[str, str],
-        metadata: object,
-        run: HasId | str | None = None,
-        group: StepGroup | None = None,
+        self, trajectory_id: str, creation: Creation, metadata_json: str = "", group: StepGroup | None = None
     ) -> Trajectory:
         """Returns a new trajectory. The trajectories of a group step together."""
         request = CreateTrajectoryRequest(trajectory_id=trajectory_id, request_id=trajectory_id)
-        request.name, request.task_id, request.run_id = name, task, id_of(run)
-        request.labels.update(labels)
-        if metadata is not None:
-            request.metadata_json = self.values.info_json(metadata, "metadata")
-        created = self._open(trajectory_id, name, labels, group=group)
+        request.name, request.task_id, request.run_id = creation.name, creation.task, creation.run_id
+        request.labels.update(creation.labels)
+        request.metadata_json = metadata_json
+        created = self._open(trajectory_id, creation.name, creation.labels, group=group)
         created.create(CREATE, request.SerializeToString())
         return created
 
@@ -159,9 +189,11 @@ class Client(ClientReading, ClientRuns, Shown):
     ) -> Trajectory:
         """Creates a trajectory that shares steps 0 to `at` of `source`, or to the step of a tag.
 
-        Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`. Raises
-        ValueError if there is no such step: the trajectory is empty, or `at` is negative.
+        Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`. `name` and
+        `labels` are as in `trajectory`. Raises ValueError if there is no such step: the trajectory is empty, or `at` is
+        negative or beyond the last step.
         """
+        creation = Creation.checked(name=name, labels=labels)
         source_id = source if isinstance(source, str) else source.id
         if at is None:
             at = self._step_of(source, tag)
@@ -169,12 +201,14 @@ class Client(ClientReading, ClientRuns, Shown):
                 raise ValueError(f"trajectory {source_id} has no steps: branch() needs a recorded step")
         elif at < 0:
             raise ValueError(f"`at` is {at}: expected the number of a step, 0 or above")
+        elif not isinstance(source, str) and at >= source.next_step:
+            raise ValueError(f"`at` is {at}: the last step of trajectory {source_id} is {source.next_step - 1}")
         known = None if isinstance(source, str) else source.position_at(at)
         branch_id = successor_of(source_id) if successor else str(uuid.uuid4())
         request = BranchTrajectoryRequest(trajectory_id=source_id, step_number=at, branch_id=branch_id, name=name)
         request.request_id = branch_id
-        request.labels.update(labels or {})
-        branch = self._open(branch_id, name, labels or {}, known if known is not None else Position(at + 1), at + 1)
+        request.labels.update(creation.labels)
+        branch = self._open(branch_id, name, creation.labels, known if known is not None else Position(at + 1), at + 1)
         if not isinstance(source, str):
             branch.after(source, at)
         branch.create(BRANCH, request.SerializeToString())

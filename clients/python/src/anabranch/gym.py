@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch._reading.read import id_of
+from anabranch._recording.creation import Creation
 from anabranch._training.replay import Replay
 from anabranch._training.snapshots import Restore, Snapshot, Snapshots, random_state
 from anabranch._wire.kinds import is_a
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from anabranch.trajectory import Trajectory
 
 _gymnasium: Any = optional("gymnasium", "for anabranch.gym")
+
+_logger = logging.getLogger("anabranch")
 
 STATE = "env"
 _FINAL = frozenset({"final_obs", "final_info", "final_observation"})
@@ -53,7 +58,7 @@ class Record(_gymnasium.Wrapper):
     ) -> None:
         _gymnasium.Wrapper.__init__(self, env)
         self._client = client
-        self._fields: dict[str, Any] = {"task": task, "name": name, "labels": labels, "run": run}
+        self._creation = client.creation(task=task, name=name, labels=labels, run=run)
         self._snapshots = Snapshots(env, snapshot, restore)
         self._every = snapshot_every
         self._trajectory: Trajectory | None = None
@@ -74,8 +79,8 @@ class Record(_gymnasium.Wrapper):
         self._cancel("reset")
         random = random_state(self.env) if seed is None else None
         observation, info = self.env.reset(seed=seed, options=options)
-        metadata = episode_metadata(self.env, seed, random, options)
-        self._trajectory = self._client.trajectory(**self._fields, metadata=metadata)
+        metadata = episode_metadata(self._client, self.env, seed, random, options)
+        self._trajectory = self._client.create(str(uuid.uuid4()), self._creation, metadata)
         self._trajectory.reset(observation=observation, info=info, states=self._states(0))
         return observation, info
 
@@ -160,8 +165,11 @@ class RecordVector(_gymnasium.vector.VectorWrapper):
     ) -> None:
         _gymnasium.vector.VectorWrapper.__init__(self, env)
         self._client = client
-        self._fields: dict[str, Any] = {"task": task, "name": name, "run": run}
-        self._labels = dict(labels or {})
+        own = client.creation(task=task, name=name, labels=labels, run=run)
+        self._creations = [
+            replace(own, labels=Creation.checked(labels={**own.labels, "env_index": str(index)}).labels)
+            for index in range(self.num_envs)
+        ]
         mode = self.env.metadata.get("autoreset_mode")
         self._mode = str(getattr(mode, "name", mode or "NEXT_STEP"))
         self._resets = _observe_resets(env.unwrapped)
@@ -241,13 +249,8 @@ class RecordVector(_gymnasium.vector.VectorWrapper):
         self._cancel(index, "reset")
         kept = None if options is None else {name: value for name, value in options.items() if name != "reset_mask"}
         random = self._resets[index].take() if self._resets else None
-        trajectory = self._client.create(
-            str(uuid.uuid4()),
-            **self._fields,
-            labels={**self._labels, "env_index": str(index)},
-            metadata=episode_metadata(self.env, seed, random, kept),
-            group=group,
-        )
+        metadata = episode_metadata(self._client, self.env, seed, random, kept)
+        trajectory = self._client.create(str(uuid.uuid4()), self._creations[index], metadata, group)
         trajectory.reset(observation=observation, info=info, states=self._states(index, 0))
         self._trajectories[index] = trajectory
         self._ended[index] = False
@@ -322,11 +325,22 @@ def client_of(trajectory: Any, client: Client | None) -> Client:
     return trajectory.client
 
 
-def episode_metadata(env: Any, seed: int | None, random: Any, options: dict[str, Any] | None) -> dict[str, Any]:
-    """Returns what a replay needs to begin an episode again. `random` is the state of the random numbers before a reset
-    without a seed; None if it is not known."""
+def episode_metadata(client: Client, env: Any, seed: int | None, random: Any, options: dict[str, Any] | None) -> str:
+    """Returns what a replay needs to begin an episode again, as JSON text. `random` is the state of the random numbers
+    before a reset without a seed; None if it is not known. What is too large is left out, with a warning."""
     spec = getattr(env, "spec", None)
-    return {"env": None if spec is None else spec.id, "seed": seed, "random": random, "options": options}
+    metadata = {"env": None if spec is None else spec.id, "seed": seed, "random": random, "options": options}
+    for part in "options", "random":
+        try:
+            return client.metadata_json(metadata)
+        except ValueError as error:
+            if not client.values.unstored[part]:
+                _logger.warning(
+                    "anabranch: `%s` of an episode is not recorded, so it cannot be resumed: %s", part, error
+                )
+            client.values.unstored[part] += 1
+            metadata[part] = None
+    return client.metadata_json(metadata)
 
 
 def _observe_resets(env: Any) -> list[Resets]:

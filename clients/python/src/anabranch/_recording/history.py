@@ -12,11 +12,12 @@ from anabranch._reading.read import OwnedStep, fetch_states, read_steps
 from anabranch._recording.context import Context, context_after, new_context, write_prompt
 from anabranch._recording.turns import messages_of
 from anabranch._wire.decode import decode_content, decode_items
+from anabranch._wire.errors import AnabranchError
 from anabranch._wire.failures import raising_reasons
 from anabranch._wire.limits import ask
 from anabranch._wire.outage import call
 from anabranch._wire.retry import retrying
-from anabranch.errors import CheckpointNotFound, TrajectoryNotFound
+from anabranch.errors import CheckpointNotFound, RunNotFound, TrajectoryNotFound
 from anabranch.v1.run_service_pb2 import GetRunRequest
 from anabranch.v1.trajectory_pb2 import Content
 from anabranch.v1.trajectory_service_pb2 import GetCheckpointRequest, GetStepRequest, GetTrajectoryRequest
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
     from anabranch.v1.trajectory_pb2 import Action, Step, Trajectory
 
+_LOOK_UP_SECONDS = 1.0
 #: The most that the server sends with a step. Smaller states can be stored where their digests do not find them.
 _INLINE_BYTES = 256 * 1024
 
@@ -136,6 +138,21 @@ def experiment_of(connection: Connection, run_id: str, deadline: float) -> str:
     return _until(
         connection, deadline, lambda left: stub.GetRun(GetRunRequest(run_id=run_id), timeout=left)
     ).run.experiment_id
+
+
+def run_exists(connection: Connection, run_id: str) -> bool:
+    """Returns False if a run does not exist. Asks once, for at most a second: a server that does not answer may have it."""
+    end = time.monotonic() + _LOOK_UP_SECONDS
+    try:
+        with raising_reasons():
+            ask(connection, _LOOK_UP_SECONDS)
+            request = GetRunRequest(run_id=run_id)
+            connection.stubs.runs.GetRun(request, timeout=max(0.0, end - time.monotonic()))
+    except RunNotFound:
+        return False
+    except AnabranchError:
+        return True
+    return True
 
 
 def _until(connection: Connection, deadline: float, once: Callable[[float], _T]) -> _T:
