@@ -210,7 +210,7 @@ def test_a_live_owner_keeps_its_folder_and_a_dead_one_loses_it(tmp_path: Path) -
     (found,) = abandoned(parent, set())
     (left,) = found.left
     assert (left.identity.name, left.settled, [entry.number for entry in left.entries]) == ("name", 2, [2, 3, 4])
-    found.delete()
+    found.finish()
     assert list(parent.iterdir()) == []
     assert parent.stat().st_mode & 0o777 == 0o700
 
@@ -269,9 +269,7 @@ def test_what_a_dead_process_was_deleting_is_deleted(tmp_path: Path) -> None:
     assert list(parent.iterdir()) == []
 
 
-def test_folders_that_vanish_while_they_are_counted_are_no_error(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_folders_that_vanish_while_they_are_counted_are_no_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     other = folder.parent / "other"
     other.mkdir()
     (other / "1.seg").write_bytes(bytes(100))

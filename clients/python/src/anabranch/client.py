@@ -16,7 +16,7 @@ from anabranch._reading.methods import ClientReading
 from anabranch._reading.read import HasId, id_of
 from anabranch._recording.creation import METADATA_BYTES, Creation, checked_id
 from anabranch._recording.history import Position, experiment_of, find, run_exists
-from anabranch._recording.recorder import recorder_for, recorder_if_any
+from anabranch._recording.recorder import recorder_for
 from anabranch._recording.rpc import BRANCH, CREATE
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import Identity
@@ -94,6 +94,8 @@ class Client(ClientReading, ClientRuns, Shown):
         self.connection = Connection(address)
         #: Ids of runs that were looked up.
         self._asked_runs: set[str] = set()
+        # Sends what dead processes left, also if this one records nothing.
+        _ = self.recorder
 
     def trajectory(
         self,
@@ -243,8 +245,7 @@ class Client(ClientReading, ClientRuns, Shown):
 
     def flush_metrics(self, run_id: str) -> None:
         """Returns when the metrics of a run that this process has logged are durable."""
-        recorder = recorder_if_any(self.address, self._spool, self._sending)
-        if recorder is not None and recorder.alive:
+        if self.recorder.has_calls(run_id):
             self.metrics(run_id).flush()
 
     def close(self) -> None:
@@ -300,7 +301,7 @@ class Client(ClientReading, ClientRuns, Shown):
         latest: TrajectoryMessage | None = None
         following = trajectory_id
         while True:
-            if not recorder.settle(following, deadline - time.monotonic()):
+            if not recorder.adopt(deadline - time.monotonic(), following):
                 raise TimeoutError(
                     f"trajectory {following}: spooled steps were not sent within {timeout} s of resuming"
                 )

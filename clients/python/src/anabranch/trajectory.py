@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -266,8 +266,11 @@ class Trajectory(TrajectoryReading, Shown):
         """Returns when everything recorded so far is durable on the server.
 
         `timeout` is in seconds. Raises TimeoutError when it has passed, and AnabranchError if steps are not recorded:
-        the class of the reason, for example TrajectoryNotFound or SpoolFull.
+        the class of the reason, for example TrajectoryNotFound or SpoolFull. After ten seconds, a warning says what it
+        waits for.
         """
+        # Children that were terminated may have left records of other trajectories.
+        self._recorder.sender.scan()
         with self._lock:
             position = self._last_position
         self.wait_for(position, timeout)
@@ -279,11 +282,14 @@ class Trajectory(TrajectoryReading, Shown):
             problem = self._problem()
             assert problem is not None
             raise problem
-        done = recorder.sender.wait(lambda: transfer.settled > position or transfer.failure is not None, timeout)
+        settled: Callable[[], bool] = lambda: transfer.settled > position or transfer.failure is not None
+        what: Callable[[], str] = lambda: f"{position + 1 - transfer.settled} records of trajectory {self.id}"
+        done = recorder.sender.wait(settled, timeout, what)
         if transfer.failure is not None and position >= transfer.failed_at:
             raise error_from_failure(transfer.failure, str(transfer.failure))
         if not done:
-            raise TimeoutError(f"steps of trajectory {self.id} are not durable after {timeout} s; they are kept")
+            text = f"steps of trajectory {self.id} are not durable after {timeout} s; they are kept"
+            raise TimeoutError(f"{text}: {recorder.sender.problem}")
 
     # Branches and checkpoints
 

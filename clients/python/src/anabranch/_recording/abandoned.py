@@ -10,8 +10,10 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from anabranch._recording.rpc import step_of
@@ -22,6 +24,9 @@ from anabranch.v1.trajectory_pb2 import Step
 
 _LOCK = "lock"
 _MOVED = "moved"
+_REFUSED = "refused"
+#: Ends the names of folders that have only what the server has refused. No sender looks into them.
+_SETTLED = ".refused"
 #: Begins the names of folders that are being deleted.
 _DELETED = ".deleted-"
 SET_ASIDE = "set-aside"
@@ -39,6 +44,13 @@ def spool_root() -> Path:
 def resolved(path: str | os.PathLike[str]) -> Path:
     """Returns the one absolute path of a folder, so that the working directory and the spelling do not matter."""
     return Path(path).expanduser().resolve()
+
+
+def folders_of(root: Path) -> Iterator[Path]:
+    """Yields the folders of all processes, for all servers."""
+    for folder in sorted(root.glob("*/[!.]*")) if root.exists() else ():
+        if folder.is_dir() and folder.parent.name != SET_ASIDE:
+            yield folder
 
 
 def folder_of(root: Path, address: str) -> Path:
@@ -132,20 +144,35 @@ def _key(status: os.stat_result) -> tuple[int, int]:
 
 def note_move(folder: Path, number: int, moved: Moved) -> None:
     """Records durably that the rest of a trajectory becomes another one, so that a restart creates only one."""
-    with (folder / _MOVED).open("a") as file:
-        file.write(json.dumps([number, moved.trajectory_id, moved.source, moved.shared]) + "\n")
+    _note(folder / _MOVED, [number, moved.trajectory_id, moved.source, moved.shared])
 
 
 def _moves(folder: Path) -> dict[int, Moved]:
-    moves: dict[int, Moved] = {}
-    path = folder / _MOVED
+    return {
+        number: Moved(trajectory_id, source, shared)
+        for number, trajectory_id, source, shared in _notes(folder / _MOVED)
+    }
+
+
+def note_refusal(folder: Path, number: int, trajectory_id: str, problem: str) -> None:
+    """Records durably that the server has refused a trajectory, so that no process sends it again."""
+    _note(folder / _REFUSED, [number, trajectory_id, problem])
+
+
+def refusals_of(folder: Path) -> dict[int, tuple[str, str]]:
+    """Returns the ids of the trajectories that the server has refused, and why, by their numbers."""
+    return {number: (trajectory_id, problem) for number, trajectory_id, problem in _notes(folder / _REFUSED)}
+
+
+def _note(path: Path, values: list[Any]) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(values) + "\n")
+
+
+def _notes(path: Path) -> Iterator[Any]:
     for line in path.read_text().splitlines() if path.exists() else ():
-        try:
-            number, trajectory_id, source, shared = json.loads(line)
-        except ValueError:
-            continue
-        moves[number] = Moved(trajectory_id, source, shared)
-    return moves
+        with suppress(ValueError):
+            yield json.loads(line)
 
 
 @dataclass
@@ -158,6 +185,8 @@ class Left:
     entries: list[Entry]
     #: Steps after a damaged record. They cannot be sent, because steps have no gaps.
     unusable: int
+    #: Why the server has refused it. Empty if it has not.
+    refused: str = ""
 
     @property
     def steps(self) -> int:
@@ -167,6 +196,10 @@ class Left:
     def calls(self) -> int:
         """Number of calls that concern a run."""
         return sum(1 for entry in self.entries if entry.kind == Kind.VERB)
+
+    def load(self, entry: Entry) -> bytes:
+        """Returns the content of a record."""
+        return _Files().load(entry)
 
 
 class _Files:
@@ -190,16 +223,23 @@ class Abandoned:
         self.left = list(self._read())
         self.transfers: list[Transfer] = []
 
+    @staticmethod
+    def is_settled(folder: Path) -> bool:
+        """Returns whether a folder has nothing but what the server has refused."""
+        return folder.suffix == _SETTLED
+
     @property
     def steps(self) -> int:
-        return sum(each.steps for each in self.left)
+        """Number of steps that are to be sent."""
+        return sum(each.steps for each in self.left if not each.refused)
 
     def begin(self, sender: SenderInterface) -> list[Transfer]:
-        """Returns the transfers that send what is left."""
+        """Returns the transfers that send what is left, but not what the server has refused."""
         moves = _moves(self.owner.folder)
-        for each in self.left:
+        for each in [each for each in self.left if not each.refused]:
             transfer = Transfer(sender, _Files(), self.marks, each.number, each.identity)
             transfer.moving = lambda moved, number=each.number: note_move(self.owner.folder, number, moved)
+            transfer.refusing = lambda problem, left=each: self._refuse(left, problem)
             transfer.settled = each.settled
             moved = moves.get(each.number)
             if moved is not None and each.entries:
@@ -212,23 +252,61 @@ class Abandoned:
     @property
     def done(self) -> bool:
         """Whether nothing is left to send."""
-        return not any(transfer.waiting for transfer in self.transfers)
+        return not any(transfer.waiting and not transfer.refused for transfer in self.transfers)
 
-    @property
-    def stuck(self) -> bool:
-        """Whether something is left, and none of it can be sent."""
-        return not self.done and all(transfer.failure is not None for transfer in self.transfers if transfer.waiting)
+    def drop(self, left: Left) -> None:
+        """Removes a trajectory."""
+        self.marks.set(left.number, left.settled + len(left.entries))
+        self.left.remove(left)
 
-    def delete(self) -> None:
-        """Deletes the folder. Damaged segments are set aside."""
-        self.marks.close()
-        for path in self.damaged:
+    def finish(self) -> None:
+        """Deletes the folder when nothing is left to send. Refused trajectories are kept. Damaged segments are set aside."""
+        kept = self._segments_of_refused()
+        for path in set(self.damaged) - set(kept):
             aside = self.owner.folder.parent.parent / SET_ASIDE
             aside.mkdir(mode=0o700, exist_ok=True)
             path.rename(aside / f"{self.owner.folder.name}-{path.name}")
-        self.owner.delete()
+        if not kept:
+            self.marks.close()
+            self.owner.delete()
+            return
+        for path in self.owner.folder.glob("*.seg"):
+            if path in kept:
+                os.truncate(path, kept[path])
+            else:
+                path.unlink()
+        folder = self.owner.folder
+        if not self.is_settled(folder):
+            self.owner.folder = folder.rename(folder.with_name(folder.name + _SETTLED))
+        self.release()
+
+    def leave(self) -> None:
+        """Leaves what is to be sent to the next process."""
+        if any(left.entries and not left.refused for left in self.left):
+            self.release()
+        else:
+            self.finish()
+
+    def release(self) -> None:
+        """Leaves the folder as it is."""
+        self.marks.close()
+        self.owner.release()
+
+    def _refuse(self, left: Left, problem: str) -> None:
+        note_refusal(self.owner.folder, left.number, left.identity.trajectory_id, problem)
+        left.refused = problem
+
+    def _segments_of_refused(self) -> dict[Path, int]:
+        """Returns the segments with records of refused trajectories, and where the last one ends."""
+        ends: dict[Path, int] = {}
+        for entry in [entry for left in self.left if left.refused for entry in left.entries]:
+            assert entry.segment is not None
+            path = entry.segment.path
+            ends[path] = max(ends.get(path, 0), entry.offset + entry.length)
+        return ends
 
     def _read(self) -> Iterator[Left]:
+        refusals = refusals_of(self.owner.folder)
         records: dict[int, dict[int, Record]] = {}
         identities: dict[int, Identity] = {}
         for path in sorted(self.owner.folder.glob("*.seg")):
@@ -250,7 +328,7 @@ class Abandoned:
             identity = identities.get(number, Identity("unknown", ""))
             used = sum(1 for entry in entries if entry.is_step)
             if entries or waiting > used:
-                yield Left(number, identity, settled, entries, waiting - used)
+                yield Left(number, identity, settled, entries, waiting - used, refusals.get(number, ("", ""))[1])
 
 
 def _entry_of(record: Record) -> Entry:
@@ -268,7 +346,7 @@ def abandoned(parent: Path, own: set[Path]) -> Iterator[Abandoned]:
     for rest in parent.glob(f"{_DELETED}*") if parent.exists() else ():
         shutil.rmtree(rest, ignore_errors=True)
     for folder in sorted(parent.glob("[!.]*")) if parent.exists() else ():
-        if folder in own or not folder.is_dir():
+        if folder in own or Abandoned.is_settled(folder) or not folder.is_dir():
             continue
         owner = Owner.lock(folder)
         if owner is not None:

@@ -5,27 +5,30 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 import uuid
 import weakref
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from anabranch._recording.abandoned import Owner, folder_of, note_move, resolved, spool_root
+from anabranch._recording.abandoned import Abandoned, Owner, folder_of, note_move, note_refusal, resolved, spool_root
 from anabranch._recording.batch import StepGroup
 from anabranch._recording.segment import Kind
 from anabranch._recording.sender import Sender
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
-from anabranch._recording.spool import Identity, MemorySpool, Moved, Spool, SpooledTrajectory, SpoolFullError
+from anabranch._recording.spool import Identity, MemorySpool, Spool, SpooledTrajectory, SpoolFullError, spool_bytes
 from anabranch._recording.transfer import Transfer
 
 log = logging.getLogger("anabranch")
 
-_SPOOL_BYTES = 10 * 1024**3
 _MEMORY_BYTES = 64 * 1024 * 1024
 _EXIT_SECONDS = 10.0
+#: After this time without a connection, because nothing listens at the address, the end of a process stops waiting.
+_REFUSED_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -45,34 +48,46 @@ class Stats:
 
 
 class Recorder:
-    """Records trajectories for one server."""
+    """Records trajectories for one server, and sends what dead processes left for it.
 
-    def __init__(self, address: str, folder: Path | None, sending: Sending = DEFAULT_SENDING) -> None:
+    `parent` is the folder of the spools for the server. None keeps records in memory.
+    """
+
+    def __init__(self, address: str, parent: Path | None, sending: Sending = DEFAULT_SENDING) -> None:
         self.address = address
         #: False in a forked child, whose parent owns spool and sender.
         self.alive = True
-        parent = None if folder is None else folder_of(folder, address)
         self.sender = Sender(address, parent, sending)
+        self._parent = parent
         self._owner: Owner | None = None
-        self.spool = self._open(parent)
-        self.sender.spool = self.spool
+        #: Created with the first trajectory.
+        self._spool: Spool | MemorySpool | None = None
         self._dropped = 0
         self._groups: weakref.WeakSet[StepGroup] = weakref.WeakSet()
         #: Where calls that concern a run are recorded, by the run's id.
         self._calls: dict[str, tuple[Transfer, SpooledTrajectory]] = {}
-        self._calls_lock = threading.Lock()
+        self._lock = threading.RLock()
         self.sender.start()
 
-    def _open(self, parent: Path | None) -> Spool | MemorySpool:
-        if parent is None:
+    @property
+    def spool(self) -> Spool | MemorySpool:
+        """The log of this process."""
+        with self._lock:
+            if self._spool is None:
+                self._spool = self.sender.spool = self._open()
+                _process.end_with_multiprocessing()
+            return self._spool
+
+    def _open(self) -> Spool | MemorySpool:
+        if self._parent is None:
             return MemorySpool(_MEMORY_BYTES)
-        limit = int(os.environ.get("ANABRANCH_SPOOL_BYTES") or _SPOOL_BYTES)
         try:
-            self._owner = Owner.create(parent)
+            self._owner = Owner.create(self._parent)
             self.sender.own.add(self._owner.folder)
-            return Spool(self._owner.folder, limit)
+            return Spool(self._owner.folder, spool_bytes())
         except (OSError, SpoolFullError) as error:
-            log.warning("anabranch: no spool in %s (%s); steps are kept in memory until they are sent", parent, error)
+            text = "anabranch: no spool in %s (%s); steps are kept in memory until they are sent"
+            log.warning(text, self._parent, error)
             return MemorySpool(_MEMORY_BYTES)
 
     def group(self) -> StepGroup:
@@ -83,16 +98,23 @@ class Recorder:
 
     def open(self, identity: Identity, group: StepGroup | None = None) -> tuple[Transfer, SpooledTrajectory]:
         """Adds a trajectory."""
-        spooled = self.spool.add(identity.to_bytes())
-        transfer = Transfer(self.sender, self.spool, self.spool.marks, spooled.number, identity)
-        transfer.moving = lambda moved: self._note_move(spooled.number, moved)
+        spool = self.spool
+        spooled = spool.add(identity.to_bytes())
+        transfer = Transfer(self.sender, spool, spool.marks, spooled.number, identity)
+        owner = self._owner
+        if owner is not None:
+            transfer.moving = lambda moved: note_move(owner.folder, spooled.number, moved)
+            transfer.refusing = lambda problem: note_refusal(
+                owner.folder, spooled.number, identity.trajectory_id, problem
+            )
         if group is not None:
             transfer.shares, transfer.deliver = True, group.add
         return transfer, spooled
 
     def record(self, transfer: Transfer, spooled: SpooledTrajectory, kind: Kind, number: int, payload: bytes) -> int:
         """Appends a record, tells the sender, and returns its position. Raises SpoolFullError."""
-        entry = self.spool.append(spooled, kind, number, payload)
+        assert self._spool is not None
+        entry = self._spool.append(spooled, kind, number, payload)
         if transfer.deliver is None:
             transfer.add(entry)
             self.sender.notify(transfer)
@@ -102,13 +124,17 @@ class Recorder:
 
     def calls(self, run_id: str) -> tuple[Transfer, int]:
         """Returns the transfer of the calls that concern a run, and how many were recorded."""
-        with self._calls_lock:
+        with self._lock:
             transfer, spooled = self._calls_of(run_id)
             return transfer, spooled.position
 
+    def has_calls(self, run_id: str) -> bool:
+        """Returns whether calls that concern a run were recorded."""
+        return run_id in self._calls
+
     def record_call(self, run_id: str, method: str, request: bytes) -> tuple[Transfer, int]:
         """Records a call that concerns a run, and returns its position. Calls are made in order. Raises SpoolFullError."""
-        with self._calls_lock:
+        with self._lock:
             transfer, spooled = self._calls_of(run_id)
             return transfer, self.record(transfer, spooled, Kind.VERB, 0, method.encode() + b"\0" + request)
 
@@ -122,60 +148,68 @@ class Recorder:
         self._dropped += steps
 
     def stats(self, unstored: Counter[str]) -> Stats:
+        recorded = 0 if self._spool is None else self._spool.steps
         durable = self.sender.durable
         adopted = sum(each.steps for each in self.sender.adopted)
-        spooled = max(0, self.spool.steps + adopted - durable - self.sender.dropped_steps)
+        spooled = max(0, recorded + adopted - durable - self.sender.dropped_steps)
         counts = dict(unstored)
         if self.sender.unstored_values:
             counts["rejected"] = self.sender.unstored_values
-        return Stats(self.spool.steps, durable, spooled, counts, self._dropped + self.sender.dropped_steps)
+        return Stats(recorded, durable, spooled, counts, self._dropped + self.sender.dropped_steps)
 
-    def settle(self, trajectory_id: str, seconds: float) -> bool:
-        """Sends what dead processes left of a trajectory. Returns whether nothing of it waits any more."""
-        wanted = self.sender.scan()
+    def adopt(self, seconds: float | None = None, trajectory_id: str = "") -> bool:
+        """Takes over what dead processes left for this server, and waits until it is sent: all, or that of a trajectory.
+
+        Returns whether nothing of it waits any more, apart from what cannot be sent.
+        """
+        if not self.alive:
+            return True
+        scanned = self.sender.scan()
 
         def settled() -> bool:
             transfers = [transfer for each in list(self.sender.adopted) for transfer in each.transfers]
-            return self.sender.scans >= wanted and not any(
-                transfer.waiting and transfer.failure is None and transfer.trajectory_id == trajectory_id
+            return scanned() and not any(
+                transfer.waiting and transfer.failure is None and trajectory_id in ("", transfer.trajectory_id)
                 for transfer in transfers
             )
 
         return self.sender.wait(settled, seconds)
 
-    def send_abandoned(self, seconds: float) -> bool:
-        """Sends everything that dead processes left. Returns whether nothing is left."""
-        wanted = self.sender.scan()
-
-        def settled() -> bool:
-            adopted = list(self.sender.adopted)
-            return self.sender.scans >= wanted and all(each.stuck for each in adopted)
-
-        return self.sender.wait(settled, seconds) and not self.sender.adopted
-
     def close(self, seconds: float) -> None:
-        """Sends what waits, for a time. Reports what is kept."""
+        """Sends what waits, for a time, or until connections are refused for a second. Reports what is kept."""
+        sender = self.sender
         try:
-            done = self.sender.wait(lambda: not (self._recording or self.sender.busy), seconds)
+            if seconds > 0:
+                # Children that were terminated have left their records.
+                scanned = sender.scan()
+                sender.hurry()
+                sent: Callable[[], bool] = lambda: scanned() and not (self._recording or sender.busy)
+                sender.wait(lambda: sent() or sender.refuses(_REFUSED_SECONDS), seconds)
         except KeyboardInterrupt:
-            done = False
+            pass
         self.alive = False
-        self.sender.stop()
-        if self._owner is not None:
-            self.spool.close(delete=False)
+        ended = sender.stop()
+        if self._spool is not None:
+            self._close_spool(self._spool, ended=ended)
+
+    def _close_spool(self, spool: Spool | MemorySpool, *, ended: bool) -> None:
+        """Deletes the folder if all is sent. Refused trajectories are kept. Reports what is kept to be sent."""
+        spool.close()
+        own = self.sender.waiting_in(spool)
+        waiting = [transfer for transfer in own if not transfer.refused]
         calls = sum(spooled.position - transfer.settled for transfer, spooled in self._calls.values())
-        counts = {"steps": self.stats(Counter()).spooled, "logs of metrics": calls}
+        counts = {"steps": sum(transfer.waiting_steps for transfer in waiting), "logs of metrics": calls}
         left = " and ".join(f"{count} {what}" for what, count in counts.items() if count)
-        if done and not self.sender.keeps and not self.sender.adopted:
-            if self._owner is not None:
-                self._owner.delete()
-        elif self._owner is not None:
-            # What only other processes have left is sent by the next process, and is no news of this one.
-            if left or self.sender.keeps:
-                text = "anabranch: %s are kept in %s; the next process sends them"
-                log.warning(text, left or "ends of trajectories", self._owner.folder)
-        elif left:
-            log.warning("anabranch: %s were kept in memory only and are lost", left)
+        if self._owner is None:
+            if left:
+                log.warning("anabranch: %s were kept in memory only and are lost", left)
+        elif waiting or self._recording or not ended:
+            text = "anabranch: %s are kept in %s; the next process sends them"
+            log.warning(text, left or "ends of trajectories", self._owner.folder)
+        elif own:
+            Abandoned(self._owner).finish()
+        else:
+            self._owner.delete()
 
     @property
     def _recording(self) -> bool:
@@ -185,10 +219,6 @@ class Recorder:
     def forget(self) -> None:
         """In a forked child: the parent owns everything."""
         self.alive = False
-
-    def _note_move(self, number: int, moved: Moved) -> None:
-        if self._owner is not None:
-            note_move(self._owner.folder, number, moved)
 
 
 _Key = tuple[str, "Path | None", Sending]
@@ -202,6 +232,7 @@ class _Process:
         self.recorders: dict[_Key, Recorder] = {}
         # Two threads may fork at the same time.
         self._held = threading.local()
+        self._ends_with_multiprocessing = False
 
     def forking(self) -> None:
         """Before a fork: gRPC can be copied only while no thread is within it. It holds its own threads."""
@@ -212,21 +243,31 @@ class _Process:
             recorder.sender.release()
 
     def recorder(self, address: str, spool: object, sending: Sending) -> Recorder:
-        key = (address, _folder_from(spool), sending)
+        root = _folder_from(spool)
+        key = (address, root, sending)
         with self.lock:
             recorder = self.recorders.get(key)
             if recorder is None or not recorder.alive:
-                recorder = self.recorders[key] = Recorder(*key)
+                parent = None if root is None else folder_of(root, address)
+                recorder = self.recorders[key] = Recorder(address, parent, sending)
             return recorder
 
-    def existing(self, address: str, spool: object, sending: Sending) -> Recorder | None:
-        return self.recorders.get((address, _folder_from(spool), sending))
+    def end_with_multiprocessing(self) -> None:
+        """Lets a child of `multiprocessing` call `exit` at its end, which has no `atexit`. To be called when it records: at
+        its beginning, it clears what was to be called."""
+        for name in () if self._ends_with_multiprocessing else ("multiprocessing", "multiprocess"):
+            util, process = sys.modules.get(f"{name}.util"), sys.modules.get(f"{name}.process")
+            if util is not None and process is not None and process.parent_process() is not None:
+                self._ends_with_multiprocessing = True
+                # After the queues of the child have ended, whose priority is -5.
+                util.Finalize(None, self.exit, exitpriority=-50)
 
     def forked(self) -> None:
         for recorder in self.recorders.values():
             recorder.forget()
         self.lock = threading.Lock()
         self.recorders, self._held = {}, threading.local()
+        self._ends_with_multiprocessing = False
 
     def exit(self) -> None:
         end = time.monotonic() + float(os.environ.get("ANABRANCH_EXIT_SECONDS") or _EXIT_SECONDS)
@@ -252,6 +293,26 @@ def recorder_for(address: str, spool: object, sending: Sending = DEFAULT_SENDING
     return _process.recorder(address, spool, sending)
 
 
-def recorder_if_any(address: str, spool: object, sending: Sending) -> Recorder | None:
-    """Returns the recorder of this process for a server, if something was recorded for it."""
-    return _process.existing(address, spool, sending)
+@dataclass(frozen=True)
+class Sent:
+    """What became of the records that dead processes left."""
+
+    steps: int
+    #: Number of trajectories that the server has refused.
+    refused: int
+    #: What is kept, and why: lines of text.
+    kept: list[str]
+
+
+def send_abandoned(root: Path, recorded_for: str, address: str, seconds: float) -> Sent:
+    """Sends what dead processes recorded for a server, to this server or another one."""
+    recorder = Recorder(address, folder_of(root, recorded_for))
+    recorder.adopt(seconds)
+    kept = [
+        f"trajectory {transfer.trajectory_id}: {transfer.failure or recorder.sender.problem}"
+        for each in list(recorder.sender.adopted)
+        for transfer in each.transfers
+        if transfer.waiting and not transfer.refused
+    ]
+    recorder.close(0)
+    return Sent(recorder.sender.durable, recorder.sender.refused_trajectories, kept)

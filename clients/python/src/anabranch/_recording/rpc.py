@@ -229,6 +229,11 @@ def step_of(kind: Kind, content: bytes) -> bytes:
     return content if kind == Kind.STEP else _split(content)[1]
 
 
+def tags_of(content: bytes) -> bytes:
+    """Returns the tags of a tagged step's record, as a part of AppendStepsRequest."""
+    return _split(content)[0]
+
+
 def _split(content: bytes) -> tuple[bytes, bytes]:
     start = _TAGS_LENGTH.size
     end = start + _TAGS_LENGTH.unpack_from(content)[0]

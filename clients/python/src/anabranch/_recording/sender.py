@@ -7,10 +7,11 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
-from anabranch._recording.abandoned import Abandoned, abandoned
+from anabranch._recording.abandoned import Abandoned, abandoned, folder_of
 from anabranch._recording.batch import BATCH_FROM, Batches, Recorded
 from anabranch._recording.rpc import Connections
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
@@ -23,7 +24,12 @@ from anabranch._wire.scope import scope
 log = logging.getLogger("anabranch")
 
 _IDLE_SECONDS = 60.0
-_SCAN_SECONDS = 30.0
+#: How often the sender looks for spools of dead processes.
+_SCAN_SECONDS = 2.0
+#: After this time, a thread that waits for records says what it waits for.
+_PATIENT_SECONDS = 10.0
+#: What gRPC says of a connection that was refused.
+_REFUSED = "Connection refused"
 #: Records that arrive within this time share a frame. Short bursts of the sender delay the threads that record less.
 _GATHER_SECONDS = 0.002
 
@@ -34,6 +40,7 @@ class Sender:
     def __init__(self, address: str, parent: Path | None, sending: Sending = DEFAULT_SENDING) -> None:
         self.address = address
         self.give_up_after = sending.give_up_after
+        self.is_home = parent is None or parent == folder_of(parent.parent, address)
         self.connections = Connections(address)
         self.spool: Spool | MemorySpool | None = None
         #: Folders of this process.
@@ -41,13 +48,17 @@ class Sender:
         self.durable = 0
         self.dropped_steps = 0
         self.unstored_values = 0
-        #: Number of steps of dead processes that wait.
+        self.refused_trajectories = 0
+        #: What dead processes left, and this one sends.
         self.adopted: list[Abandoned] = []
         #: Notified when records were settled or a scan has ended.
         self.progress = threading.Condition()
         #: Number of threads that wait for progress.
         self.waiters = 0
-        self.scans = 0
+        #: The last failure since the server answered. Empty while it answers.
+        self._problem = ""
+        #: Since when each connection was refused. None if the last one was not.
+        self._refused_since: float | None = None
         self._parent = parent
         self._silence = sending.silence
         self._events: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -76,9 +87,11 @@ class Sender:
     # What other threads call
 
     def start(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="anabranch-sender", daemon=True)
-            self._thread.start()
+        thread = threading.Thread(target=self._run, name="anabranch-sender", daemon=True)
+        # At the end of the interpreter no thread starts: what is recorded stays in the spool.
+        with suppress(RuntimeError):
+            thread.start()
+            self._thread = thread
 
     def notify(self, transfer: Transfer) -> None:
         """Tells the sender that a transfer has a new record."""
@@ -108,16 +121,33 @@ class Sender:
     def release(self) -> None:
         self._turn.release()
 
-    def scan(self) -> int:
-        """Looks for spools of dead processes soon. Returns the number of scans after which this has happened."""
-        wanted = self.scans + 2
-        self.later(self._scan_now)
-        self.later(self._scan_now)
-        return wanted
+    def scan(self) -> Callable[[], bool]:
+        """Takes over what dead processes left, soon. Returns a function that says whether this has happened."""
+        done = threading.Event()
 
-    def wait(self, condition: Callable[[], bool], seconds: float | None) -> bool:
-        """Waits until a condition of transfers holds. Returns whether it does."""
-        deadline = None if seconds is None else time.monotonic() + seconds
+        def work() -> None:
+            self._scan_now()
+            done.set()
+
+        self.later(work)
+        return done.is_set
+
+    def hurry(self) -> None:
+        """Tries again now what waits for its next try."""
+        self.later(self._retry_now)
+
+    def refuses(self, seconds: float) -> bool:
+        """Whether each connection of this time was refused: nothing listens at the address."""
+        since = self._refused_since
+        return since is not None and self.now() - since >= seconds
+
+    def wait(self, condition: Callable[[], bool], seconds: float | None, what: Callable[[], str] | None = None) -> bool:
+        """Waits until a condition of transfers holds. Returns whether it does.
+
+        `what` describes what it waits for. After ten seconds, a warning says so.
+        """
+        begun = time.monotonic()
+        deadline = None if seconds is None else begun + seconds
         own = scope()
         self.waiters += 1
         try:
@@ -125,13 +155,23 @@ class Sender:
             with own.waiting(self._notify_waiters), self.progress:
                 while not condition():
                     own.check()
-                    left = 1.0 if deadline is None else min(1.0, deadline - time.monotonic())
+                    now = time.monotonic()
+                    left = 1.0 if deadline is None else min(1.0, deadline - now)
                     if left <= 0:
                         return False
+                    if what is not None and now - begun >= _PATIENT_SECONDS:
+                        text = "anabranch: still waiting for %s after %.0f s: %s. They are kept %s"
+                        log.warning(text, what(), now - begun, self.problem, self.place)
+                        what = None
                     self.progress.wait(left)
             return True
         finally:
             self.waiters -= 1
+
+    @property
+    def problem(self) -> str:
+        """Why records may still wait."""
+        return f"the server at {self.address} {self._problem or 'has not stored them yet'}"
 
     @property
     def busy(self) -> bool:
@@ -140,18 +180,22 @@ class Sender:
             transfer.waiting and transfer.failure is None for transfer in list(self._transfers)
         )
 
-    @property
-    def keeps(self) -> bool:
-        """Whether records wait, also those that cannot be sent."""
-        return any(transfer.waiting for transfer in list(self._transfers))
+    def waiting_in(self, spool: Spool | MemorySpool) -> list[Transfer]:
+        """Returns the transfers of a spool with records that wait, also those that cannot be sent. After the end."""
+        return [transfer for transfer in self._transfers if transfer.waiting and transfer.is_in(spool)]
 
-    def stop(self) -> None:
-        """Ends the thread and the connections. What is not sent stays in the spool."""
+    def stop(self) -> bool:
+        """Ends the thread and the connections. What is not sent stays in the spool. Returns whether the thread has ended."""
         self._stopped = True
         self._events.put(None)
         if self._thread is not None:
             self._thread.join(2)
+        ended = self._thread is None or not self._thread.is_alive()
+        if ended:
+            self._collect()
+            self._finish_adopted()
         self.connections.close()
+        return ended
 
     # What transfers call
 
@@ -165,6 +209,8 @@ class Sender:
             self.connections.ask(lambda failure: self.later(lambda: self._answered(failure)))
 
     def _answered(self, failure: Failure | None) -> None:
+        if failure is None:
+            self._problem, self._refused_since = "", None
         asking, self._asking = self._asking, []
         for answered in asking:
             answered(failure)
@@ -172,6 +218,7 @@ class Sender:
     def acked(self, steps: int) -> None:
         self.durable += steps
         self._moved = True
+        self._problem, self._refused_since = "", None
         self._reach.known = True
         if self._durable_before is not None and self._kept_until is None and self.spool is not None:
             self._kept_until = self.spool.steps + sum(each.steps for each in self.adopted)
@@ -188,11 +235,24 @@ class Sender:
     @property
     def place(self) -> str:
         """Where steps are kept."""
-        return "in memory" if self.spool is None or self.spool.folder is None else f"in {self.spool.folder}"
+        in_memory = self._parent is None or (self.spool is not None and self.spool.folder is None)
+        return "in memory" if in_memory else f"in {self._parent}"
+
+    @property
+    def way_out(self) -> str:
+        """What becomes of trajectories that the server has refused."""
+        kept = f"Its steps are kept {self.place} and not sent again"
+        in_memory = self.place == "in memory"
+        return kept if in_memory else f"{kept}: `python -m anabranch spool` lists, renames, drops or exports them"
 
     def failed(self, failure: Failure) -> None:
+        self._problem = f"{'does not answer' if failure.unreachable else 'fails'} ({failure})"
         if not failure.unreachable:
             return
+        if _REFUSED not in failure.message:
+            self._refused_since = None
+        elif self._refused_since is None:
+            self._refused_since = self.now()
         self._kept_until = None
         if self._durable_before is None:
             self._durable_before = self.durable
@@ -209,6 +269,11 @@ class Sender:
     def report(self, message: str) -> None:
         self._moved = True
         log.warning("anabranch: %s", message)
+
+    def refused(self, message: str) -> None:
+        self._moved = True
+        self.refused_trajectories += 1
+        log.error("anabranch: %s", message)
 
     # The thread
 
@@ -243,18 +308,7 @@ class Sender:
                 event = self._events.get_nowait()
             except Empty:
                 break
-        while self._delivered:
-            for transfer, entry in self._delivered[0]:
-                transfer.add(entry)
-                self.notify(transfer)
-            # Other threads look at `busy`: the records must be in one of the lists.
-            self._delivered.popleft()
-        ready: list[Transfer] = []
-        while self._ready:
-            transfer = self._ready.popleft()
-            transfer.queued = False
-            self._transfers.add(transfer)
-            ready.append(transfer)
+        ready = self._collect()
         many = sum(not transfer.streaming for transfer in ready) >= BATCH_FROM
         self._batches.send([transfer for transfer in ready if many or transfer.shares])
         for transfer in ready:
@@ -268,12 +322,30 @@ class Sender:
             self._moved = False
             self._notify_waiters()
 
+    def _collect(self) -> list[Transfer]:
+        """Returns the transfers that have new records."""
+        while self._delivered:
+            for transfer, entry in self._delivered[0]:
+                transfer.add(entry)
+                self.notify(transfer)
+            # Other threads look at `busy`: the records must be in one of the lists.
+            self._delivered.popleft()
+        ready: list[Transfer] = []
+        while self._ready:
+            transfer = self._ready.popleft()
+            transfer.queued = False
+            self._transfers.add(transfer)
+            ready.append(transfer)
+        return ready
+
     def _notify_waiters(self) -> None:
         with self.progress:
             self.progress.notify_all()
 
     def _pause(self) -> float:
         now = self.now()
+        if not self._transfers:
+            return max(0.0, self._next_scan - now)
         return min(0.5, *(transfer.retry_at - now for transfer in self._transfers if transfer.retry_at > now), 0.5)
 
     def _check(self) -> None:
@@ -288,12 +360,21 @@ class Sender:
                 transfer.check_silence(self._silence, _IDLE_SECONDS)
                 if not transfer.waiting and not transfer.streaming:
                     self._transfers.discard(transfer)
-            for each in [each for each in self.adopted if each.done]:
-                self.adopted.remove(each)
-                each.delete()
-                self._moved = True
+            self._finish_adopted()
         if now >= self._next_scan:
             self._scan_now()
+
+    def _finish_adopted(self) -> None:
+        for each in [each for each in self.adopted if each.done]:
+            self.adopted.remove(each)
+            each.finish()
+            self._moved = True
+
+    def _retry_now(self) -> None:
+        self._refused_since = None
+        for transfer in list(self._transfers):
+            transfer.retry_at = 0.0
+            transfer.pump()
 
     def _scan_now(self) -> None:
         self._next_scan = self.now() + _SCAN_SECONDS
@@ -301,7 +382,6 @@ class Sender:
             own = self.own | {each.owner.folder for each in self.adopted}
             for each in abandoned(self._parent, own):
                 self._adopt(each)
-        self.scans += 1
         self._moved = True
 
     def _adopt(self, found: Abandoned) -> None:
@@ -315,6 +395,5 @@ class Sender:
             text = "anabranch: the spool %s is damaged: %d steps after the damage cannot be sent; its segments are set aside"
             log.warning(text, found.owner.folder, unusable)
         if found.steps:
-            log.warning(
-                "anabranch: sending %d steps that an earlier process left in %s", found.steps, found.owner.folder
-            )
+            text = "anabranch: sending %d steps that an earlier process left in %s"
+            log.info(text, found.steps, found.owner.folder)

@@ -33,6 +33,7 @@ from anabranch._recording.segment import (
     room_of,
 )
 
+_SPOOL_BYTES = 10 * 1024**3
 SEGMENT_BYTES = 16 * 1024 * 1024
 #: Content of records that stays in memory besides the mapped files, until it is sent.
 _KEPT_BYTES = 32 * 1024 * 1024
@@ -189,15 +190,13 @@ class Spool:
                 else:
                     self._free.append(prepared)
 
-    def close(self, *, delete: bool) -> None:
-        """Ends the spool, and deletes it if everything is acked."""
+    def close(self) -> None:
+        """Ends the spool. Its files stay."""
         with self._lock:
             segments = [self._active, *([self._standby] if self._standby else []), *self._full, *self._free]
             for segment in segments:
                 segment.unmap()
             self.marks.close()
-        if delete:
-            shutil.rmtree(self.folder, ignore_errors=True)
 
     def _take(self, size: int) -> Segment:
         """Returns an empty segment: a free one if possible."""
@@ -282,8 +281,13 @@ class MemorySpool:
     def maintain(self) -> None:
         """Nothing to do."""
 
-    def close(self, *, delete: bool) -> None:
+    def close(self) -> None:
         """Nothing to do."""
+
+
+def spool_bytes() -> int:
+    """Returns the bound on all spools in a folder."""
+    return int(os.environ.get("ANABRANCH_SPOOL_BYTES") or _SPOOL_BYTES)
 
 
 def check_room(folder: Path, size: int, limit: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch._recording import rpc
@@ -44,9 +44,13 @@ class SenderInterface(Protocol):
     connections: Connections
     #: Retry limit: how many seconds after the first failure without progress a transfer stops sending.
     give_up_after: float
+    #: Whether the records were made for this server. Only then its refusals are final.
+    is_home: bool
 
     @property
     def place(self) -> str: ...
+    @property
+    def way_out(self) -> str: ...
 
     def now(self) -> float: ...
     def notify(self, transfer: Transfer) -> None: ...
@@ -57,6 +61,7 @@ class SenderInterface(Protocol):
     def unstored(self, problem: str) -> None: ...
     def failed(self, failure: Failure) -> None: ...
     def report(self, message: str) -> None: ...
+    def refused(self, message: str) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -86,9 +91,13 @@ class Transfer:
         self.failure: Failure | None = None
         #: Why the rest of the records was removed from the spool. Empty if it was not.
         self.dropped = ""
+        #: Whether that is final: no other process sends them either.
+        self.refused = False
         #: Position of the first record that cannot be sent.
         self.failed_at = 0
         self.moving: Callable[[Moved], None] = lambda moved: None
+        #: Keeps durably that the server has refused this trajectory, and why.
+        self.refusing: Callable[[str], None] = lambda problem: None
         #: Takes the records of trajectories that step together. Unset if this one steps alone.
         self.deliver: Callable[[Transfer, Entry], None] | None = None
         #: Whether this trajectory can be created: its branch point is durable. Unset if it needs none.
@@ -98,7 +107,8 @@ class Transfer:
         self._sender = sender
         self._records = records
         self._marks = marks
-        self._number = number
+        #: Number of the trajectory in its folder.
+        self.number = number
         self._identity = identity
         self._queue = Queue()
         self._link = Link(sender.connections, sender.now, sender.later)
@@ -137,6 +147,16 @@ class Transfer:
     def waiting(self) -> bool:
         """Whether records are not settled."""
         return self._queue.waiting or self.last_call is not None
+
+    def is_in(self, records: Records) -> bool:
+        """Returns whether these are its records."""
+        return self._records is records
+
+    @property
+    def waiting_steps(self) -> int:
+        """Number of steps that are not settled. For the sender's thread, and after its end."""
+        self._queue.collect()
+        return self._queue.count(STEPS) + self._queue.sent
 
     @property
     def _isolating(self) -> bool:
@@ -503,8 +523,10 @@ class Transfer:
         self._queue.unsend()
         steps = self._queue.count(STEPS)
         self.failed_at = self.settled
-        if failure.reason == "TRAJECTORY_NOT_FOUND":
+        if self._is_deleted(failure):
             dropped = f"trajectory {self.trajectory_id} was deleted"
+        calls = self._queue.count((Kind.VERB,))
+        what = f"run {self.trajectory_id}: {calls} logs" if calls else f"trajectory {self.trajectory_id}: {steps} steps"
         if dropped:
             entries = self._queue.clear()
             for entry in entries:
@@ -512,21 +534,26 @@ class Transfer:
             if entries:
                 self._mark(entries[-1])
             self._sender.dropped(steps, dropped)
+        elif failure.final and self._sender.is_home:
+            self.refused = True
+            self.refusing(str(failure))
+            failure = replace(failure, message=f"{failure.message.rstrip('.')}. {self._sender.way_out}")
+            self._sender.refused(f"{what} are refused: {failure}")
         else:
-            calls = self._queue.count((Kind.VERB,))
-            what = (
-                f"run {self.trajectory_id}: {calls} logs"
-                if calls
-                else f"trajectory {self.trajectory_id}: {steps} steps"
-            )
             self._sender.report(f"{what} cannot be sent and are kept {self._sender.place}: {failure}")
         # Threads that record look at `dropped` first.
         self.failure, self.dropped = failure, dropped
 
+    def _is_deleted(self, failure: Failure) -> bool:
+        """Whether a failure says that this trajectory was deleted: not its branch point, and not on another server."""
+        missing = (failure.metadata or {}).get("trajectory_id", "")
+        is_own = missing in ("", self.trajectory_id.lower())
+        return failure.reason == "TRAJECTORY_NOT_FOUND" and is_own and self._sender.is_home
+
     def _mark(self, entry: Entry) -> None:
         self.settled = entry.position + 1
         if self._marks is not None:
-            self._marks.set(self._number, self.settled)
+            self._marks.set(self.number, self.settled)
 
     def _addressee(self) -> rpc.Addressee:
         epoch = self._epoch if self._epoch is not None else self._refused_by

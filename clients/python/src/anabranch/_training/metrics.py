@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch._recording.arguments import number_of
@@ -89,7 +89,9 @@ class Metrics:
 
     def _wait(self, transfer: Transfer, recorded: int, seconds: float | None) -> bool:
         """Waits until the first records are durable. Returns whether they are."""
-        done = self._recorder.sender.wait(lambda: transfer.settled >= recorded or transfer.failure is not None, seconds)
+        settled: Callable[[], bool] = lambda: transfer.settled >= recorded or transfer.failure is not None
+        what: Callable[[], str] = lambda: f"{recorded - transfer.settled} logs of metrics of run {self._run_id}"
+        done = self._recorder.sender.wait(settled, seconds, what)
         if transfer.failure is not None and transfer.settled < recorded:
             raise error_from_failure(transfer.failure, str(transfer.failure))
         return done

@@ -75,6 +75,13 @@ class Failure:
         return self.code not in _PERMANENT_CODES
 
     @property
+    def final(self) -> bool:
+        """Whether a server has decided for good: the same call never succeeds. A damaged database can be restored, and
+        servers of other versions can be replaced."""
+        mended = self.code in ("DATA_LOSS", "UNIMPLEMENTED") or self.reason == "INCOMPATIBLE_VERSION"
+        return bool(self.reason) and not self.transient and not mended
+
+    @property
     def unreachable(self) -> bool:
         """Whether no Anabranch server answered."""
         return not self.reason and self.transient
