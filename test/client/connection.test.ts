@@ -15,12 +15,13 @@ describe('connectClient', () => {
     expect(connectClient({ address }).url).toBe(url);
   });
 
-  it.each(['', 'http://', 'host:port', 'host:99999', 'http://host/path', 'http://user@host', 'ftp://host'])(
-    'rejects %j at once, and the error says what is expected',
-    (address) => {
-      expect(() => connectClient({ address })).toThrow(/: expected host:port/);
-    },
-  );
+  it.each([
+    ...['', 'http://', 'http://host/path', 'http://user@host', 'ftp://host'],
+    ...['host:port', 'host:99999', 'host:0', 'host:-1', 'host:'],
+    ...[' host:1', 'host:1\n', 'ho\nst:1', 'host\t:1', 'http://host:1/ '],
+  ])('rejects %j at once, and the error says what is expected', (address) => {
+    expect(() => connectClient({ address })).toThrow(/: expected host:port/);
+  });
 
   it('a peer that does not speak HTTP/2 fails the call, and the process goes on', async () => {
     const server = createServer((_, response) => response.end('hello'));

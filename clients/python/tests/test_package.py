@@ -117,9 +117,57 @@ def test_a_client_can_be_pickled() -> None:
     assert (copy.address, copy.strict) == ("127.0.0.1:7", True)
 
 
-def test_connect_names_a_bad_address() -> None:
-    with pytest.raises(ValueError, match="'localhost': expected HOST:PORT"):
-        anabranch.connect("localhost")
+@pytest.mark.parametrize(
+    "address",
+    [
+        *("localhost", "https://a:1", "http://a:1/b", "::1:50051", "unix:/tmp/a"),
+        *("a:", ":1", "a:0", "a:65536", "a:-1", "a:1e3", "a:port"),
+        *(" ", " a:1", "a:1 ", "a:1\n", "a\n:1", "a b:1", "a\t:1"),
+    ],
+)
+def test_connect_names_a_bad_address(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for connect in anabranch.connect, anabranch.aio.connect:
+        with pytest.raises(ValueError, match=re.escape(f"address is {address!r}: expected HOST:PORT")):
+            connect(address)
+        with monkeypatch.context() as patch:
+            patch.setenv("ANABRANCH_ADDRESS", address)
+            with pytest.raises(ValueError, match=re.escape(f"ANABRANCH_ADDRESS is {address!r}: expected HOST:PORT")):
+                connect()
+
+
+@pytest.mark.parametrize("address", ["user:s3cret@a:1", "http://user:s3cret@a:1"])
+def test_the_error_of_an_address_has_no_password(address: str) -> None:
+    with pytest.raises(ValueError, match="…@a:1': expected HOST:PORT") as raised:
+        anabranch.connect(address)
+    assert "s3cret" not in str(raised.value)
+
+
+@pytest.mark.parametrize("address", ["a-b.example:1", "127.0.0.1:65535", "[::1]:1", "http://[::1]:1/"])
+def test_connect_takes_names_and_addresses_of_both_families(address: str) -> None:
+    assert anabranch.connect(address).address == address.removeprefix("http://").rstrip("/")
+
+
+PROXIES = ["http_proxy", "https_proxy", "grpc_proxy"]
+#: Prints the error of a call.
+CALL = "import sys, anabranch as ab\ntry: ab.connect(sys.argv[1]).run('x')\nexcept ab.AnabranchError as error: print(error)"
+
+
+@pytest.mark.parametrize("name", ["127.0.0.1", "localhost"])
+@pytest.mark.parametrize("variable", PROXIES)
+def test_a_server_of_this_machine_is_reached_without_a_proxy(server: Server, variable: str, name: str) -> None:
+    environ = {**os.environ, variable: "http://user:s3cret@127.0.0.1:9"}
+    command = [sys.executable, "-c", CALL, f"{name}:{server.port}"]
+    printed = subprocess.run(command, env=environ, check=True, text=True, capture_output=True).stdout
+    assert printed.startswith('Run "x" does not exist')
+
+
+@pytest.mark.parametrize("variable", PROXIES)
+def test_errors_behind_a_proxy_name_the_server_and_the_variable(variable: str) -> None:
+    environ = {**os.environ, variable: "http://user:s3cret@127.0.0.1:9"}
+    command = [sys.executable, "-c", CALL, "server.invalid:50051"]
+    printed = subprocess.run(command, env=environ, check=True, text=True, capture_output=True).stdout
+    assert printed.startswith(f"no server answers at server.invalid:50051 through the proxy of `{variable}`: ")
+    assert "127.0.0.1" not in printed and "s3cret" not in printed
 
 
 def test_the_server_answers_the_stubs(server: Server) -> None:

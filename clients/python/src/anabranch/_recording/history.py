@@ -12,10 +12,11 @@ from anabranch._reading.read import OwnedStep, fetch_states, read_steps
 from anabranch._recording.context import Context, context_after, new_context, write_prompt
 from anabranch._recording.turns import messages_of
 from anabranch._wire.decode import decode_content, decode_items
-from anabranch._wire.errors import AnabranchError
+from anabranch._wire.errors import AnabranchError, Unreachable
 from anabranch._wire.failures import raising_reasons
 from anabranch._wire.limits import ask
 from anabranch._wire.outage import call
+from anabranch._wire.proxies import via_proxy
 from anabranch._wire.retry import retrying
 from anabranch.errors import CheckpointNotFound, RunNotFound, TrajectoryNotFound
 from anabranch.v1.run_service_pb2 import GetRunRequest
@@ -165,8 +166,12 @@ def _until(connection: Connection, deadline: float, once: Callable[[float], _T])
         ask(connection, left())
         return once(left())
 
-    with raising_reasons():
-        return retrying(attempt, left())
+    try:
+        with raising_reasons():
+            return retrying(attempt, left())
+    except Unreachable as error:
+        address = f"{connection.address}{via_proxy(connection.address)}"
+        raise Unreachable(f"no server answers at {address}: {error}") from error.__cause__
 
 
 def read_checkpoint(connection: Connection, trajectory_id: str, at: int | str | None) -> Checkpoint | None:

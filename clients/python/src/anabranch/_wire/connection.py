@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch._wire.forks import prepare_forks
+from anabranch._wire.proxies import may_use_proxy
 from anabranch._wire.reach import reach_of
 from anabranch.v1.limits import LIMITS
 
@@ -42,6 +44,10 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
+#: A name or an IPv4 address, or an IPv6 address in brackets, and a port.
+_ADDRESS = re.compile(r"(?:http://)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+(?:%[\w.-]+)?\]):(?P<port>[0-9]{1,5})/*")
+_CREDENTIALS = re.compile(r"(?<=//)[^/]*@|^[^/]*@")
+
 
 @dataclass(frozen=True)
 class Stubs:
@@ -56,12 +62,14 @@ class Stubs:
 
 
 def address_from(address: str | None) -> str:
-    """Returns the given address, else ANABRANCH_ADDRESS, else the default. `http://` is removed."""
-    chosen = address or os.environ.get("ANABRANCH_ADDRESS") or DEFAULT_ADDRESS
-    chosen = chosen.removeprefix("http://").rstrip("/")
-    if "://" in chosen or ":" not in chosen:
-        raise ValueError(f"address is {chosen!r}: expected HOST:PORT or http://HOST:PORT")
-    return chosen
+    """Returns the given address, else ANABRANCH_ADDRESS, else the default, as HOST:PORT. Raises ValueError."""
+    chosen = str(address or os.environ.get("ANABRANCH_ADDRESS") or DEFAULT_ADDRESS)
+    found = _ADDRESS.fullmatch(chosen)
+    if found is None or not 0 < int(found["port"]) < 65536:
+        source, shown = "address" if address else "ANABRANCH_ADDRESS", _CREDENTIALS.sub("…@", chosen)
+        expected = "expected HOST:PORT or http://HOST:PORT, with a port from 1 to 65535 and no blanks"
+        raise ValueError(f"{source} is {shown!r}: {expected}")
+    return f"{found['host']}:{found['port']}"
 
 
 def open_stubs(address: str) -> Stubs:
@@ -75,7 +83,8 @@ def open_stubs(address: str) -> Stubs:
     from anabranch.v1.state_service_pb2_grpc import StateServiceStub
     from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceStub
 
-    channel = grpc.insecure_channel(address, options=_OPTIONS)
+    proxies = ("grpc.enable_http_proxy", int(may_use_proxy(address)))
+    channel = grpc.insecure_channel(address, options=[*_OPTIONS, proxies])
     return Stubs(
         channel,
         TrajectoryServiceStub(channel),

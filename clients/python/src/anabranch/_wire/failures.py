@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,6 +17,12 @@ if TYPE_CHECKING:
     from anabranch.v1.trajectory_service_pb2 import PartError
 
 ERROR_DOMAIN = "anabranch.v1"
+
+#: Names of the peer in messages of gRPC. Behind a proxy that is the proxy; our errors name the server instead.
+_PEER = re.compile(
+    r"\b(?:ipv4|ipv6|unix):\S+: |\berrors resolving \S+: |(?<=address lookup failed) for \S+(?=: )|"
+    r"(?<=DNS resolution failed) for \S+(?=: )|\bname=\S+ "
+)
 
 #: Codes of permanent errors. An error without a reason that has such a code comes from a proxy or another service.
 _PERMANENT_CODES = frozenset(
@@ -109,7 +116,10 @@ def failure_of(error: grpc.RpcError) -> Failure:
                 reason, metadata = info.reason, dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-    return Failure(error.code().name, error.details() or "", reason, metadata, retry_after, error)
+    message = error.details() or ""
+    return Failure(
+        error.code().name, message if reason else _PEER.sub("", message), reason, metadata, retry_after, error
+    )
 
 
 @contextmanager

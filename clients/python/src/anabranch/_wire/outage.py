@@ -11,6 +11,7 @@ from anabranch._wire.connection import UNARY_SECONDS, Connection, Stubs
 from anabranch._wire.errors import AnabranchError, Unreachable
 from anabranch._wire.failures import raising_reasons
 from anabranch._wire.limits import check_version
+from anabranch._wire.proxies import via_proxy
 from anabranch._wire.scope import scope, sleep
 
 if TYPE_CHECKING:
@@ -172,7 +173,7 @@ class Outage:
         sleep(pause)
 
     def _given_up(self, error: AnabranchError, seconds: float) -> Unreachable:
-        address = self._connection.address
+        address = f"{self._connection.address}{via_proxy(self._connection.address)}"
         if self._connection.reach.known:
             text = f"the server at {address} has not answered for {seconds:.0f} s (ANABRANCH_CALL_SECONDS): {error}"
         else:

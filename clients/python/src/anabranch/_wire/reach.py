@@ -7,6 +7,8 @@ import os
 import threading
 import time
 
+from anabranch._wire.proxies import via_proxy
+
 log = logging.getLogger("anabranch")
 
 
@@ -31,7 +33,8 @@ class Reach:
             if self._away_since is not None:
                 return
             self._away_since, self._sent = time.monotonic(), 0
-        log.warning("anabranch: the server at %s is unreachable (%s); %s", self.address, problem, consequence)
+        text = "anabranch: the server at %s is unreachable%s (%s); %s"
+        log.warning(text, self.address, via_proxy(self.address), problem, consequence)
 
     def found(self, keeper: object = None, sent: int = 0) -> None:
         """Reports that the server answers again, unless others still send what they kept."""

@@ -1,0 +1,31 @@
+"""The proxies that gRPC takes from the environment. Servers of this machine are reached without one."""
+
+from __future__ import annotations
+
+import os
+import re
+
+#: Hosts of this machine. 0.0.0.0 and [::] are addresses to listen on, with which connecting reaches it, too.
+_THIS_MACHINE = re.compile(r"(?:.+\.)?localhost|127(?:\.[0-9]+){3}|0\.0\.0\.0|\[(?:0*:)+0*[01]?\]", re.IGNORECASE)
+#: gRPC takes the first one that is set.
+_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
+_EXEMPTIONS = ("no_grpc_proxy", "no_proxy")
+
+
+def may_use_proxy(address: str) -> bool:
+    """Returns whether a proxy of the environment may lead to a server."""
+    return _THIS_MACHINE.fullmatch(_host_of(address)) is None
+
+
+def via_proxy(address: str) -> str:
+    """Returns what an error says of a proxy before the server. The proxy's own address can contain a password."""
+    proxy = next(filter(os.environ.get, _PROXIES), "")
+    exempt = os.environ.get(next(filter(os.environ.get, _EXEMPTIONS), ""), "")
+    suffixes = tuple(filter(None, map(str.strip, exempt.split(","))))
+    if not proxy or not may_use_proxy(address) or _host_of(address).endswith(suffixes):
+        return ""
+    return f" through the proxy of `{proxy}`"
+
+
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0]
