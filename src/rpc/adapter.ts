@@ -197,7 +197,7 @@ async function serve(
     const answer = await handler(universal);
     // A single message that could not be decoded has never reached its handler.
     if (!takesStream(handler.method)) intake.handOver();
-    if (answer.status === 415) return refuseMediaType(request, response);
+    if (answer.status === 415) return refuseMediaType(request, response, handler.method);
     const { body } = answer;
     const paced = body === undefined ? answer : { ...answer, body: unsent.paced(body, response) };
     await universalResponseToNodeResponse(paced, response);

@@ -1,13 +1,17 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { DescMessage } from '@bufbuild/protobuf';
-import { Code, ConnectError } from '@connectrpc/connect';
+import { ConnectError } from '@connectrpc/connect';
 import type { Compression, UniversalServerRequest } from '@connectrpc/connect/protocol';
 import { compressionBrotli, compressionGzip } from '@connectrpc/connect-node';
 import { AnabranchError } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { envelopeEnd, HEADER_BYTES, isCompressed } from '../listen/envelope.ts';
 import { codeOf, toReadError } from './errors.ts';
+import { ENVELOPE } from './refusal.ts';
 import { ValueCount } from './value_count.ts';
+
+/** An envelope's first byte has two flags: compressed, and the end of a stream. */
+const MOST_FLAGS = 3;
 
 /** The format of the messages of a request. */
 interface Form {
@@ -70,7 +74,11 @@ export class MessageGuard {
 
   /** Every chunk begins with an envelope, up to one that is too large to be read. */
   async *#envelopes(pieces: AsyncIterable<Uint8Array>, form: Form): AsyncGenerator<Uint8Array> {
+    let isFirst = true;
     for await (const piece of pieces) {
+      // Text after the flags of an envelope would be read as the length of a message of many MiB.
+      if (isFirst && form.json && (piece[0] ?? 0) > MOST_FLAGS) throw noEnvelope();
+      isFirst = false;
       for (let at = 0, end = 0; at < piece.length; at = end) {
         end = envelopeEnd(piece, at);
         if (end > piece.length) break;
@@ -113,16 +121,23 @@ async function* explainingErrors(pieces: AsyncIterable<Uint8Array>): AsyncGenera
   } catch (error) {
     const cause = toReadError(error);
     if (cause === undefined) throw error;
-    throw new ConnectError(cause.message, codeOf(cause.reason, 'read'), undefined, undefined, cause);
+    throw caused(cause);
   }
 }
 
-/** Thrown where only Connect catches it; `explainConnectError` finds the cause. */
+// These are thrown where only Connect catches them; `explainConnectError` finds the cause.
+
 function tooManyValues(mostValues: number): ConnectError {
-  const cause = new AnabranchError(
-    'MESSAGE_TOO_LARGE',
+  const text =
     `A message holds more than ${mostValues} values (messages, map entries and elements of lists together): ` +
-      'send fewer steps, points or rows in one message.',
-  );
-  return new ConnectError(cause.message, Code.ResourceExhausted, undefined, undefined, cause);
+    'send fewer steps, points or rows in one message.';
+  return caused(new AnabranchError('MESSAGE_TOO_LARGE', text));
+}
+
+function noEnvelope(): ConnectError {
+  return caused(new AnabranchError('INVALID_REQUEST', `The body of a stream begins without an envelope. ${ENVELOPE}`));
+}
+
+function caused(cause: AnabranchError): ConnectError {
+  return new ConnectError(cause.message, codeOf(cause.reason, 'read'), undefined, undefined, cause);
 }

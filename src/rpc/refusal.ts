@@ -1,3 +1,4 @@
+import type { DescMethod } from '@bufbuild/protobuf';
 import { errorToJson } from '@connectrpc/connect/protocol-connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { AnabranchError, type Reason } from '../domain/errors.ts';
@@ -23,13 +24,37 @@ export function refuseVersion(request: HttpRequest, response: HttpResponse, meth
   refuse(request, response, 505, 'UNIMPLEMENTED', text);
 }
 
-export function refuseMediaType(request: HttpRequest, response: HttpResponse): void {
+export function refuseMediaType(request: HttpRequest, response: HttpResponse, method: DescMethod): void {
   const given = String(request.headers['content-type'] ?? '').slice(0, 100);
+  const command = COMMANDS[`${method.parent.name}/${method.name}`] ?? 'grpcurl';
   const text =
-    `The content-type is "${given}": use application/json or application/proto for a unary call, ` +
-    'application/connect+json or application/connect+proto for a stream, application/grpc or application/grpc-web for either.';
+    method.methodKind === 'unary'
+      ? `The content-type is "${given}": use application/json or application/proto for ${method.name}, or application/grpc or application/grpc-web.`
+      : `${method.name} streams messages, and the content-type is "${given}": use application/connect+json or application/connect+proto, ` +
+        `or application/grpc or application/grpc-web. ${ENVELOPE} On the command line, ${command} does so.`;
   refuse(request, response, 415, 'INVALID_REQUEST', text);
 }
+
+/** How a message of a stream begins, in every protocol. */
+export const ENVELOPE =
+  'Each message begins with 5 bytes: a zero, and its length as 4 bytes, the most significant first.';
+
+/** Commands that call a streaming RPC. */
+export const COMMANDS: Readonly<Record<string, string>> = {
+  'AdminService/VerifyDatabase': '`anabranch verify`',
+  'AdminService/BackupDatabase': '`anabranch backup`',
+  'AdminService/VacuumDatabase': '`anabranch vacuum`',
+  'AdminService/ExportArchive': '`anabranch export`',
+  'AdminService/ImportArchive': '`anabranch import`',
+  'RetentionService/PlanRetention': '`anabranch retention plan`',
+  'RetentionService/ApplyRetention': '`anabranch retention apply`',
+  'RunService/ReadMetrics': '`anabranch run`',
+  'ServerService/Watch': '`anabranch watch`',
+  'StateService/GetStorageUsage': '`anabranch stats`',
+  'TrajectoryService/ReadSteps': '`anabranch steps`',
+  'TrajectoryService/ReadTrajectories': '`anabranch table`',
+  'TrajectoryService/SearchSteps': '`anabranch search`',
+};
 
 /** The message of a Connect GET is in the query. Without this check, other bytes would be read as U+FFFD. */
 export function refuseQuery(request: HttpRequest, response: HttpResponse): void {

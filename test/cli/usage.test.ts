@@ -2,6 +2,7 @@ import http from 'node:http';
 import net from 'node:net';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
+import { COMMANDS } from '../../src/rpc/refusal.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { MAIN_LINE, plantTree, treeId } from './grove.ts';
@@ -29,6 +30,11 @@ describe('the command line', () => {
       expect(stdout).not.toContain('default: []');
     },
   );
+
+  it.each(Object.values(COMMANDS))('has the command %s, which an error of the server names', async (command) => {
+    const words = command.slice('`anabranch '.length, -1).split(' ');
+    expect((await runCli([...words, '--help'])).stdout).toContain(`Usage: anabranch ${words.join(' ')}`);
+  });
 
   it('lists its commands, except the internal processes of the demo', async () => {
     const { stdout } = await runCli(['--help']);

@@ -48,11 +48,13 @@ describe('docs/python-stubs.md', () => {
 });
 
 describe('README.md', () => {
-  it('its curl writes, reads and branches, and gets the same result when repeated', async () => {
+  it('its curl, and the stream of docs/clients.md, write, read and branch, and get the same result when repeated', async () => {
     for (const _ of ['first', 'again']) {
       const printed = await run('bash', ['-euo', 'pipefail', '-c', program('README.md', 'curl')]);
       expect(printed).toContain('"branchPoint":"0"');
       expect(printed).toContain('"nodes"');
     }
+    const streamed = await run('bash', ['-euo', 'pipefail', '-c', program('docs/clients.md', 'curl')]);
+    expect(streamed).toMatch(/"steps":\[.+"text":"right".+\{\}$/su);
   });
 });

@@ -3,9 +3,17 @@ import { FileDescriptorProtoSchema, FileDescriptorSetSchema } from '@bufbuild/pr
 import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { Health, HealthCheckResponse_ServingStatus as Serving } from '../../gen/es/grpc/health/v1/health_pb.js';
 import { ServerReflection as V1 } from '../../gen/es/grpc/reflection/v1/reflection_pb.js';
 import { ServerReflection as V1Alpha } from '../../gen/es/grpc/reflection/v1alpha/reflection_pb.js';
+import { COMMANDS } from '../../src/rpc/refusal.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { speak } from './raw.ts';
 
@@ -15,6 +23,15 @@ beforeAll(async () => {
 });
 afterAll(() => server.stop());
 
+const SERVICES = [
+  AdminService,
+  RetentionService,
+  RolloutService,
+  RunService,
+  ServerService,
+  StateService,
+  TrajectoryService,
+];
 const rpc = (method: string) => `${server.url}/anabranch.v1.TrajectoryService/${method}`;
 
 async function postJson(method: string, body: unknown): Promise<{ status: number; answer: Record<string, unknown> }> {
@@ -109,6 +126,39 @@ describe('HTTP/1.1 without a generated client', () => {
       message: expect.stringContaining('AppendStep'),
     });
   });
+
+  const streams = SERVICES.flatMap(({ methods }) => methods).filter(({ methodKind }) => methodKind !== 'unary');
+
+  it.each(streams.map((method) => [`${method.parent.typeName}/${method.name}`, method] as const))(
+    'JSON without envelopes is refused by %s, and the error says that it streams, and how to call it',
+    async (path, { name, parent, methodKind }) => {
+      const overHttp1 = methodKind !== 'bidi_streaming';
+      for (const type of ['application/json', 'application/x-www-form-urlencoded']) {
+        const headers = { 'content-type': type };
+        const response = await fetch(`${server.url}/${path}`, { method: 'POST', headers, body: '{}' });
+        expect(response.status).toBe(overHttp1 ? 415 : 505);
+        const { message } = (await response.json()) as { message: string };
+        expect(message).toContain(overHttp1 ? `${name} streams messages` : `${name} is a bidirectional stream`);
+        if (!overHttp1) continue;
+        expect(message).toContain('application/connect+json');
+        expect(message).toContain(COMMANDS[`${parent.name}/${name}`] ?? 'grpcurl');
+      }
+    },
+  );
+
+  it.each(['{}', '{', ' {}', '{"trajectoryId": "0199aaaa-0000-7000-8000-000000000001"}'])(
+    'a stream whose first message %j has no envelope is refused with the form of one',
+    async (body) => {
+      const headers = { 'content-type': 'application/connect+json' };
+      const response = await fetch(rpc('ReadSteps'), { method: 'POST', headers, body });
+      const { error } = JSON.parse((await response.text()).slice(5)) as { error: object };
+      expect(error).toMatchObject({
+        code: 'invalid_argument',
+        message: expect.stringMatching(/begins without an envelope. Each message begins with 5 bytes/),
+        details: [{ debug: { reason: 'INVALID_REQUEST' } }],
+      });
+    },
+  );
 
   it('two requests share a connection, also after one was refused before its body was read', async () => {
     const big = { trajectoryId: 'x', step: { infoJson: 'x'.repeat(2_000_000) } };
