@@ -9,7 +9,7 @@ import threading
 import uuid
 from collections.abc import Callable
 from dataclasses import is_dataclass
-from typing import Any, get_args, get_origin
+from typing import Any, cast, get_args, get_origin
 
 import pytest
 from conftest import Server, free_port
@@ -114,12 +114,16 @@ def test_all_members_have_an_asynchronous_form(name: str) -> None:
             # A list is read by its iteration.
             assert not inspect.iscoroutinefunction(other), each
             continue
-        waits = inspect.iscoroutinefunction(other) or inspect.isasyncgenfunction(other) or "Opening[" in returned(other)
+        waits = is_awaited(other) or inspect.isasyncgenfunction(other) or "Opening[" in returned(other)
         assert waits == (each not in DIRECT.get(name, set()) | SENT.get(name, set())), each
         assert inspect.isasyncgenfunction(other) == returned(one).startswith(("Iterator[", "Generator[")), each
     turn = name == "Turn"
     for plain, asynchronous in PROTOCOLS.items():
         assert hasattr(sync, plain) == hasattr(cls, plain if turn else asynchronous), plain
+
+
+def is_awaited(method: Any) -> bool:
+    return inspect.iscoroutinefunction(method) or getattr(method, "__code__", None) is aio.Client.close.__code__
 
 
 def parameters(method: Any) -> str:
@@ -413,3 +417,72 @@ async def test_calls_that_were_sent_are_awaited_at_the_end(server: Server, name:
                 await stage.checkpoint("x" * 10_000)
             stage.checkpoint("x" * 10_000)
     assert server.stubs().runs.GetStage(GetStageRequest(stage_id=stage.id)).stage.model_checkpoint_uri == "model 0"
+
+
+#: What a program does with the result of a call that it does not await, and the call that the error names.
+FORGOTTEN: dict[str, tuple[Callable[[aio.Client, aio.Trajectory], object], str]] = {
+    "an attribute": (lambda client, _: client.run("a").id, "Client.run().id"),
+    "a method": (lambda client, _: client.trajectory().reset(), "Client.trajectory().reset"),
+    "a method of a branch": (lambda _, t: t.branch().step(), "Trajectory.branch().step"),
+    "an item": (lambda _, t: t.checkpoint()["env"], "Trajectory.checkpoint()"),
+    "a condition": (lambda _, t: not t.checkpoint(), "Trajectory.checkpoint()"),
+    "a length": (lambda _, t: len(t.episode()), "Trajectory.episode()"),
+    "a loop": (lambda _, t: list(t.tokens()), "Trajectory.tokens()"),
+    "a block": (lambda client, _: entered(client.trajectory()), "Client.trajectory()"),
+}
+
+
+def entered(value: Any) -> None:
+    with value:
+        pass
+
+
+@pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
+@pytest.mark.parametrize("use", FORGOTTEN)
+async def test_an_error_says_that_an_await_is_forgotten(use: str) -> None:
+    client = aio.connect(f"127.0.0.1:{free_port()}", spool=False)
+    program, call = FORGOTTEN[use]
+    async with client.trajectory() as t:
+        with pytest.raises((AttributeError, TypeError), match=re.escape(call) + ": the call is used without `await`"):
+            program(client, t)
+
+
+async def test_a_call_that_is_never_awaited_is_reported_with_its_name() -> None:
+    client = aio.connect(f"127.0.0.1:{free_port()}", spool=False)
+    with pytest.warns(RuntimeWarning, match=r"coroutine 'Client\.close' was never awaited"):
+        client.close()
+
+
+async def test_an_error_says_that_an_async_is_forgotten() -> None:
+    client = aio.connect(f"127.0.0.1:{free_port()}", spool=False)
+    async with client.trajectory() as t:
+        for block in client, t:
+            with pytest.raises(TypeError, match="use `async with`"):
+                entered(block)
+        for values in client.episodes(), client.episodes().steps():
+            with pytest.raises(TypeError, match="use `async for`"):
+                list(cast("list[object]", values))
+
+
+async def test_calls_are_coroutines_to_asyncio() -> None:
+    client = aio.connect(f"127.0.0.1:{free_port()}", spool=False)
+    await asyncio.create_task(client.close())
+    await asyncio.gather(client.close(), asyncio.wait_for(client.close(), 30))
+    assert await asyncio.gather(asyncio.ensure_future(client.trajectory()), client.trajectory()) != []
+
+
+async def test_values_that_are_not_awaited_are_reported(caplog: pytest.LogCaptureFixture) -> None:
+    async def observe() -> int:
+        return 1
+
+    client = aio.connect(f"127.0.0.1:{free_port()}", spool=False)
+    async with client.trajectory() as t:
+        forgotten = observe()
+        t.reset(observation=forgotten)
+        with pytest.raises(TypeError, match="reply is a coroutine: `await` it"):
+            t.turn(forgotten)
+        forgotten.close()
+    assert (
+        "observation is a coroutine, which cannot be stored. A marker replaces it. Was `await` forgotten?"
+        in caplog.text
+    )

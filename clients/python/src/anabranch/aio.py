@@ -32,7 +32,7 @@ from anabranch._recording.history import Checkpoint
 from anabranch._recording.recorder import Stats
 from anabranch._recording.replies import Reply, ToolCall
 from anabranch._wire.errors import AnabranchError
-from anabranch._wire.waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, same, sent
+from anabranch._wire.waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, refused, same, sent
 from anabranch.errors import LeaseLost
 from anabranch.runs import Plan
 from anabranch.tasks import Task
@@ -173,6 +173,9 @@ class Steps(Wrapper[_episodes.Steps]):
     def __aiter__(self) -> AsyncIterator[Step]:
         return self._iterate()
 
+    if not TYPE_CHECKING:
+        __iter__ = refused("async for")
+
 
 class Episodes(Wrapper[_episodes.Episodes]):
     """A selection of trajectories. Nothing is read before the iteration; each iteration reads again."""
@@ -190,6 +193,9 @@ class Episodes(Wrapper[_episodes.Episodes]):
 
     def __aiter__(self) -> AsyncIterator[Episode]:
         return self._iterate()
+
+    if not TYPE_CHECKING:
+        __iter__ = refused("async for")
 
 
 class PlayedRollout(Wrapper[_groups.PlayedRollout]):
@@ -320,6 +326,9 @@ class Trajectory(Wrapper[_trajectory.Trajectory]):
     ) -> None:
         self.sync.__exit__(kind, error, traceback)
 
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = refused("async with")
+
 
 class Rollout(Wrapper[_rollouts.Rollout]):
     """A rollout that this worker holds. Enter it with `async with`, or await `start()`, before its first step.
@@ -391,6 +400,9 @@ class Rollout(Wrapper[_rollouts.Rollout]):
             self.sync.check()
             raise RuntimeError("the rollout is not started: use `async with rollout`, or `await rollout.start()`")
         return self.sync
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = refused("async with")
 
 
 class RolloutRecord(Wrapper[_rollouts.RolloutRecord], records.Rollout):
@@ -622,6 +634,9 @@ class Client(Wrapper[_client.Client]):
                 raise
         finally:
             self.sync.close()
+
+    if not TYPE_CHECKING:
+        __enter__ = __exit__ = refused("async with")
 
 
 def connect(

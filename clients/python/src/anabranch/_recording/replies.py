@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any, cast
+
+from anabranch._wire.kinds import type_name
 
 CHAT = "openai.chat"
 RESPONSES = "openai.responses"
@@ -57,6 +59,8 @@ def parse(reply: object) -> Reply:
         return _responses(plain(reply))
     if isinstance(_get(reply, "content"), list) and (_get(reply, "role") or "assistant") == "assistant":
         return _anthropic(plain(reply))
+    if isinstance(reply, Awaitable):
+        raise TypeError(f"reply is a {type_name(reply)}: `await` it, and give its result to turn()")
     raise TypeError(
         f"reply is a {type(reply).__name__}: expected a reply of OpenAI's chat or responses format, "
         "or of Anthropic's messages format"

@@ -50,6 +50,10 @@ MAX_DEPTH = 64
 _SMALL = 1 << 63
 #: Dimensions of tensors are shorter.
 _LONGEST = 1 << 31
+#: Types of values whose result was meant.
+_AWAITED = frozenset(
+    {"coroutine", "_asyncio.Task", "_asyncio.Future", "anabranch._wire.waiting.Call", "anabranch._wire.waiting.Opening"}
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 _logger = logging.getLogger("anabranch")
@@ -114,14 +118,14 @@ class ValueEncoder:
     def marker(self, unsupported: UnsupportedValue, root: str, path: Iterable[object]) -> dict[str, str]:
         """Returns what replaces a value that cannot be stored. With `strict`, raises StepTooLarge for one that is too large,
         and TypeError otherwise."""
-        subject = subject_of(root, path)
+        hint = ". Was `await` forgotten?" if unsupported.name in _AWAITED else ""
+        text = f"{subject_of(root, path)} is a {unsupported.name}, which cannot be stored"
         if self.strict:
-            text = f"{subject} is a {unsupported.name}, which cannot be stored"
             if isinstance(unsupported, OversizedValue):
                 raise step_too_large(text) from None
-            raise TypeError(text) from None
+            raise TypeError(text + hint) from None
         if not self.unstored[unsupported.name]:
-            _logger.warning("%s is a %s, which cannot be stored. A marker replaces it.", subject, unsupported.name)
+            _logger.warning("%s. A marker replaces it%s", text, hint or ".")
         self.unstored[unsupported.name] += 1
         return {"$unstored": unsupported.name}
 

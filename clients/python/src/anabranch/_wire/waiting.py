@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from types import GeneratorType, TracebackType
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, cast, overload
 
 from anabranch._wire.scope import Interrupted, Scope, current
 
@@ -146,18 +146,56 @@ class Shared(Generic[R]):
         setattr(instance.sync, self._name, value)
 
 
-class Opening(Generic[W]):
-    """What a call will return: `await` it, or enter it with `async with`."""
+def refused(instead: str) -> Callable[..., NoReturn]:
+    """The synchronous form of a method, whose error names the asynchronous one."""
 
-    def __init__(self, result: Coroutine[Any, Any, W]) -> None:
-        self._result = result
-        self._entered: Any = None
+    def refuse(self: object, *_: object) -> NoReturn:
+        raise TypeError(f"this {type(self).__name__} is of anabranch.aio: use `{instead}`")
+
+    return refuse
+
+
+class Call(Coroutine[Any, Any, W]):
+    """A call that begins when it is awaited. An error says so where its result is used without that."""
+
+    _forgotten = "is used without `await`"
+
+    def __init__(self, coroutine: Coroutine[Any, Any, W]) -> None:
+        self._coroutine = coroutine
+        self.__qualname__: str = coroutine.__qualname__
 
     def __await__(self) -> Generator[Any, Any, W]:
-        return self._result.__await__()
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    # Type checkers know that a coroutine has none of these.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, attribute: str) -> NoReturn:
+            raise AttributeError(f"{self.__qualname__}().{attribute}: the call {self._forgotten}")
+
+        def _refuse(self, *_: object) -> NoReturn:
+            raise TypeError(f"{self.__qualname__}(): the call {self._forgotten}")
+
+        __bool__ = __len__ = __iter__ = __aiter__ = __getitem__ = __contains__ = __enter__ = __exit__ = _refuse
+
+
+class Opening(Call[W]):
+    """What a call will return: `await` it, or enter it with `async with`."""
+
+    _forgotten = "is used without `await` or `async with`"
+    _entered: Any = None
 
     async def __aenter__(self) -> W:
-        self._entered = await self._result
+        self._entered = await self
         return await self._entered.__aenter__()
 
     async def __aexit__(
@@ -202,7 +240,13 @@ def awaited(
         result = await self.threads.run(functools.partial(method, self.sync, *_unwrapped(args), **kwargs), undo)
         return wrap(self.threads, result)
 
-    return call
+    @functools.wraps(method)
+    def begin(self: Wrapper[S], *args: P.args, **kwargs: P.kwargs) -> Call[W]:
+        coroutine = call(self, *args, **kwargs)
+        coroutine.__qualname__ = f"{type(self).__name__}.{method.__name__}"
+        return Call(coroutine)
+
+    return begin
 
 
 def sent(method: Callable[Concatenate[S, P], R], wrap: Wrap[R, W]) -> Callable[Concatenate[Wrapper[S], P], Sent[W]]:
