@@ -170,6 +170,13 @@ def test_errors_behind_a_proxy_name_the_server_and_the_variable(variable: str) -
     assert "127.0.0.1" not in printed and "s3cret" not in printed
 
 
+def test_errors_of_exempt_hosts_name_no_proxy() -> None:
+    environ = {**os.environ, "http_proxy": "http://127.0.0.1:9", "no_proxy": "example.org, .invalid"}
+    command = [sys.executable, "-c", CALL, "server.invalid:50051"]
+    printed = subprocess.run(command, env=environ, check=True, text=True, capture_output=True).stdout
+    assert printed.startswith("no server answers at server.invalid:50051: ")
+
+
 def test_the_server_answers_the_stubs(server: Server) -> None:
     from anabranch.v1.trajectory_service_pb2 import ListTrajectoriesRequest
 

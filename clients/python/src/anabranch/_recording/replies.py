@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
-from anabranch._wire.kinds import type_name
+from anabranch._wire.kinds import is_a, type_name
 
 CHAT = "openai.chat"
 RESPONSES = "openai.responses"
@@ -59,7 +59,7 @@ def parse(reply: object) -> Reply:
         return _responses(plain(reply))
     if isinstance(_get(reply, "content"), list) and (_get(reply, "role") or "assistant") == "assistant":
         return _anthropic(plain(reply))
-    if isinstance(reply, Awaitable):
+    if is_a(reply, Awaitable):
         raise TypeError(f"reply is a {type_name(reply)}: `await` it, and give its result to turn()")
     raise TypeError(
         f"reply is a {type(reply).__name__}: expected a reply of OpenAI's chat or responses format, "

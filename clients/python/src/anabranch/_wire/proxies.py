@@ -19,12 +19,15 @@ def may_use_proxy(address: str) -> bool:
 
 def via_proxy(address: str) -> str:
     """Returns what an error says of a proxy before the server. The proxy's own address can contain a password."""
-    proxy = next(filter(os.environ.get, _PROXIES), "")
-    exempt = os.environ.get(next(filter(os.environ.get, _EXEMPTIONS), ""), "")
-    suffixes = tuple(filter(None, map(str.strip, exempt.split(","))))
+    proxy, exempt = _first_set(_PROXIES), os.environ.get(_first_set(_EXEMPTIONS), "")
+    suffixes = tuple(each.strip() for each in exempt.split(",") if each.strip())
     if not proxy or not may_use_proxy(address) or _host_of(address).endswith(suffixes):
         return ""
     return f" through the proxy of `{proxy}`"
+
+
+def _first_set(variables: tuple[str, ...]) -> str:
+    return next((name for name in variables if os.environ.get(name)), "")
 
 
 def _host_of(address: str) -> str:
