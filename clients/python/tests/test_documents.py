@@ -31,12 +31,12 @@ def test_every_cited_test_exists() -> None:
         ), f"{file}::{name}"
 
 
-def test_the_readme_shows_the_first_lines_of_programs() -> None:
+def test_the_readme_and_the_training_page_show_parts_of_programs() -> None:
     blocks = blocks_of("README.md") + blocks_of("docs/training.md")
     programs = [path.read_text() for path in (ROOT / "examples/python").glob("*.py")]
     assert len(blocks) == 4
     for block in blocks:
-        assert any(block in program for program in programs), block
+        assert any(f"\n{block}" in program for program in programs), block
 
 
 def blocks_of(document: str) -> list[str]:
@@ -58,16 +58,80 @@ def test_the_first_program_of_the_document_runs(own_server: Server) -> None:
     assert sums == {("main", 5, 4): 3.0, ("left", 3, 4): 1.0}
 
 
+def test_the_program_of_the_package_runs(own_server: Server) -> None:
+    own_server.start()
+    (block,) = blocks_of("clients/python/README.md")
+    run(block, own_server)
+    assert [(each.name, each.status, each.reward_sum) for each in own_server.listed()] == [("main", 5, 3.0)]
+
+
 def test_the_program_with_asyncio_runs(server: Server) -> None:
     (block,) = [block for block in blocks_of("docs/python.md") if "ab.aio" in block]
     program = f"import asyncio\nimport anabranch as ab\nasync def main():\n{indent(block, '    ')}\nasyncio.run(main())"
     assert run(program, server) == "[1.]\n"
 
 
-def test_the_loop_of_coming_from_runs(own_server: Server) -> None:
+#: What `docs/coming-from.md` leaves to its readers: an environment that counts, an agent, and a device that shows pixels.
+OWN_CODE = """
+import json
+
+
+class Environment:
+    count = 0
+
+    def reset(self):
+        return [self.count]
+
+    def step(self, action):
+        self.count += 1
+        return [self.count], 1.0, False, False, {}
+
+    def save_state(self):
+        return json.dumps({"count": self.count}).encode()
+
+    def load_state(self, data):
+        self.count = json.loads(data)["count"]
+        print("restored", self.count)
+
+
+class Agent:
+    def act(self, observation=None):
+        return "right"
+
+
+def play(task_id):
+    for turn in range(3):
+        yield {"x": turn}, b"\\x89PNG\\r\\n\\x1a\\n" + b"pixels" * 4_000
+
+
+env, agent = Environment(), Agent()
+"""
+#: What the programs print when they run for the first time, and again.
+PRINTED = {
+    "fle": (
+        ["continues at step 1", "restored 1", "the branch continues at step 2"],
+        ["restored 3", "continues at step 4", "restored 1", "the branch continues at step 2"],
+    ),
+    "cua": (["100.0", "[3, 3]", "2 1.0"],) * 2,
+    "ssdb": (["restored 200", "201", "0.0"],) * 2,
+}
+
+
+def test_the_loops_of_coming_from_run_twice_in_a_row(own_server: Server) -> None:
+    own_server.start()
+    text = (ROOT / "docs/coming-from.md").read_text()
+    programs = dict(re.findall(r"<!-- snippet: (\w+)-python -->\n```python\n(.+?)```", text, re.DOTALL))
+    assert programs.keys() == PRINTED.keys()
+    for system, program in programs.items():
+        for printed in PRINTED[system]:
+            assert run(OWN_CODE + program, own_server).splitlines() == printed, system
+    assert not [each for each in own_server.listed() if "anabranch.spooled_from" in each.labels]
+
+
+def test_the_loop_of_python_coming_from_runs_twice_in_a_row(own_server: Server) -> None:
     own_server.start()
     (block,) = blocks_of("docs/python-coming-from.md")
-    assert run(block, own_server) == "4 2\n"
+    assert [run(block, own_server) for _ in range(2)] == ["4 2\n", "4 2\n"]
 
 
 #: What the names in the tables of docs/python-coming-from.md are.

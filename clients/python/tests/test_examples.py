@@ -1,10 +1,8 @@
-"""The programs of examples/python run as they are, after the preamble that defines what they leave undefined."""
+"""The programs of examples/python run as they are."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
 import runpy
 import signal
 import subprocess
@@ -19,36 +17,43 @@ import anabranch as ab
 EXAMPLES = ROOT / "examples/python"
 
 
-def program(name: str, end: str = "") -> str:
-    """Returns a program with its preamble, and `end`. Lines with torch are left out if it is not installed."""
-    text = (EXAMPLES / "preambles" / name).read_text() + (EXAMPLES / name).read_text() + end
-    if importlib.util.find_spec("torch") is None:
-        text = re.sub(r"^.*\btorch\b.*$", "", text, flags=re.MULTILINE)
-    return text
+#: Those that the README shows come first.
+PROGRAMS = ["llm_agent", "gymnasium_resume", "cartpole_branching", "checkpoints", "training", "reading"]
 
 
-def start(text: str, server: Server, **environment: str) -> subprocess.Popen[str]:
-    """Starts a program."""
-    environ = {**os.environ, "ANABRANCH_ADDRESS": server.address, "ANABRANCH_EXIT_SECONDS": "30", **environment}
-    pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-c", text], env=environ, stdout=pipe, stderr=pipe, text=True)
+def start(name: str, server: Server, *arguments: str, text: str = "") -> subprocess.Popen[str]:
+    """Starts a program, or its text after a change."""
+    environ = {**os.environ, "ANABRANCH_ADDRESS": server.address, "ANABRANCH_EXIT_SECONDS": "30"}
+    command = [sys.executable, *(["-c", text] if text else [str(EXAMPLES / f"{name}.py")]), *arguments]
+    return subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def run(name: str, server: Server, end: str = "", *, fails: bool = False, **environment: str) -> str:
-    """Runs a program, then `end`, and returns its output."""
-    process = start(program(name, end), server, **environment)
+def run(name: str, server: Server, *arguments: str, fails: bool = False) -> str:
+    """Runs a program as it is, and returns its output. One that succeeds has reported nothing."""
+    process = start(name, server, *arguments)
     printed, errors = process.communicate(timeout=110)
-    assert (process.returncode != 0) == fails, errors
+    assert process.returncode == (1 if fails else 0), errors
+    assert fails or not errors, errors
     return printed
 
 
-def test_every_program_has_a_preamble() -> None:
-    assert {path.name for path in EXAMPLES.glob("*.py")} == {path.name for path in EXAMPLES.glob("preambles/*.py")}
+def test_all_programs_run_as_they_are_in_order_and_twice(own_server: Server) -> None:
+    """In the presence of an episode of the same task that another program has recorded."""
+    own_server.start()
+    client = ab.connect(own_server.address)
+    with client.trajectory(task="CartPole-v1") as other:
+        other.reset(observation="another form")
+        other.step(action={"push": "left"}, observation=None, reward=400.0, terminated=True)
+    other.flush(30)
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(PROGRAMS)
+    for _ in range(2):
+        for name in PROGRAMS:
+            assert run(name, own_server) != "", name
 
 
 def test_an_llm_agent(own_server: Server) -> None:
     own_server.start()
-    printed = run("llm_agent.py", own_server)
+    printed = run("llm_agent", own_server)
     main, again = sorted(own_server.listed(), key=lambda each: each.next_step_number, reverse=True)
     assert (main.task_id, dict(main.labels), main.status, main.reward_sum) == (
         "swe-42",
@@ -56,39 +61,47 @@ def test_an_llm_agent(own_server: Server) -> None:
         5,
         1,
     )
-    assert (main.next_step_number, again.next_step_number, again.branch_point) == (6, 4, 3)
+    assert (main.next_step_number, again.next_step_number, again.branch_point) == (7, 4, 3)
+    results = [step.observations[0] for step in stored_steps(own_server, main.id)[1:]]
+    assert [(each.call_id, each.is_error) for each in results] == [(f"call-{turn}", turn == 3) for turn in range(1, 7)]
     steps = stored_steps(own_server, again.id)
-    assert [list(step.actions[0].token_ids) for step in steps[1:]] == [[1, 2], [2, 3], [3, 4]]
-    assert [step.observations[0].call_id for step in steps[1:]] == ["call-1", "call-2", "call-3"]
+    assert [list(step.actions[0].token_ids) for step in steps[1:]] == [[0, 0], [1, 1], [2, 2]]
     assert [len(step.actions[0].prompt_token_ids) for step in steps[1:]] == [10, 2, 2]
-    assert printed.startswith("Tokens(1 rows, 20 tokens, 6 generated")
+    assert "tool: TimeoutError: the counter did not answer\nassistant: Now 3.\n" in printed
+    assert printed.endswith("Tokens(1 rows, 20 tokens, 6 generated)\n")
 
 
 def test_checkpoints_of_environment_and_agent(own_server: Server) -> None:
     own_server.start()
     for crash_at in ("150", "420"):
-        run("checkpoints.py", own_server, fails=True, CRASH_AT=crash_at)
-    run("checkpoints.py", own_server)
+        run("checkpoints", own_server, crash_at, fails=True)
+    process = start("checkpoints", own_server)
+    assert process.communicate(timeout=110)[0].splitlines() == [
+        "continues after step 419",
+        "501 steps, total 125250, reward 2742.0",
+    ]
     (t,) = own_server.listed()
-    assert (t.name, t.next_step_number) == ("run 7", 5000)
+    assert (t.name, t.next_step_number) == ("run 7", 501)
     steps = stored_steps(own_server, t.id)
-    totals = [number * (number + 1) // 2 for number in range(5000)]
+    totals = [number * (number + 1) // 2 for number in range(501)]
     assert [step.observations[0].content.text for step in steps] == [f"total {total}" for total in totals]
-    assert [state.name for state in steps[4999].states] == ["agent", "env"]
+    assert [state.name for state in steps[500].states] == ["agent", "env"]
 
 
 def test_cartpole_is_recorded_branched_and_resumed(own_server: Server) -> None:
     own_server.start()
-    *comparisons, _, root, one, two = run("gymnasium_resume.py", own_server).splitlines()
+    *comparisons, _, root, one, two = run("gymnasium_resume", own_server).splitlines()
     assert [line.split(",")[0] for line in comparisons] == ["101 shared steps"] * 2
     assert all("first difference at" in line and "in actions[0], reward" in line for line in comparisons)
     assert root.startswith("main ")
     assert [line.split(" gain")[0] for line in (one, two)] == ["├─@100", "└─@100"]
 
 
-def steps_without_anabranch(lr: float) -> int:
+def steps_without_anabranch(lr: float, folder: Path) -> int:
     """Returns the number of steps that CartPole lasts if the learning rate becomes `lr` at step 200."""
-    new_agent = runpy.run_path(str(EXAMPLES / "preambles/cartpole_branching.py"))["Agent"]
+    agent_alone = folder / "agent.py"
+    agent_alone.write_text((EXAMPLES / "cartpole_branching.py").read_text().partition("client = ")[0])
+    new_agent = runpy.run_path(str(agent_alone))["Agent"]
     env, agent, count, ended = gym.make("CartPole-v1"), new_agent(0.001), 0, False
     observation, _ = env.reset(seed=7)
     while not ended:
@@ -98,11 +111,11 @@ def steps_without_anabranch(lr: float) -> int:
     return count
 
 
-def test_cartpole_branches_with_other_learning_rates(own_server: Server) -> None:
+def test_cartpole_branches_with_other_learning_rates(own_server: Server, tmp_path: Path) -> None:
     own_server.start()
-    slow, fast = steps_without_anabranch(0.01), steps_without_anabranch(0.1)
+    slow, fast = steps_without_anabranch(0.01, tmp_path), steps_without_anabranch(0.1, tmp_path)
     assert 200 < fast < slow == 500
-    *comparisons, _, root, one, two = run("cartpole_branching.py", own_server).splitlines()
+    *comparisons, _, root, one, two = run("cartpole_branching", own_server).splitlines()
     same = "201 shared steps, first difference at 201, where one of them ends, reward"
     assert comparisons == [f"{same} +{slow - 200}", f"{same} +{fast - 200}"]
     assert [line.split()[-3:] for line in (root, one, two)] == [
@@ -117,19 +130,29 @@ def test_cartpole_branches_with_other_learning_rates(own_server: Server) -> None
     assert [step.reward for step in stored_steps(own_server, stored["0.1"].id)] == [0.0, *[1.0] * fast]
 
 
+#: The beginning of the model, which kills its process when it is asked for the nth time.
+DIES = """    import os, signal
+    globals()["samples"] = globals().get("samples", 0) + 1
+    if samples == {}:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
 def test_a_trainer_and_workers_that_are_killed(own_server: Server) -> None:
-    """Two training steps instead of 100, and leases of 2 s, so that the rollouts of killed workers soon return."""
+    """With leases of 2 s, so that the rollouts of killed workers soon return."""
     own_server.start()
-    text = program("training.py").replace("train_steps=100", "train_steps=2")
+    text = (EXAMPLES / "training.py").read_text()
     text = text.replace("concurrency=32", "concurrency=8, lease_seconds=2, wait_seconds=1")
-    trainer = start(f"{text}\nasyncio.run(trainer())\nprint(learner)", own_server)
-    killed = [start(f"{text}\nasyncio.run(worker())", own_server, KILL_AT=at) for at in ("5", "20")]
+    trainer = start("training", own_server, "trainer", text=text)
+    model = "async def sample(messages):\n"
+    dying = [text.replace(model, model + DIES.format(samples)) for samples in (5, 20)]
+    killed = [start("training", own_server, "worker", text=each) for each in dying]
     for worker in killed:
         worker.communicate(timeout=110)
         assert worker.returncode == -signal.SIGKILL
-    last = start(f"{text}\nasyncio.run(worker())", own_server)
+    last = start("training", own_server, "worker", text=text)
     printed, errors = trainer.communicate(timeout=110)
-    assert printed == "4 groups, 16 rows, 2 checkpoints\n", errors
+    assert printed == "trained on 4 groups with 16 rows, saved 2 checkpoints\n", errors
     _, errors = last.communicate(timeout=110)
     assert last.returncode == 0, errors
 
@@ -145,10 +168,14 @@ def test_a_trainer_and_workers_that_are_killed(own_server: Server) -> None:
         ]
 
 
-def test_reading(own_server: Server, tmp_path: Path) -> None:
+def test_reading(own_server: Server) -> None:
     own_server.start()
-    program = "print(len(list(episodes)), len(frame), len(list(hf)), sorted(batch['input_ids'].tolist()))\n"
-    printed = run("reading.py", own_server, program, MINARI_DATASETS_PATH=str(tmp_path / "minari"))
-    episodes, frame, hf, ids = printed.split(maxsplit=3)
-    assert (int(episodes) > 0, frame == hf) == (True, True)
-    assert ids == "[[1, 2, 1], [1, 2, 2]]\n"
+    lines = run("reading", own_server).splitlines()
+    assert lines[:5] == [
+        *["(501, 4) (500,) 500.0"] * 3,
+        "(335, 4) (334,) 334.0",
+        "1838 rows, mean reward of an episode 458.5",
+    ]
+    assert lines[5].startswith("1838 rows, the first one: {'trajectory_id': ")
+    assert lines[6] == "4 episodes of Minari, 1834 steps"
+    assert lines[-2:] == ["[[1 2 1]", " [1 2 2]]"]

@@ -184,7 +184,7 @@ def test_the_server_answers_the_stubs(server: Server) -> None:
     assert len(stubs.trajectories.ListTrajectories(ListTrajectoriesRequest()).trajectories) >= 0
 
 
-STYLED = ["--config", "pyproject.toml", ".", "../../bench/python", "../../proto"]
+STYLED = ["--config", "pyproject.toml", ".", "../../bench/python", "../../examples/python", "../../proto"]
 CHECKS = [
     ["pyright", "--pythonpath", sys.executable],
     ["ruff", "check", *STYLED],
@@ -194,7 +194,7 @@ CHECKS = [
 
 def digest_of_what_is_checked() -> str:
     """Returns a digest of the checks, of the files that they read, and of all packages that are installed."""
-    folders = [ROOT / name for name in ("clients/python", "gen/python", "bench/python", "proto")]
+    folders = [ROOT / name for name in ("clients/python", "gen/python", "bench/python", "examples/python", "proto")]
     files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".pyi", ".toml")]
     packages = sorted(f"{each.name}=={each.version}" for each in distributions())
     digest = hashlib.sha256(json.dumps([sys.version, CHECKS, packages]).encode())
