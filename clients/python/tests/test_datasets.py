@@ -183,6 +183,15 @@ def test_minari_needs_a_reset_and_an_episode(connection: Connection) -> None:
         of_steps(connection, [new_step(0, observation=1, action=1)]).to_minari("x/y-v0")
 
 
+def test_minari_names_episodes_of_another_environment(
+    connection: Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    other = [new_step(0, observation="text"), new_step(1, observation="text", action={"push": np.zeros(1)})]
+    with pytest.raises(ValueError, match=r"select episodes of one environment, and name it \(`env` is 'CartPole-v1'\)"):
+        of_steps(connection, episode_steps(2, observe, act), other).to_minari("other/test-v0", env="CartPole-v1")
+
+
 def test_torch_sees_each_episode_once(episodes: Episodes) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed: to_torch is not tested")
     loader = torch.utils.data.DataLoader(episodes.to_torch(shuffle=10), num_workers=2)

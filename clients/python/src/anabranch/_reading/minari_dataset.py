@@ -20,7 +20,11 @@ def create_dataset(episodes: Iterable[RecordedEpisode], dataset_id: str, env: An
     buffers = [_buffer_of(episode, minari) for episode in episodes if len(episode)]
     if not buffers:
         raise ValueError("no episode with steps is selected: a Minari dataset needs at least one")
-    return minari.create_dataset_from_buffers(dataset_id, buffer=buffers, env=env, **fields)
+    try:
+        return minari.create_dataset_from_buffers(dataset_id, buffer=buffers, env=env, **fields)
+    except AssertionError as error:
+        text = "an episode does not fit the spaces of the environment: select episodes of one environment, and name it"
+        raise ValueError(f"{text} (`env` is {env!r})") from error
 
 
 def _buffer_of(episode: RecordedEpisode, minari: Any) -> Any:
