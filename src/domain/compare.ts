@@ -139,7 +139,7 @@ function contentFields(content: Content): WireFields {
     case 'text':
       return { text: content.text };
     case 'json':
-      return { json: content.json };
+      return { json: content.json, media_type: content.mediaType };
     case 'data':
       return { data: base64(content.data), media_type: content.mediaType };
     case 'state':

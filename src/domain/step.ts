@@ -8,7 +8,7 @@ import { LIMITS } from './limits.ts';
  */
 export type Content =
   | { readonly kind: 'text'; readonly text: string }
-  | { readonly kind: 'json'; readonly json: string }
+  | { readonly kind: 'json'; readonly json: string; readonly mediaType: string }
   | { readonly kind: 'data'; readonly data: Uint8Array; readonly mediaType: string }
   | ContentState
   | { readonly kind: 'uri'; readonly uri: string; readonly mediaType: string }

@@ -17,7 +17,8 @@ import { compareText } from './text_order.ts';
  *   left out.
  * - The form of a content is its number in `anabranch.v1.Content`, and that of the items of a tensor its number in
  *   `anabranch.v1.Tensor`.
- * - The first fields of an action have no tags and are never left out. Each later one has the tag 64 + its number.
+ * - The first fields of an action have no tags and are never left out. Each later one, and the media type of JSON, has
+ *   the tag 64 + its number.
  *
  * Clients compute it too, so the form must not change. Golden vectors test it.
  */
@@ -50,8 +51,8 @@ export function stepDigest(step: Step): Digest {
 }
 
 /**
- * Later fields of an action have tags, so that they do not change the form of actions without them. Such a tag differs
- * from those of a step, and from the first byte of the next action, which is 0.
+ * Later fields have tags, so that they do not change the form of actions and contents without them. Such a tag differs
+ * from those of a step, and from the first byte of what follows in an action or a list, which is 0.
  */
 const ADDED = 64;
 
@@ -85,6 +86,7 @@ function writeContent(out: CanonicalWriter, content: Content | undefined): void 
       return;
     case 'json':
       out.tag(2).text(content.json);
+      if (content.mediaType !== '') out.tag(ADDED + 6).text(content.mediaType);
       return;
     case 'data':
       out.tag(3).bytes(content.data).text(content.mediaType);

@@ -23,8 +23,8 @@ describe('RD5: the difference between two steps', () => {
     ['text', { actions: [textAction('a')] }, { actions: [textAction('b')] }, ['actions[0].content.text', '"a"', '"b"']],
     [
       'JSON, byte for byte',
-      { observations: [textObservation('', { content: { kind: 'json', json: '{"a":1}' } })] },
-      { observations: [textObservation('', { content: { kind: 'json', json: '{"a": 1}' } })] },
+      { observations: [textObservation('', { content: { kind: 'json', json: '{"a":1}', mediaType: '' } })] },
+      { observations: [textObservation('', { content: { kind: 'json', json: '{"a": 1}', mediaType: '' } })] },
       ['observations[0].content.json', '"{\\"a\\":1}"', '"{\\"a\\": 1}"'],
     ],
     [
@@ -60,6 +60,12 @@ describe('RD5: the difference between two steps', () => {
         '{"dtype":"|u1","shape":[],"data":"AA=="}',
         '{"dtype":"|u1","shape":[],"state_digest":"ab"}',
       ],
+    ],
+    [
+      'media types of the same JSON',
+      { actions: [textAction('', { content: { kind: 'json', json: '1', mediaType: '' } })] },
+      { actions: [textAction('', { content: { kind: 'json', json: '1', mediaType: 'a/b' } })] },
+      ['actions[0].content.media_type', '""', '"a/b"'],
     ],
     [
       'contents of different kinds',

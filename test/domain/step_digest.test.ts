@@ -107,7 +107,8 @@ describe('stepDigest, different steps', () => {
     'text of an action': withAction({ content: { kind: 'text', text: 'gone' } }),
     'combining instead of composed text': withAction({ content: { kind: 'text', text: 'e\u0301' } }),
     'composed instead of combining text': withAction({ content: { kind: 'text', text: '\u00e9' } }),
-    'JSON with the same letters as the text': withAction({ content: { kind: 'json', json: 'go' } }),
+    'JSON with the same letters as the text': withAction({ content: { kind: 'json', json: 'go', mediaType: '' } }),
+    'media type of JSON': withAction({ content: { kind: 'json', json: 'go', mediaType: 'a/b' } }),
     'bytes with the same letters as the text': withAction({
       content: { kind: 'data', data: Buffer.from('go'), mediaType: '' },
     }),

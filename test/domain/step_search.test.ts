@@ -6,7 +6,7 @@ import { packed } from '../support/packed_steps.ts';
 import { makeStep, textAction } from '../support/steps.ts';
 
 const json = (text: string) =>
-  ({ type: '', callId: '', isError: false, content: { kind: 'json', json: text } }) as const;
+  ({ type: '', callId: '', isError: false, content: { kind: 'json', json: text, mediaType: '' } }) as const;
 
 describe('search in steps', () => {
   it('RD10: JSON is searched as a person sees it', () => {

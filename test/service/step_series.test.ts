@@ -27,7 +27,7 @@ function points(found: readonly StepSeries[]): [number, number][][] {
 }
 
 const pole = (angle: number) => ({ type: 'pole', callId: '', isError: false, content: json(`{"angle":${angle}}`) });
-const json = (text: string) => ({ kind: 'json', json: text }) as const;
+const json = (text: string) => ({ kind: 'json', json: text, mediaType: '' }) as const;
 
 /** Step n has reward n, metric m = 10 n, the angle n / 10, and from step 2 on a state every second step. */
 function rich(n: number, sign = 1) {

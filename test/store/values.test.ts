@@ -78,7 +78,8 @@ describeStore('values of steps', (on) => {
     const contents = [
       undefined,
       { kind: 'text', text: '' },
-      { kind: 'json', json: '""' },
+      { kind: 'json', json: '""', mediaType: '' },
+      { kind: 'json', json: '""', mediaType: 'application/geo+json' },
       { kind: 'data', data: new Uint8Array(), mediaType: '' },
       { kind: 'data', data: Uint8Array.from({ length: 256 }, (_, i) => i), mediaType: 'image/png' },
       { kind: 'uri', uri: '', mediaType: '' },
@@ -100,10 +101,10 @@ describeStore('values of steps', (on) => {
     const step = await throughStore({
       infoJson: json,
       metadataJson: 'null',
-      actions: [textAction('', { content: { kind: 'json', json } })],
+      actions: [textAction('', { content: { kind: 'json', json, mediaType: '' } })],
     });
     expect(step).toMatchObject({ infoJson: json, metadataJson: 'null' });
-    expect(step.actions[0]?.content).toEqual({ kind: 'json', json });
+    expect(step.actions[0]?.content).toEqual({ kind: 'json', json, mediaType: '' });
   });
 
   it('text is kept to the code point: astral, combining, direction marks, line ends, byte order mark, noncharacters', async () => {

@@ -147,7 +147,7 @@ describe('an invalid step is refused, and the error names the field', () => {
     ['FM1: JSON with NaN', step(0n, '', { metadataJson: '{"a":NaN}' }), 'metadata_json'],
     [
       'FM1: an empty JSON content',
-      step(0n, '', { actions: [textAction('', { content: { kind: 'json', json: '' } })] }),
+      step(0n, '', { actions: [textAction('', { content: { kind: 'json', json: '', mediaType: '' } })] }),
       'actions[0].content.json',
     ],
     ['an empty key of a metric', step(0n, '', { metrics: new Map([['', 1]]) }), 'metrics[""]'],

@@ -78,7 +78,7 @@ export const anyTensor = fc
 const mediaType = fc.constantFrom('', 'image/png', 'text/plain; charset=utf-8');
 const content: fc.Arbitrary<Content> = fc.oneof(
   anyText.map((text): Content => ({ kind: 'text', text })),
-  anyJson.map((json): Content => ({ kind: 'json', json })),
+  fc.record({ kind: fc.constant('json' as const), json: anyJson, mediaType }),
   fc.record({ kind: fc.constant('data' as const), data: bytes, mediaType }),
   fc.record({ kind: fc.constant('uri' as const), uri: anyText, mediaType }),
   anyTensor.map((tensor): Content => ({ kind: 'tensor', ...tensor })),

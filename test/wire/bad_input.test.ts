@@ -281,6 +281,15 @@ const CASES: readonly BadCall<Scene>[] = [
     field: 'steps[0].observations[1].content.media_type',
   },
   {
+    what: 'media type of a tensor, which cannot be stored',
+    call: steps({
+      stepNumber: 1n,
+      observations: [{ content: { tensor: { dtype: '|u1', data: new Uint8Array(1) }, mediaType: 'a/b' } }],
+    }),
+    ...INVALID,
+    field: 'steps[0].observations[0].content.media_type',
+  },
+  {
     what: 'filter of a branch point without its parent',
     call: ({ trajectories }) => trajectories.listTrajectories({ branchPoint: 3n }),
     ...INVALID,

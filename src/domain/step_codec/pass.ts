@@ -198,10 +198,10 @@ class Pass {
     this.#checked.count();
     const outer = input.enter();
     if (input.has(CONTENT.text)) this.#checked.text(0, LIMITS.stepBytes);
-    else if (input.has(CONTENT.json)) this.#checked.json();
     else if (input.has(CONTENT.tensor)) this.#tensor();
     else {
-      if (input.has(CONTENT.data)) {
+      if (input.has(CONTENT.json)) this.#checked.json();
+      else if (input.has(CONTENT.data)) {
         const from = input.skip();
         demand(input.at - from < LIMITS.contentStateBytes);
       } else if (input.has(CONTENT.stateDigest)) {

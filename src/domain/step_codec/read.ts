@@ -127,7 +127,9 @@ function readContent(input: WireReader): Content {
 
 function readForm(input: WireReader): Content {
   if (input.has(CONTENT.text)) return { kind: 'text', text: input.text() };
-  if (input.has(CONTENT.json)) return { kind: 'json', json: input.text() };
+  if (input.has(CONTENT.json)) {
+    return { kind: 'json', json: input.text(), mediaType: readText(input, CONTENT.mediaType) };
+  }
   if (input.has(CONTENT.data)) {
     return { kind: 'data', data: input.bytes(), mediaType: readText(input, CONTENT.mediaType) };
   }

@@ -157,10 +157,10 @@ function toContent(
     return { kind: 'text', text };
   }
   if (json !== undefined) {
-    refuseMediaType(mediaType, place, list, index);
+    checkText(mediaType, place, list, index, '.content.media_type');
     const fault = jsonFault(json);
     if (fault !== undefined) throw invalidField(pathOf(place, list, index, '.content.json'), fault);
-    return { kind: 'json', json };
+    return { kind: 'json', json, mediaType };
   }
   if (tensor !== undefined) {
     refuseMediaType(mediaType, place, list, index);
@@ -212,12 +212,12 @@ function unknownDtype(dtype: string): string {
   return `must be a type of NumPy's array interface, with a byte order and one of the kinds b, i, u, f, c, S, U, M and m, for example "<f4", not "${shorten(dtype)}"`;
 }
 
-/** Rejects a media type of text, JSON or a tensor, because it would not be stored (FM5). */
+/** Rejects a media type of text or a tensor, because it would not be stored (FM5). */
 function refuseMediaType(mediaType: string, place: StepPosition, list: string, index: number): void {
   if (mediaType === '') return;
   throw invalidField(
     pathOf(place, list, index, '.content.media_type'),
-    `must be empty for text, json and tensor, not "${shorten(mediaType)}": send such content as data`,
+    `must be empty for text and tensor, not "${shorten(mediaType)}": send such content as data`,
   );
 }
 

@@ -81,6 +81,7 @@ function fromContent(content: Content): WireContent {
       return wire;
     case 'json':
       wire.json = content.json;
+      wire.mediaType = content.mediaType;
       return wire;
     case 'data':
       wire.data = content.data;

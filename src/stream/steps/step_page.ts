@@ -98,7 +98,7 @@ function contentBytes(content: Content | undefined): number {
     case 'text':
       return 16 + utf8(content.text);
     case 'json':
-      return 16 + utf8(content.json);
+      return 32 + utf8(content.json) + utf8(content.mediaType);
     case 'data':
       return 32 + content.data.length + utf8(content.mediaType);
     case 'state':

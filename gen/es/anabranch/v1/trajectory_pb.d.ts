@@ -504,8 +504,8 @@ export declare type Content = Message<"anabranch.v1.Content"> & {
   uri?: string | undefined;
 
   /**
-   * Media type of data, state_digest or uri, for example `image/png`. Empty for text, json and tensor. At most 128
-   * bytes of printable ASCII.
+   * Media type of data, state_digest or uri, for example `image/png`. Optional for json: the form that its writer gave
+   * it; the server stores it and reads all JSON alike. Empty for text and tensor. At most 128 bytes of printable ASCII.
    *
    * @generated from field: string media_type = 6;
    */

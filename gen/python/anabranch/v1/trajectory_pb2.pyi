@@ -562,8 +562,8 @@ class Content(google.protobuf.message.Message):
     uri: builtins.str
     """Location of the content, at most 2 KiB. The server stores it and never opens it."""
     media_type: builtins.str
-    """Media type of data, state_digest or uri, for example `image/png`. Empty for text, json and tensor. At most 128
-    bytes of printable ASCII.
+    """Media type of data, state_digest or uri, for example `image/png`. Optional for json: the form that its writer gave
+    it; the server stores it and reads all JSON alike. Empty for text and tensor. At most 128 bytes of printable ASCII.
     """
     size: builtins.int
     """Output only; ignored in requests. Size in bytes of the state named by `state_digest`."""

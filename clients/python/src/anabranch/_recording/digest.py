@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from anabranch.v1.trajectory_pb2 import Action, Content, Step
 
 _NAN = bytes.fromhex("7ff8000000000000")
-#: Fields that were added to actions later have tags: this plus their number.
+#: Fields that were added to actions and contents later have tags: this plus their number.
 _ADDED = 64
 
 
@@ -86,6 +86,8 @@ def _write_content(form: _Form, content: Content | None, moved_bytes: int) -> No
         form.tag(1).text(content.text)
     elif content.HasField("json"):
         form.tag(2).text(content.json)
+        if content.media_type:
+            form.tag(_ADDED + 6).text(content.media_type)
     elif content.HasField("data"):
         if len(content.data) < moved_bytes:
             form.tag(3).bytes(content.data).text(content.media_type)
