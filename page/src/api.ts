@@ -178,6 +178,13 @@ export function contentAddress(digest: string, mediaType: string): string {
   return `/states/${digest}?media_type=${encodeURIComponent(mediaType)}`;
 }
 
+/** Reads the bytes of a content that is stored as a state. */
+export async function readContent(digest: string, signal: AbortSignal): Promise<Uint8Array> {
+  const response = await fetch(contentAddress(digest, ''), { signal });
+  if (!response.ok) throw new Error(`the content cannot be read: the server answered ${response.status}`);
+  return new Uint8Array(await response.arrayBuffer());
+}
+
 /** Points of a metric: more than a small plot has pixels. */
 const METRIC_POINTS = 800;
 

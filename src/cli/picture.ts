@@ -3,15 +3,15 @@ import { resolve } from 'node:path';
 import { Command, Option } from 'commander';
 import { itemOf } from '../../page/src/tree/item.ts';
 import { readValues } from '../../page/src/tree/read_values.ts';
-import { rootOf } from '../../page/src/tree/rows.ts';
-import { spread } from '../../page/src/tree/series.ts';
-import { isPlotted, labelOf, type PlottedValue, SUM } from '../../page/src/tree/value.ts';
+import { type Item, rootOf } from '../../page/src/tree/rows.ts';
+import { boundsOf, type Series, spread } from '../../page/src/tree/series.ts';
+import { candidates, isPlotted, labelOf, type PlottedValue, SUM } from '../../page/src/tree/value.ts';
 import type { AnabranchClient } from '../client/index.ts';
 import { type CliContext, CliError, UsageError } from './context.ts';
 import { createFile } from './new_file.ts';
 import { type Part, type Theme, treePicture } from './picture/tree_picture.ts';
 import { addExperimentOption, findRun, ofTrajectory, parseWhole } from './references.ts';
-import { addServerOptions, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
+import { addServerOptions, FIRST_ANSWER, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
 import { readTree } from './tree.ts';
 
 interface PictureFlags extends ServerFlags {
@@ -55,13 +55,37 @@ async function draw(cli: CliContext, argument: string, flags: PictureFlags): Pro
     const items = (await readNodes(cli, client, argument, flags.experiment)).map(itemOf);
     const treeId = rootOf(items)?.id ?? '';
     const series = part === 'bars' ? new Map() : await readValues(client, { treeId }, value, cli.signal);
-    if (part !== 'bars' && items.length > 1 && spread(items, series) < 1e-6) {
-      await write(cli.stderr, `All lines of ${labelOf(value)} coincide. --value plots another value.\n`);
-    }
+    if (part !== 'bars') await write(cli.stderr, await noticeOf(client, items, series, value));
     const svg = treePicture({ items, series, label: flags.label ?? labelOf(value), theme, part, rows });
     if (output === undefined) await write(cli.stdout, svg);
     else await createFile(resolve(cli.cwd, output), (path) => writeFile(path, svg, { flag: 'wx' }));
   });
+}
+
+/** Returns what a plot cannot show: that there is nothing, or that all lines are one. Empty for other plots. */
+async function noticeOf(
+  client: AnabranchClient,
+  items: readonly Item[],
+  series: ReadonlyMap<string, Series>,
+  value: PlottedValue,
+): Promise<string> {
+  if (boundsOf(series.values()) === undefined) {
+    const others = [SUM, 'reward', ...(await offeredBy(client, items))].filter((other) => other !== value);
+    return `No step has a number at ${value}. Other values: ${others.slice(0, MOST_OFFERED).join(', ')}.\n`;
+  }
+  const isOne = items.length > 1 && spread(items, series) < 1e-6;
+  return isOne ? `All lines of ${labelOf(value)} coincide. --value plots another value.\n` : '';
+}
+
+/** Values that a notice names. */
+const MOST_OFFERED = 8;
+
+async function offeredBy(client: AnabranchClient, items: readonly Item[]): Promise<PlottedValue[]> {
+  const root = items.find(({ deleted, end }) => !deleted && end > 0);
+  if (root === undefined) return [];
+  const request = { trajectoryId: root.id, stepNumber: BigInt(Math.min(1, root.end - 1)) };
+  const { step } = await client.trajectories.getStep(request, FIRST_ANSWER);
+  return step === undefined ? [] : candidates(step);
 }
 
 /** Returns the tree of a trajectory, or the tree of a run's main trajectory. */
@@ -74,7 +98,7 @@ async function readNodes(cli: CliContext, client: AnabranchClient, argument: str
 }
 
 const VALUE_DOC =
-  'the value: sum or reward, metric:KEY, or a number at a JSON Pointer: observation:/0, action:/x, info:/x, state:NAME:/x';
+  'the value: sum or reward, metric:KEY, or a number in JSON or a tensor at a JSON Pointer: observation:/0, action:/x, info:/x, state:NAME:/x';
 
 /** Throws UsageError if the text names no value. */
 function parsePlotted(text: string): PlottedValue {

@@ -1,8 +1,9 @@
 import { create } from '@bufbuild/protobuf';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
-import type { Content, Step, Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Content, Step, Tensor, Trajectory } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { OwnedStepSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { AnabranchClient, OwnedStep } from '../client/index.ts';
+import { type AnabranchClient, downloadState, type OwnedStep } from '../client/index.ts';
+import { numbersBytes, tensorText } from '../domain/numbers/tensor.ts';
 import { columnsOf, cut, messageJson, type Paint, paintFor, printable, shortNumber, widthOf } from './columns.ts';
 import type { CliContext } from './context.ts';
 import { FIRST_ANSWER, write } from './server_access.ts';
@@ -17,11 +18,15 @@ export async function getTrajectory(client: AnabranchClient, trajectoryId: strin
 /** Prints steps. The text form also prints their owners and the final status. */
 export class StepPrinter {
   readonly #cli: CliContext;
+  readonly #client: AnabranchClient;
   readonly #json: boolean;
   #owner: string;
+  /** Items of the tensors of the last step that are stored as states. */
+  #states: States = new Map();
 
-  constructor(cli: CliContext, json: boolean, trajectoryId: string) {
+  constructor(cli: CliContext, client: AnabranchClient, json: boolean, trajectoryId: string) {
     this.#cli = cli;
+    this.#client = client;
     this.#json = json;
     this.#owner = trajectoryId;
   }
@@ -37,7 +42,19 @@ export class StepPrinter {
       await this.#print(paint.dim(`── steps of ${trajectoryId} ──`));
       this.#owner = trajectoryId;
     }
-    await this.#print(stepLine(step, { columns: columnsOf(this.#cli), paint }));
+    this.#states = await this.#readStates(step);
+    await this.#print(stepLine(step, this.#states, { columns: columnsOf(this.#cli), paint }));
+  }
+
+  async #readStates({ actions, observations }: Step): Promise<States> {
+    const read = new Map<string, Uint8Array>();
+    for (const { content } of [...actions, ...observations]) {
+      const { stateDigest: digest } = content?.tensor ?? {};
+      if (digest === undefined || numbersBytes(content!.tensor!) === undefined) continue;
+      const { signal } = this.#cli;
+      read.set(digest, this.#states.get(digest) ?? (await downloadState(this.#client, digest, { signal })));
+    }
+    return read;
   }
 
   async end({ status, statusMessage }: Trajectory): Promise<void> {
@@ -61,12 +78,18 @@ const REWARD_COLUMNS = 9;
 const MAX_CHARACTERS = 400;
 const ARROW = ' → ';
 
-function stepLine(step: Step, { columns, paint }: { readonly columns: number; readonly paint: Paint }): string {
+type States = ReadonlyMap<string, Uint8Array>;
+
+function stepLine(
+  step: Step,
+  states: States,
+  { columns, paint }: { readonly columns: number; readonly paint: Paint },
+): string {
   const number = String(step.stepNumber).padStart(NUMBER_COLUMNS);
   const reward = rewardText(step).padStart(REWARD_COLUMNS);
   const marks = marksOf(step);
   const room = columns - widthOf(number) - widthOf(reward) - widthOf(marks) - 4 - (marks === '' ? 0 : 2);
-  const text = actionsAndObservations(step, Math.max(1, room));
+  const text = actionsAndObservations(step, states, Math.max(1, room));
   const ended = step.terminated || step.truncated;
   const shownMarks = marks === '' ? '' : `  ${ended ? paint.yellow(marks) : paint.dim(marks)}`;
   return `${paint.bold(number)}  ${paint.cyan(reward)}  ${text}${shownMarks}`.trimEnd();
@@ -78,10 +101,10 @@ function rewardText({ reward }: Step): string {
 }
 
 /** `push 1 → [0.1,0.2]`: actions leave at least half of the room to observations. */
-function actionsAndObservations({ actions, observations }: Step, room: number): string {
-  const done = actions.map(({ type, name, content }) => [name || type, contentText(content)].join(' ').trim());
+function actionsAndObservations({ actions, observations }: Step, states: States, room: number): string {
+  const done = actions.map(({ type, name, content }) => [name || type, contentText(content, states)].join(' ').trim());
   const seen = observations.map(({ type, content, isError }) => {
-    return (isError ? 'error: ' : '') + (contentText(content) || type);
+    return (isError ? 'error: ' : '') + (contentText(content, states) || type);
   });
   const observed = printable(seen.join('; '));
   if (observed === '') return cut(printable(done.join('; ')), room);
@@ -90,13 +113,19 @@ function actionsAndObservations({ actions, observations }: Step, room: number): 
   return cut(did === '' ? observed : did + ARROW + observed, room);
 }
 
-function contentText(content: Content | undefined): string {
+function contentText(content: Content | undefined, states: States): string {
   if (content === undefined) return '';
-  const text = content.text ?? content.json ?? content.uri;
+  const { tensor } = content;
+  const text = content.text ?? content.json ?? content.uri ?? (tensor && numbersText(tensor, states));
   if (text !== undefined) return text.slice(0, MAX_CHARACTERS);
-  if (content.tensor !== undefined) return `${content.tensor.dtype} [${content.tensor.shape.join(', ')}]`;
+  if (tensor !== undefined) return `${tensor.dtype} [${tensor.shape.join(', ')}]`;
   const size = content.data === undefined ? content.size : content.data.length;
   return `<${content.mediaType || 'bytes'}, ${size} bytes>`;
+}
+
+function numbersText({ dtype, shape, data, stateDigest = '' }: Tensor, states: States): string | undefined {
+  const bytes = data ?? states.get(stateDigest);
+  return bytes && tensorText({ dtype, shape }, bytes);
 }
 
 /** `terminated [env, agent]` */

@@ -45,7 +45,7 @@ async function runSteps(cli: CliContext, argument: string, flags: StepsFlags): P
     const { nextStepNumber } = await getTrajectory(client, trajectoryId);
     const startStepNumber = (await resolveStep(client, reference)) ?? from;
     const endStepNumber = to === undefined || to > nextStepNumber ? nextStepNumber : to;
-    const printer = new StepPrinter(cli, flags.json === true, trajectoryId);
+    const printer = new StepPrinter(cli, client, flags.json === true, trajectoryId);
     const range = { trajectoryId, startStepNumber, endStepNumber, signal: cli.signal };
     for await (const owned of readSteps(client, range)) await printer.step(owned);
   });
@@ -89,7 +89,7 @@ async function runTail(cli: CliContext, argument: string, flags: TailFlags): Pro
     const { trajectoryId } = reference;
     const trajectory = await getTrajectory(client, trajectoryId);
     const startStepNumber = await startOf(client, reference, begin, trajectory);
-    const printer = new StepPrinter(cli, flags.json === true, trajectoryId);
+    const printer = new StepPrinter(cli, client, flags.json === true, trajectoryId);
     try {
       const { signal } = cli;
       for await (const owned of readSteps(client, { trajectoryId, startStepNumber, follow: flags.follow, signal })) {

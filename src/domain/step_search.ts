@@ -1,3 +1,4 @@
+import { tensorText } from './numbers/tensor.ts';
 import type { Content, Step } from './step.ts';
 
 /** A text that was found in a field of a step. */
@@ -49,18 +50,25 @@ export class TextSearch {
   readonly #folded: string;
   readonly #isAscii: boolean;
   readonly #isEscaped: boolean;
+  /** The text can be a part of the text of a tensor, whose numbers are stored in binary. */
+  readonly #isOfNumbers: boolean;
 
   constructor(text: string) {
     this.#folded = foldText(text);
     this.#isAscii = [...this.#folded].every((letter) => letter < '\u0080');
     this.#isEscaped = ESCAPED.test(text);
+    this.#isOfNumbers = isOfNumbers(this.#folded);
   }
 
   /** Returns false if no step among the bytes can have the text. */
   mayHave(bytes: Buffer): boolean {
     // One byte for each character: the fastest way for texts of ASCII.
     const text = this.#isAscii ? bytes.toString('latin1').toLowerCase() : foldText(bytes.toString());
-    return text.includes(this.#folded) || text.includes(this.#isEscaped ? '\\' : '\\u');
+    return (
+      text.includes(this.#folded) ||
+      text.includes(this.#isEscaped ? '\\' : '\\u') ||
+      (this.#isOfNumbers && NUMBERS_DTYPE.test(text))
+    );
   }
 
   /** Returns the first match in each of the first 16 fields that have one. */
@@ -85,6 +93,17 @@ export class TextSearch {
   }
 }
 
+/** The dtype of a tensor whose items are numbers or booleans. */
+const NUMBERS_DTYPE = /[<>|][biuf][1248]/;
+const WORDS_OF_NUMBERS = ['nan', 'infinity', 'true', 'false'];
+
+function isOfNumbers(folded: string): boolean {
+  const words = folded.match(/[a-z]+/g) ?? [];
+  return (
+    /^[-+0-9.,[\]a-z]+$/.test(folded) && words.every((word) => WORDS_OF_NUMBERS.some((each) => each.includes(word)))
+  );
+}
+
 function* textsOf(step: Step): Generator<readonly [field: string, text: string]> {
   for (const [i, { type, name, content }] of step.actions.entries()) {
     yield [`actions[${i}].type`, type];
@@ -104,4 +123,6 @@ function* contentTexts(field: string, content: Content | undefined): Generator<r
   if (content?.kind === 'text') yield [`${field}.text`, content.text];
   if (content?.kind === 'json') yield [`${field}.json`, visibleJson(content.json)];
   if (content?.kind === 'uri') yield [`${field}.uri`, content.uri];
+  if (content?.kind === 'tensor' && content.data !== undefined)
+    yield [`${field}.tensor`, tensorText(content, content.data) ?? ''];
 }

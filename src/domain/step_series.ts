@@ -1,4 +1,5 @@
-import type { Step } from './step.ts';
+import { type BytesOf, type JsonPath, type NumbersPart, numberAt, numberIn } from './numbers/pointer.ts';
+import type { Action, Observation, Step } from './step.ts';
 
 /** A value of steps, and how to downsample it. */
 export interface SeriesQuery {
@@ -26,45 +27,25 @@ export interface StepSeries {
   readonly stretchSteps: bigint;
 }
 
-/** Members and indexes from the outside in. */
-export type JsonPath = readonly string[];
-
-/** Returns the number at a path in JSON text. Undefined if there is none, or if the text is not JSON. */
-export function numberAt(json: string, path: JsonPath): number | undefined {
-  let value: unknown;
-  try {
-    value = JSON.parse(json);
-  } catch {
-    return undefined;
-  }
-  for (const part of path) {
-    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, part)) return undefined;
-    if (Array.isArray(value) && !/^(0|[1-9]\d*)$/.test(part)) return undefined;
-    value = (value as Readonly<Record<string, unknown>>)[part];
-  }
-  return typeof value === 'number' ? value : undefined;
-}
-
-/** Returns the value of a step's content. */
-export function contentValue(step: Step, value: ContentValue): number | undefined {
+/** Returns the value of a step's content. `bytesOf` has the states in which the items of tensors are. */
+export function contentValue(step: Step, value: ContentValue, bytesOf: BytesOf): number | undefined {
   switch (value.of) {
     case 'METRIC':
       return step.metrics.get(value.key);
     case 'ACTION':
-      return firstNumber(step.actions, value.path);
+      return numberIn(step.actions.map(numbersPart), value.path, bytesOf);
     case 'OBSERVATION':
-      return firstNumber(step.observations, value.path);
+      return numberIn(step.observations.map(numbersPart), value.path, bytesOf);
     case 'INFO':
       return step.infoJson === '' ? undefined : numberAt(step.infoJson, value.path);
   }
 }
 
-function firstNumber(parts: Step['actions'] | Step['observations'], path: JsonPath): number | undefined {
-  for (const { content } of parts) {
-    const found = content?.kind === 'json' ? numberAt(content.json, path) : undefined;
-    if (found !== undefined) return found;
-  }
-  return undefined;
+function numbersPart({ type, content }: Action | Observation): NumbersPart {
+  if (content?.kind === 'json') return { type, json: content.json };
+  if (content?.kind !== 'tensor') return { type };
+  const { dtype, shape, data, digest: stateDigest } = content;
+  return { type, tensor: { dtype, shape, data, stateDigest } };
 }
 
 /** Points that a stretch can have. */

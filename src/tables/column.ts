@@ -2,6 +2,7 @@ import { Buffer } from 'node:buffer';
 import { toJson } from '@bufbuild/protobuf';
 import { type Timestamp, TimestampSchema } from '@bufbuild/protobuf/wkt';
 import type { Action, Content, Observation, Tensor } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { listText } from '../domain/numbers/tensor.ts';
 
 /** `json` is JSON text. `time` is a moment. */
 export type ColumnType = 'text' | 'json' | 'integer' | 'number' | 'boolean' | 'time';
@@ -68,40 +69,14 @@ function contentJson(content: Content | undefined): string {
 
 /** Returns nested lists of numbers, as NumPy's `tolist` does. Other tensors keep their fields. */
 function tensorJson({ dtype, shape, data, stateDigest }: Tensor): string {
-  const [, order, kind = '', bytes] = /^([<>|])([biuf])(\d+)$/.exec(dtype) ?? [];
-  const read = READERS[`${kind}${bytes}`];
-  if (data === undefined || read === undefined) {
-    return JSON.stringify({ tensor: { dtype, shape, ...(data ? { data: base64(data) } : { stateDigest }) } });
-  }
-  const view = new DataView(data.buffer, data.byteOffset, data.byteLength);
-  let at = 0;
-  const list = (dimension: number): string => {
-    const length = shape[dimension];
-    if (length === undefined) {
-      const item = read(view, at, order !== '>');
-      at += Number(bytes);
+  const list =
+    data &&
+    listText({ dtype, shape }, data, ({ read }, view, at) => {
+      const item = read(view, at);
       return typeof item === 'number' ? numberJson(item) : String(item);
-    }
-    return `[${Array.from({ length }, () => list(dimension + 1)).join(',')}]`;
-  };
-  return list(0);
+    });
+  return list ?? JSON.stringify({ tensor: { dtype, shape, ...(data ? { data: base64(data) } : { stateDigest }) } });
 }
-
-type Read = (view: DataView, at: number, little: boolean) => number | bigint | boolean;
-
-const READERS: Readonly<Record<string, Read>> = {
-  b1: (view, at) => view.getUint8(at) !== 0,
-  i1: (view, at) => view.getInt8(at),
-  u1: (view, at) => view.getUint8(at),
-  i2: (view, at, little) => view.getInt16(at, little),
-  u2: (view, at, little) => view.getUint16(at, little),
-  i4: (view, at, little) => view.getInt32(at, little),
-  u4: (view, at, little) => view.getUint32(at, little),
-  i8: (view, at, little) => view.getBigInt64(at, little),
-  u8: (view, at, little) => view.getBigUint64(at, little),
-  f4: (view, at, little) => view.getFloat32(at, little),
-  f8: (view, at, little) => view.getFloat64(at, little),
-};
 
 /**
  * Returns a number as JSON. NaN and infinities, which JSON does not have, become text, as in the JSON form of the API.

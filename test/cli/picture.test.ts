@@ -2,7 +2,7 @@ import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import { type AnabranchClient, connectClient, openWriter } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { LATE, MAIN_LINE, plantTree, treeId } from './grove.ts';
@@ -66,8 +66,42 @@ describe.each(ENGINES)('anabranch picture, on %s', (engine) => {
   });
 
   it('says so if all lines coincide', async () => {
-    const { code, stderr } = await picture(MAIN_LINE, '--value', 'metric:missing');
-    expect([code, stderr]).toEqual([0, 'All lines of metric missing coincide. --value plots another value.\n']);
+    const [root, branch] = [treeId(98), treeId(97)];
+    await client.trajectories.createTrajectory({ trajectoryId: root });
+    await client.trajectories.appendStep({ trajectoryId: root, step: { stepNumber: 0n, reward: 1 } });
+    await client.trajectories.branchTrajectory({ trajectoryId: root, stepNumber: 0n, branchId: branch });
+    for (const trajectoryId of [root, branch])
+      await client.trajectories.appendStep({ trajectoryId, step: { stepNumber: 1n, reward: 1 } });
+    const { code, stderr } = await picture(root);
+    expect([code, stderr]).toEqual([0, 'All lines of Sum of rewards coincide. --value plots another value.\n']);
+  });
+
+  it('of nothing says so, and names what the steps have', async () => {
+    const { code, stdout, stderr } = await picture(MAIN_LINE, '--value', 'observation:/9');
+    expect([code, stdout]).toEqual([0, expect.stringContaining('>No step has this value.<')]);
+    expect(stderr).toBe('No step has a number at observation:/9. Other values: sum, reward.\n');
+    const empty = treeId(96);
+    await client.trajectories.createTrajectory({ trajectoryId: empty });
+    expect((await picture(empty)).stderr).toBe('No step has a number at sum. Other values: reward.\n');
+    expect((await picture(empty, '--show', 'bars')).stderr).toBe('');
+  });
+
+  it('draws numbers of arrays, as Python records the observations of Gymnasium', async () => {
+    const trajectoryId = treeId(95);
+    const observation = (...values: number[]) => {
+      const tensor = { dtype: '<f4', shape: [values.length], data: new Uint8Array(Float32Array.from(values).buffer) };
+      return { observations: [{ content: { tensor } }] };
+    };
+    const writer = await openWriter(client, { trajectoryId, create: { trajectory: { name: 'cart' } } });
+    for (let n = 0; n < 5; n += 1) await writer.append(observation(0, 0, n / 10, 0));
+    await writer.close();
+    const { stdout, stderr } = await picture(trajectoryId, '--value', 'observation:/2', '--show', 'plot');
+    expect([stderr, stdout]).toEqual(['', expect.stringContaining('>observation /2<')]);
+    expect(stdout.match(/L\d/g)!.length).toBeGreaterThanOrEqual(4);
+    const other = await picture(trajectoryId, '--value', 'observation:/4');
+    expect(other.stderr).toBe(
+      'No step has a number at observation:/4. Other values: sum, reward, observation:/0, observation:/1, observation:/2, observation:/3.\n',
+    );
   });
 
   it.each([

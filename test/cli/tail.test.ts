@@ -131,6 +131,13 @@ describe.each(ENGINES)('anabranch tail, on %s', (engine) => {
       actions: [{ type: 'torque', content: { tensor: { dtype: '<f4', shape: [2], data: new Uint8Array(8) } } }],
       observations: [{ type: 'pixels', content: { tensor: { dtype: '|u1', shape: [100, 200], data: state } } }],
     });
+    // 16 KiB of items are stored as a state.
+    const numbers = new Uint8Array(Float32Array.from({ length: 4096 }, (_, i) => i / 10).buffer);
+    const tensor = { dtype: '<f4', shape: [64, 64], data: numbers };
+    await writer.append({ observations: [{ type: 'grid', content: { tensor } }] });
+    await writer.append({
+      observations: [{ content: { tensor: { dtype: '<f4', shape: [4097], data: new Uint8Array(4 * 4097) } } }],
+    });
     const { stdout } = await runCli(['tail', trajectoryId, '--no-follow', ...at]);
     await expect(stdout).toMatchFileSnapshot('golden/tail.contents.txt');
   });

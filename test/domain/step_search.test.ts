@@ -29,6 +29,25 @@ describe('search in steps', () => {
     expect([...new TextSearch(text).find(step)]).toEqual([{ field: 'actions[0].content.text', before, match, after }]);
   });
 
+  it('RD10: the numbers of a tensor are searched as they are shown', () => {
+    const tensor = (dtype: string, data: Uint8Array) => {
+      const content = { kind: 'tensor', dtype, shape: [3], data } as const;
+      return { ...makeStep(0n), observations: [{ type: '', callId: '', isError: false, content }] };
+    };
+    const floats = tensor('<f4', new Uint8Array(Float32Array.of(0.0273956, Number.NaN, 1e-9).buffer));
+    const bytesOfStep = (step: typeof floats) => Buffer.from(packed(step).bytes);
+    for (const text of ['0273956', '0.0273956,nan', '1E-9]', 'N']) {
+      const search = new TextSearch(text);
+      expect([...search.find(floats)].map(({ field }) => field)).toEqual(['observations[0].content.tensor']);
+      expect(search.mayHave(bytesOfStep(floats))).toBe(true);
+    }
+    expect(new TextSearch('apple').mayHave(bytesOfStep(floats))).toBe(false);
+    expect(new TextSearch('0273956').mayHave(bytesOfStep(tensor('<c8', new Uint8Array(24))))).toBe(false);
+    expect([...new TextSearch('true').find(tensor('|b1', Uint8Array.of(0, 1, 0)))]).toMatchObject([
+      { before: '[false,', match: 'true', after: ',false]' },
+    ]);
+  });
+
   it('RD10: the first match of each field, at most 16 of a step', () => {
     const step = {
       ...makeStep(0n),

@@ -1,7 +1,8 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { parsePointer } from '../../src/domain/json_pointer.ts';
-import { numberAt, type SeriesQuery, SeriesSampler } from '../../src/domain/step_series.ts';
+import { numberAt } from '../../src/domain/numbers/pointer.ts';
+import { type SeriesQuery, SeriesSampler } from '../../src/domain/step_series.ts';
 
 const VALUES = [undefined, Number.NaN, 0, -0, 1, -1, 2.5, Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY] as const;
 const SERIES = fc.array(fc.constantFrom(...VALUES), { maxLength: 70 });

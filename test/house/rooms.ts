@@ -23,7 +23,9 @@ const SHARED_SQL = [...UPKEEP, 'src/store/sql', 'src/store/migrations'];
 const PROGRAM = ['commander', 'picocolors', 'cli-progress', 'node:*'];
 
 export const ROOMS: Readonly<Record<string, Room>> = {
-  'src/domain': { rooms: [], packages: ['node:buffer', 'node:crypto'] },
+  'src/domain': { rooms: ['src/domain/numbers'], packages: ['node:buffer', 'node:crypto'] },
+  // Numbers in contents, which the server, the page and the command line read alike.
+  'src/domain/numbers': { rooms: [], packages: [] },
 
   'src/store/contract': { rooms: ['src/domain'], packages: [] },
   'src/store/copy.ts': { rooms: STORE, packages: [] },
@@ -87,7 +89,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/stream': { rooms: STORE, packages: ['node:events', 'node:worker_threads'] },
   // The methods of the services, a folder a noun, with what they share in `request`.
   'src/service': {
-    rooms: [...STORE, 'src/stream', 'src/archive', 'gen'],
+    rooms: [...STORE, 'src/domain/numbers', 'src/stream', 'src/archive', 'gen'],
     packages: ['@bufbuild/protobuf', '@bufbuild/protobuf/*'],
   },
   // The bytes of archives.
@@ -133,7 +135,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/client/web': { rooms: ['src/client', 'gen'], packages: [...CONNECT, '@connectrpc/connect-web'] },
   // The page: a user of the client, of those modules that need no Node, and of nothing else of the server.
   'page/src': {
-    rooms: ['src/client', 'src/client/web', 'gen'],
+    rooms: ['src/client', 'src/client/web', 'src/domain/numbers', 'gen'],
     packages: [
       '@bufbuild/protobuf',
       '@bufbuild/protobuf/wire',
@@ -146,14 +148,14 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   // The page in a file: it answers its own calls.
   'page/src/file': {
-    rooms: ['page/src', 'src/client/web', 'gen'],
+    rooms: ['page/src', 'src/client/web', 'src/domain/numbers', 'gen'],
     packages: [...CONNECT, 'preact'],
   },
   // A command of the command line, which draws as the others do.
   'src/demo': { rooms: ['src/client', 'src/cli', 'src/config', 'gen'], packages: ['@bufbuild/protobuf', ...PROGRAM] },
   // Files for analysis, written from what the client reads.
   'src/tables': {
-    rooms: ['src/client', 'gen'],
+    rooms: ['src/client', 'src/domain/numbers', 'gen'],
     packages: [
       '@bufbuild/protobuf',
       '@bufbuild/protobuf/*',
@@ -172,6 +174,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/client',
       'src/config',
       'src/demo',
+      'src/domain/numbers',
       'src/tables',
       'src/server.ts',
       'src/start_error.ts',

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { differenceOf, idsIn, sharedByAll } from '../../page/src/compare/difference.ts';
+import { differenceOf, differingText, idsIn, sharedByAll } from '../../page/src/compare/difference.ts';
 
 const series = (...points: readonly (readonly [number, number])[]) => ({
   steps: Float64Array.from(points, ([step]) => step),
@@ -16,6 +16,14 @@ describe('compared trajectories', () => {
       [0, 3, 1, 1],
     ]);
     expect(differenceOf(first, series()).steps).toHaveLength(0);
+  });
+
+  it('differ by the numbers of tensors, not by their bytes', () => {
+    const data = Buffer.from(Float32Array.of(0.1, -2).buffer).toString('base64');
+    expect(differingText(`{"tensor":{"dtype":"<f4","shape":[2],"data":"${data}"}}`)).toBe('[0.1,-2]');
+    expect(differingText('{"tensor":{"dtype":"<f4","shape":[9,9],"state_digest":"ab"}}')).toBe('<f4 [9, 9]');
+    expect(differingText('{"json":"{\\"tensor\\":1}"}')).toBe('{"json":"{\\"tensor\\":1}"}');
+    expect(differingText('')).toBe('');
   });
 
   it('share the steps that every one of them shares with the first', () => {

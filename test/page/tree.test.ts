@@ -188,6 +188,22 @@ describe('plotted values', () => {
 
   it('are offered as far as a step has them', () => {
     expect(candidates(step)).toEqual(['metric:loss', 'observation:/pole/angle', 'observation:/a~1b/0']);
+    const tensor = { dtype: '<f4', shape: [2], data: new Uint8Array(8) };
+    const array = create(StepSchema, {
+      observations: [{ content: { tensor } }],
+      actions: [{ content: { json: '1' } }],
+    });
+    expect(candidates(array)).toEqual(['observation:/0', 'observation:/1', 'action:']);
+    const parts = [
+      { type: 'pos', content: { tensor } },
+      { type: 'goal["a/b"]', content: { json: '{"x":1}' } },
+      { type: 'pixels', content: { tensor: { dtype: '|u1', shape: [64, 65], data: new Uint8Array(4160) } } },
+    ];
+    expect(candidates(create(StepSchema, { observations: parts }))).toEqual([
+      'observation:/pos/0',
+      'observation:/pos/1',
+      'observation:/goal/a~1b/x',
+    ]);
   });
 });
 

@@ -7,7 +7,7 @@ import {
   StepValue,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { readStepSeries } from '../../src/service/trajectory/series.ts';
-import { refusalOf } from '../store/scene.ts';
+import { putState, refusalOf } from '../store/scene.ts';
 import { callOf } from '../support/parts_call.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
@@ -235,6 +235,52 @@ describeApp('ReadStepSeries', (on) => {
         [5, 5],
       ],
     ]);
+  });
+
+  it('RD9: numbers of tensors are found by JSON Pointer, as those of JSON are', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const tensor = (type: string, shape: readonly number[], ...values: readonly number[]) => {
+      const data = new Uint8Array(Float32Array.from(values).buffer);
+      return { type, callId: '', isError: false, content: { kind: 'tensor', dtype: '<f4', shape, data } } as const;
+    };
+    const mediaType = 'application/vnd.anabranch.tensor;dtype=<f8;shape=2';
+    const steps = [0, 1, 2].map((n) => {
+      const env = state(Buffer.from(Float64Array.of(n, n / 2).buffer), { name: 'env', mediaType });
+      const observations = [tensor('pos', [2, 1], n, n + 0.5), tensor('vel', [], -n)];
+      return step(BigInt(n), 'w', { observations, states: [env] });
+    });
+    await scene.write(made, steps);
+    const pointsAt = async (pointer: string, value = StepValue.OBSERVATION) => {
+      const [found] = points(await series(scene, { trajectoryIds: [made.id], value, pointer }));
+      return found!.map(([, number]) => number);
+    };
+    expect(await pointsAt('/pos/1/0')).toEqual([0.5, 1.5, 2.5]);
+    expect(await pointsAt('/1/0')).toEqual([0.5, 1.5, 2.5]);
+    expect(await pointsAt('/vel')).toEqual([-0, -1, -2]);
+    expect(await pointsAt('/1', StepValue.STATE)).toEqual([0, 0.5, 1]);
+    for (const none of ['/pos', '/pos/2/0', '/vel/0', '/other']) expect(await pointsAt(none)).toEqual([]);
+  });
+
+  it('RD9: the items of tensors of up to 4,096 numbers may be in states', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const contents = [];
+    for (let n = 0; n < 70; n += 1) {
+      // Every seventh state is that of an earlier step.
+      const data = new Uint8Array(Float32Array.from({ length: 4096 }, (_, i) => (n % 7 === 0 ? 0 : n) + i).buffer);
+      const digest = await putState(on.store, scene.caller.namespace, data);
+      contents.push({ kind: 'tensor', dtype: '<f4', shape: [4096], digest } as const);
+    }
+    const observation = { type: '', callId: '', isError: false };
+    await scene.write(
+      made,
+      contents.map((content, n) => step(BigInt(n), 'w', { observations: [{ ...observation, content }] })),
+    );
+    const request = { trajectoryIds: [made.id], value: StepValue.OBSERVATION, maxPoints: 100 };
+    const [last] = points(await series(scene, { ...request, pointer: '/4095' }));
+    expect(last).toEqual(contents.map((_, n) => [n, (n % 7 === 0 ? 0 : n) + 4095]));
+    expect(points(await series(scene, { ...request, pointer: '/4096' }))).toEqual([[]]);
   });
 
   it('RD9: fields that do not belong to the value, and pointers that are none, are refused', async () => {

@@ -57,6 +57,29 @@ def test_search_continues_behind_the_matches_of_one_call(client: Client, monkeyp
     assert sorted(match.step for match in client.search(word, limit=3)) == [1, 2, 3]
 
 
+def test_numbers_of_arrays_are_searched_and_are_series(client: Client) -> None:
+    t = client.trajectory(task="arrays")
+    arms = (np.float32([[1, 2], [3, 4]]), 5)
+    t.reset(observation=np.float32([0.1, 7]))
+    t.step(action=np.int64(3), observation={"pos": np.float64([8, 9]), "arms": arms})
+    t.step(action=np.int64(3), observation=(np.int64(10), np.arange(4096.0)))
+    t.step(action=np.int64(3), observation={"pos": [8, 9]})
+    t.flush(30)
+
+    def at(pointer: str) -> list[tuple[int, float]]:
+        found = t.series(f"observation:{pointer}")
+        return list(zip(found.steps.tolist(), found.values.tolist(), strict=True))
+
+    assert at("/1") == [(0, 7.0), (1, 9.0), (2, 1.0)]
+    assert at("/pos/0") == [(1, 8.0), (3, 8.0)]
+    assert at("/arms/0/1/0") == [(1, 3.0)]
+    assert at("/arms/1") == [(1, 5.0)]
+    assert at("/1/4095") == [(2, 4095.0)]
+    assert at("/0/0/0") == at("/missing") == []
+    assert t.series("action:").values.tolist() == [3, 3, 3]
+    assert [(match.step, match.field) for match in t.search("[0.1,7]")] == [(0, "observations[0].content.tensor")]
+
+
 def test_series_of_a_trajectory_and_of_a_tree(client: Client) -> None:
     t = recorded(client, "series")
     rewards = t.series()

@@ -10,7 +10,7 @@ import { StatusMark } from '../status.tsx';
 import { Table } from '../table.tsx';
 import { BranchesView } from './branches_view.tsx';
 import { Columns } from './columns.tsx';
-import { differenceOf, idsIn } from './difference.ts';
+import { differenceOf, differingText, idsIn } from './difference.ts';
 import { type Comparison, compareTrajectories, listTree } from './read.ts';
 import './compare.css';
 
@@ -143,8 +143,8 @@ function ComparedRow({ trajectory, difference, place, onRemove }: ComparedRowPro
         {first !== undefined && (
           <>
             step {count(first.stepNumber)}
-            {first.field !== '' && `, ${visible(first.field)}`}: <del>{short(first.valueJson)}</del>{' '}
-            <ins>{short(first.otherValueJson)}</ins>
+            {first.field !== '' && `, ${visible(first.field)}`}: <del>{short(differingText(first.valueJson))}</del>{' '}
+            <ins>{short(differingText(first.otherValueJson))}</ins>
           </>
         )}
         {difference !== undefined && first === undefined && <span class="dim">none</span>}

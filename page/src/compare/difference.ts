@@ -1,3 +1,4 @@
+import { textOfTensor } from '../step/numbers.ts';
 import { type Series, valueAt } from '../tree/series.ts';
 
 /** Returns how a series differs from the first one, at each step that either has, up to the end of the shorter one. */
@@ -17,4 +18,16 @@ export function sharedByAll(differences: readonly ({ readonly sharedSteps: bigin
 /** Returns the ids in an address, each once. */
 export function idsIn(text: string | null): string[] {
   return [...new Set((text ?? '').split(',').filter((each) => each !== ''))];
+}
+
+/** Returns the value of a field that differs, as JSON. That of a tensor is its numbers. */
+export function differingText(json: string): string {
+  if (!json.startsWith('{"tensor":')) return json;
+  const { tensor } = JSON.parse(json) as { tensor: { dtype: string; shape: number[]; data?: string } };
+  const { dtype, shape, data } = tensor;
+  return textOfTensor({ dtype, shape, data: data === undefined ? undefined : bytesIn(data) });
+}
+
+function bytesIn(base64: string): Uint8Array {
+  return Uint8Array.from(atob(base64), (letter) => letter.charCodeAt(0));
 }

@@ -4,6 +4,8 @@ import {
   StepScope,
   StepValue,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { numberAt, numberIn, stateNumber } from '../../../src/domain/numbers/pointer.ts';
+import { partOf } from '../step/numbers.ts';
 import { type Recorded, stepAt } from './recorded.ts';
 
 /** A value of the steps of a trajectory, as ReadStepSeries returns it, with all its points: the page thins them. */
@@ -43,13 +45,8 @@ function least(a: bigint, b: bigint): bigint {
 function valueAt({ blobs }: Recorded, request: ReadStepSeriesRequest, step: Step): number | undefined {
   const { value, metricKey, stateName, pointer } = request;
   const path = pathOf(pointer);
-  const first = (parts: Step['actions'] | Step['observations']) => {
-    for (const { content } of parts) {
-      const found = numberAt(content?.json ?? '', path);
-      if (found !== undefined) return found;
-    }
-    return undefined;
-  };
+  const first = (parts: Step['actions'] | Step['observations']) =>
+    numberIn(parts.map(partOf), path, (digest) => blobs.get(digest));
   switch (value) {
     case StepValue.REWARD:
     case StepValue.REWARD_MEAN:
@@ -65,7 +62,7 @@ function valueAt({ blobs }: Recorded, request: ReadStepSeriesRequest, step: Step
     case StepValue.STATE: {
       const state = step.states.find(({ name }) => name === (stateName || 'env'));
       const bytes = blobs.get(state?.digest ?? '');
-      return bytes === undefined ? undefined : numberAt(new TextDecoder().decode(bytes), path);
+      return bytes === undefined ? undefined : stateNumber(bytes, state?.mediaType ?? '', path);
     }
     default:
       return step.rewardSum;
@@ -75,17 +72,4 @@ function valueAt({ blobs }: Recorded, request: ReadStepSeriesRequest, step: Step
 function pathOf(pointer: string): readonly string[] {
   const parts = pointer.split('/').slice(1);
   return parts.map((part) => part.replaceAll('~1', '/').replaceAll('~0', '~'));
-}
-
-function numberAt(json: string, path: readonly string[]): number | undefined {
-  try {
-    let value: unknown = JSON.parse(json);
-    for (const part of path) {
-      if (typeof value !== 'object' || value === null || !Object.hasOwn(value, part)) return undefined;
-      value = (value as Readonly<Record<string, unknown>>)[part];
-    }
-    return typeof value === 'number' ? value : undefined;
-  } catch {
-    return undefined;
-  }
 }

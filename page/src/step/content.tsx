@@ -1,6 +1,8 @@
 import { useEffect, useMemo, useState } from 'preact/hooks';
-import type { Content } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { contentAddress } from '../api.ts';
+import type { Content, Tensor } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { numbersBytes, tensorText } from '../../../src/domain/numbers/tensor.ts';
+import { contentAddress, readContent } from '../api.ts';
+import { useLoaded } from '../context.ts';
 import { bytes, count, visible } from '../format.ts';
 import { RECONNECTED } from '../watch/reconnected.ts';
 import type { Stroke } from './marks.ts';
@@ -29,13 +31,7 @@ export function ContentView({ content, stroke, code = false }: ContentViewProps)
   if (text !== undefined) return <TextView text={text} code={code} />;
   if (json !== undefined) return <JsonView json={json} />;
   if (uri !== undefined) return <p class="mono">{visible(uri)}</p>;
-  if (tensor !== undefined) {
-    return (
-      <p class="mono">
-        tensor {visible(tensor.dtype)} [{tensor.shape.join(', ')}]
-      </p>
-    );
-  }
+  if (tensor !== undefined) return <TensorView tensor={tensor} />;
   if (IMAGE.test(mediaType)) return <MarkedImage url={url} stroke={stroke} />;
   if (VIDEO.test(mediaType)) {
     // biome-ignore lint/a11y/useMediaCaption: recordings of environments have no captions
@@ -50,6 +46,26 @@ export function ContentView({ content, stroke, code = false }: ContentViewProps)
         {visible(mediaType) || 'bytes'}, {bytes(size)}
       </span>
     </p>
+  );
+}
+
+/** The type of a tensor and, if it has at most 4,096 numbers, these, one row of the last dimension a line. */
+function TensorView({ tensor: { dtype, shape, data, stateDigest } }: { readonly tensor: Tensor }) {
+  const form = { dtype, shape };
+  const isStored = stateDigest !== undefined && numbersBytes(form) !== undefined;
+  const read = useLoaded(isStored ? `tensor ${stateDigest}` : '', async (signal) =>
+    isStored ? readContent(stateDigest, signal) : undefined,
+  );
+  const bytes = data ?? (isStored ? read.value : undefined);
+  const text = bytes && tensorText(form, bytes);
+  return (
+    <>
+      <p class="mono">
+        tensor {visible(dtype)} [{shape.join(', ')}]
+      </p>
+      {read.error !== undefined && <p class="problem">{read.error}</p>}
+      {text !== undefined && <TextView text={text.replaceAll(',', ', ').replaceAll('], [', '],\n [')} code />}
+    </>
   );
 }
 

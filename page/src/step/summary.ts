@@ -1,5 +1,6 @@
 import type { Content, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { visible } from '../format.ts';
+import { textOfTensor } from './numbers.ts';
 
 /** Longer actions and observations are cut. */
 const SUMMARY_LENGTH = 140;
@@ -25,7 +26,8 @@ function shortNumbers(json: string | undefined): string | undefined {
 }
 
 function lineOf(name: string, content: Content | undefined): string {
-  const text = content?.text ?? shortNumbers(content?.json) ?? content?.uri ?? content?.mediaType ?? '';
+  const json = content?.json ?? (content?.tensor && textOfTensor(content.tensor));
+  const text = content?.text ?? shortNumbers(json) ?? content?.uri ?? content?.mediaType ?? '';
   const start = text.length > SUMMARY_LENGTH ? `${text.slice(0, SUMMARY_LENGTH)} …` : text;
   return visible([name, start].filter((part) => part !== '').join(' '));
 }

@@ -4,7 +4,17 @@ import { beginDrawing, paletteOf, useSize, useTheme } from '../canvas.ts';
 import { count, nameOf, number } from '../format.ts';
 import type { Palette } from '../pen.ts';
 import { pixel, type Scale, valueOfPixel } from '../scale.ts';
-import { BOTTOM, drawPlot, LABELS, lineageValue, type PlotPoint, type Range, ROOM, TOP } from './plot_drawing.ts';
+import {
+  BOTTOM,
+  drawPlot,
+  LABELS,
+  lineageValue,
+  NO_VALUES,
+  type PlotPoint,
+  type Range,
+  ROOM,
+  TOP,
+} from './plot_drawing.ts';
 import type { Item } from './rows.ts';
 import { boundsOf, indexAt, type Series } from './series.ts';
 
@@ -19,6 +29,8 @@ interface BranchPlotProps {
   readonly isOld: boolean;
   /** True until the first values have been read. */
   readonly isLoading: boolean;
+  /** True if the values were read, and there are none. */
+  readonly isEmpty: boolean;
   readonly range: Range;
   readonly scale: number;
   readonly selected: string;
@@ -90,6 +102,7 @@ export function BranchPlot(props: BranchPlotProps) {
           onDblClick={() => onZoom(undefined)}
         />
         {props.isLoading && <p class="loading">Reading values …</p>}
+        {props.isEmpty && <p class="loading">{NO_VALUES}</p>}
       </div>
       <figcaption class="plot-found">
         {shown !== undefined && (

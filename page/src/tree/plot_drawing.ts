@@ -10,6 +10,9 @@ export const [TOP, BOTTOM] = [12, 24];
 /** Room for the mark of the selected step, right of the step axis. */
 export const ROOM = 6;
 
+/** What a plot without values says. */
+export const NO_VALUES = 'No step has this value.';
+
 export interface Range {
   readonly from: number;
   readonly to: number;

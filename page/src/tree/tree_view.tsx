@@ -17,7 +17,7 @@ import { PlotTable } from './plot_table.tsx';
 import { type Plotted, readValues } from './read_values.ts';
 import { ALL_CLOSED, bestOf, gainScale, type Item, ORDERS, type Order, rootOf, rowsOf, toggled } from './rows.ts';
 import { readRunTree, withRuns } from './runs_of_tree.ts';
-import { type Series, spread } from './series.ts';
+import { boundsOf, type Series, spread } from './series.ts';
 import { TreeGrid } from './tree_grid.tsx';
 import { candidates, isPlotted, labelOf, type PlottedValue, SUM } from './value.ts';
 import { ValueChooser } from './value_chooser.tsx';
@@ -162,6 +162,7 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
           label={labelOf(value)}
           isOld={values.isOld}
           isLoading={values.isLoading}
+          isEmpty={values.isEmpty}
           range={range}
           scale={scale}
           selected={selected?.id ?? ''}
@@ -294,6 +295,7 @@ function useValues(items: readonly Item[], value: PlottedValue, range: Pick<Plot
     series: read.value ?? NO_SERIES,
     isOld: read.isOld,
     isLoading: read.value === undefined && read.error === undefined,
+    isEmpty: read.value !== undefined && !read.isOld && boundsOf(read.value.values()) === undefined,
     error: read.error,
     offered: offered.value ?? [],
     proposed: coincide && proposal.value !== value ? proposal.value : undefined,

@@ -1,8 +1,10 @@
-import type { Content, Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { pathOfType } from '../../../src/domain/numbers/pointer.ts';
+import { tensorPointers } from '../../../src/domain/numbers/tensor.ts';
 
 /**
- * What the tree view plots, as the address names it: `sum`, `reward`, `metric:KEY`, or a number in JSON by pointer:
- * `observation:/2`, `action:/x`, `info:/score`, `state:env:/pole/angle`.
+ * What the tree view plots, as the address names it: `sum`, `reward`, `metric:KEY`, or a number in JSON or a tensor by
+ * pointer: `observation:/2`, `action:/x`, `info:/score`, `state:env:/pole/angle`.
  */
 export type PlottedValue = string;
 
@@ -39,22 +41,31 @@ export function labelOf(value: PlottedValue): string {
 /** Returns the values that a step offers for a plot. */
 export function candidates(step: Step): PlottedValue[] {
   const found = Object.keys(step.metrics).map((key) => `metric:${key}`);
-  for (const kind of ['observation', 'action', 'info']) {
-    for (const json of jsonsOf(step, kind)) {
-      for (const pointer of numberPointers(json, MOST_CANDIDATES)) found.push(`${kind}:${pointer}`);
+  for (const [kind, parts] of [
+    ['observation', step.observations],
+    ['action', step.actions],
+  ] as const) {
+    // Parts of a nested value are addressed by their types.
+    const isNested = parts.length > 1;
+    for (const { type, content } of parts) {
+      const prefix = isNested ? pathOfType(type).map(pointerPart).join('') : '';
+      const pointers = content?.tensor === undefined ? pointersIn(content?.json ?? '') : tensorPointers(content.tensor);
+      for (const pointer of pointers) {
+        if (found.length >= MOST_CANDIDATES) break;
+        found.push(`${kind}:${prefix}${pointer}`);
+      }
     }
   }
+  for (const pointer of pointersIn(step.infoJson)) found.push(`info:${pointer}`);
   return [...new Set(found)].slice(0, MOST_CANDIDATES);
 }
 
-function jsonsOf(step: Step, kind: string): unknown[] {
-  if (kind === 'info') return parsed(step.infoJson);
-  const contents = kind === 'observation' ? step.observations : kind === 'action' ? step.actions : [];
-  return contents.flatMap(({ content }) => parsed(jsonTextOf(content)));
+function pointersIn(json: string): string[] {
+  return parsed(json).flatMap((value) => numberPointers(value, MOST_CANDIDATES));
 }
 
-function jsonTextOf(content: Content | undefined): string {
-  return content?.json ?? '';
+function pointerPart(key: string): string {
+  return `/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`;
 }
 
 function parsed(text: string): unknown[] {
@@ -74,8 +85,7 @@ export function numberPointers(json: unknown, most: number): string[] {
     if (typeof value === 'number') found.push(pointer);
     if (typeof value !== 'object' || value === null) continue;
     for (const key of Object.keys(value).slice(0, most)) {
-      const part = key.replaceAll('~', '~0').replaceAll('/', '~1');
-      open.push([`${pointer}/${part}`, (value as Record<string, unknown>)[key]]);
+      open.push([pointer + pointerPart(key), (value as Record<string, unknown>)[key]]);
     }
   }
   return found;

@@ -2,7 +2,7 @@ import { count, nameOf, number, signed } from '../../../page/src/format.ts';
 import type { Palette } from '../../../page/src/pen.ts';
 import { statusName } from '../../../page/src/status_name.ts';
 import { drawBars } from '../../../page/src/tree/bar_drawing.ts';
-import { drawPlot, LABELS } from '../../../page/src/tree/plot_drawing.ts';
+import { drawPlot, LABELS, NO_VALUES } from '../../../page/src/tree/plot_drawing.ts';
 import { gainScale, type Item, rootOf, rowsOf } from '../../../page/src/tree/rows.ts';
 import { boundsOf, type Series } from '../../../page/src/tree/series.ts';
 import { SvgPen } from './svg_pen.ts';
@@ -76,7 +76,8 @@ export function treePicture({ items, series, label, theme, part, rows: most }: T
   pen.fillText(name, MARGIN, 34);
   let top = TITLE;
   if (part !== 'bars') {
-    const bounds = boundsOf(series.values()) ?? [0, 1];
+    const found = boundsOf(series.values());
+    const bounds = found ?? [0, 1];
     const x = { ...axis, from: part === 'both' ? axis.from : MARGIN + LABELS };
     const y = { low: bounds[0], high: bounds[1], from: PLOT - 24, to: 12 };
     pen.moved(0, top, () => {
@@ -87,6 +88,10 @@ export function treePicture({ items, series, label, theme, part, rows: most }: T
     pen.textAlign = 'right';
     pen.font = `12px ${FONT}`;
     pen.fillText(label, WIDTH - MARGIN, 33);
+    if (found === undefined) {
+      pen.textAlign = 'center';
+      pen.fillText(NO_VALUES, (x.from + x.to) / 2, top + PLOT / 2);
+    }
     top += PLOT;
   }
   if (part !== 'plot') {

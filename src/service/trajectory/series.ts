@@ -13,8 +13,9 @@ import { invalidField } from '../../domain/errors.ts';
 import { parsePointer } from '../../domain/json_pointer.ts';
 import { ANSWER_BYTES } from '../../domain/limits.ts';
 import type { OwnedRange } from '../../domain/lineage.ts';
+import { type JsonPath, stateNumber } from '../../domain/numbers/pointer.ts';
 import { DEFAULT_STATE_NAME, type RestoredState, type StateRef } from '../../domain/step.ts';
-import { type JsonPath, numberAt, type SeriesQuery, type StepSeries } from '../../domain/step_series.ts';
+import type { SeriesQuery, StepSeries } from '../../domain/step_series.ts';
 import { ownBegin, type Trajectory } from '../../domain/trajectory.ts';
 import type { App } from '../../stream/app.ts';
 import { findTrajectory } from '../../stream/find.ts';
@@ -119,7 +120,7 @@ interface SeriesArgs extends Omit<SeriesQuery, 'value'> {
   readonly value: SeriesQuery['value'] | StateValue;
 }
 
-/** A number in a state of JSON. */
+/** A number in a state that is JSON or a tensor. */
 interface StateValue {
   readonly of: 'STATE';
   readonly name: string;
@@ -229,9 +230,9 @@ async function stateSeries(
     isEnd = found.length < limit;
     for (const { stepNumber, state } of found) {
       if (stepNumber < from) continue;
-      const json = state.size > STATE_BYTES ? '' : await textOf(store, namespace, state, last);
+      const bytes = state.size > STATE_BYTES ? NO_BYTES : await bytesOf(store, namespace, state, last);
       await store.slots.take();
-      const number = numberAt(json, value.path);
+      const number = stateNumber(bytes, state.mediaType, value.path);
       if (number !== undefined) {
         stepNumbers.push(stepNumber);
         values.push(number);
@@ -243,21 +244,23 @@ async function stateSeries(
   return { stepNumbers, values, stretchSteps };
 }
 
-/** Returns an empty text if the state was deleted meanwhile. Errors: STATE_CORRUPT. */
-async function textOf(
+const NO_BYTES = new Uint8Array();
+
+/** Returns no bytes if the state was deleted meanwhile. Errors: STATE_CORRUPT. */
+async function bytesOf(
   store: Pick<App['store'], 'readState'>,
   namespace: string,
   state: StateRef,
   last: RestoredState,
-): Promise<string> {
+): Promise<Uint8Array> {
   const { data } = state;
   const read = data === undefined ? rowReader(store, namespace, state, last) : smallReader(data);
   const parts: Uint8Array[] = [];
   try {
     for await (const part of stateBytes(read, state, 0, state.size)) parts.push(part);
   } catch (error) {
-    if (isMissing(error)) return '';
+    if (isMissing(error)) return NO_BYTES;
     throw error;
   }
-  return Buffer.concat(parts).toString();
+  return Buffer.concat(parts);
 }

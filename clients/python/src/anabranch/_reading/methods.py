@@ -322,9 +322,9 @@ class TrajectoryReading:
     ) -> Series:
         """Returns a value of the steps [start, stop), inherited ones included, downsampled to at most `points`.
 
-        `value` is `reward_sum`, `reward`, `reward_mean`, `metric:KEY`, or a number in JSON: `action:POINTER`,
-        `observation:POINTER`, `info:POINTER`, `state:NAME:POINTER` with a JSON Pointer such as `/pole/angle`. Of each stretch
-        of steps, the first, last, smallest and largest values are returned.
+        `value` is `reward_sum`, `reward`, `reward_mean`, `metric:KEY`, or a number in JSON or in an array of at most 4,096
+        numbers: `action:POINTER`, `observation:POINTER`, `info:POINTER`, `state:NAME:POINTER` with a JSON Pointer such as
+        `/pole/angle` or `/2`. Of each stretch of steps, the first, last, smallest and largest values are returned.
         """
         request = series_request(value, start=start, stop=stop, points=points)
         connection = self._durable()

@@ -1,6 +1,7 @@
 import { sql } from 'kysely';
+import type { Digest } from '../../../../domain/ids.ts';
 import type { OwnedRange, TreeLineage, TreeRange } from '../../../../domain/lineage.ts';
-import { addReward } from '../../../../domain/step.ts';
+import { addReward, type Step } from '../../../../domain/step.ts';
 import {
   type ContentValue,
   contentValue,
@@ -13,6 +14,7 @@ import type { ReadScope } from '../../kit/transaction.ts';
 import { readReal } from '../../kit/values.ts';
 import { SegmentCursor } from '../read/segment.ts';
 import { readPage, searchedSegments } from '../read/steps.ts';
+import { readWholeStates } from '../states/whole_states.ts';
 import { MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
 
 /** RD9: rewards are read from columns, by few statements for all lineages; all other values from the steps. */
@@ -143,17 +145,51 @@ async function sampleContents(
   for (let from = lineage[0]?.from ?? 0n; from < to; ) {
     const { rows } = await readPage(scope, tree, lineage, { from, to, maxBytes: PAGE_BYTES });
     const before = from;
+    const waiting: WaitingStep[] = [];
     for (const { segment, begin, end } of rows) {
       if (begin !== from) break;
       if (begin > before) await scope.engine.slots.take();
       for (const at = new SegmentCursor(segment); at.stepNumber < end - 1n && at.next(); ) {
         if (at.stepNumber < begin) continue;
-        const found = contentValue(at.read(view), value);
-        if (found !== undefined) sampler.add(at.stepNumber, found);
+        const step = at.read(view);
+        const states: Digest[] = [];
+        const found = contentValue(step, value, (digest) => {
+          states.push(digest as Digest);
+          return undefined;
+        });
+        if (states.length > 0) waiting.push({ step, states });
+        else if (found !== undefined) sampler.add(at.stepNumber, found);
       }
       from = end;
     }
+    await sampleTensorStates(scope, waiting, sampler, value);
     if (from === before) return;
+  }
+}
+
+/** A step whose value is in a tensor whose items one of these states may have. */
+interface WaitingStep {
+  readonly step: Step;
+  readonly states: readonly Digest[];
+}
+
+/** States that one statement reads: each has at most the bytes of 4,096 numbers. */
+const STATES_TOGETHER = 32;
+
+async function sampleTensorStates(
+  scope: ReadScope,
+  waiting: readonly WaitingStep[],
+  sampler: SeriesSampler,
+  value: ContentValue,
+): Promise<void> {
+  for (let at = 0; at < waiting.length; at += STATES_TOGETHER) {
+    const some = waiting.slice(at, at + STATES_TOGETHER);
+    const found = await readWholeStates(scope, [...new Set(some.flatMap(({ states }) => states))]);
+    await scope.engine.slots.take();
+    for (const { step } of some) {
+      const number = contentValue(step, value, (digest) => found.get(digest as Digest));
+      if (number !== undefined) sampler.add(step.stepNumber, number);
+    }
   }
 }
 
