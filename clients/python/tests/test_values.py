@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import argparse
 import array
+import collections
 import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
 import io
+import ipaddress
 import math
+import pathlib
 import socket
+import types
+import uuid
 from typing import Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 import pydantic
 import pytest
 from conftest import IS_LARGE_DOSE, Server, dose
@@ -162,7 +174,7 @@ class HostileDict(dict[str, int]):
 
 
 UNSUPPORTED = [
-    {1, 2},
+    iter([1, 2]),
     object(),
     Hostile(),
     3 + 4j,
@@ -293,9 +305,9 @@ def test_markers_name_the_type_and_are_counted_and_reported_once(caplog: pytest.
 @pytest.mark.parametrize(
     ("value", "subject"),
     [
-        ({"renderer": {1}}, 'info["renderer"] is a set'),
+        ({"renderer": 1j}, 'info["renderer"] is a complex'),
         ({"a": [0, {"b": (1, object())}]}, 'info["a"][1]["b"][1] is a object'),
-        ({1: {2}}, "info[1] is a set"),
+        ({1: 2j}, "info[1] is a complex"),
         (object(), "info is a object"),
         ([10**5000], "info[0] is a int of too many digits"),
     ],
@@ -394,6 +406,162 @@ def test_read_back(value: object, expected: object) -> None:
     assert equal(observed(value)[1], expected)
 
 
+class Color(enum.Enum):
+    RED = "red"
+    BLUE = 2
+    BOTH = (RED, BLUE)
+
+
+class Size(str, enum.Enum):
+    LARGE = "large"
+
+
+class Level(enum.IntEnum):
+    HIGH = 3
+
+
+DAY = datetime.date(2026, 1, 2)
+MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 6, datetime.timezone.utc)
+UUID = uuid.UUID(int=1)
+TABLE = pd.DataFrame({"a": [1, 2], "b": ["x", "y"], "at": [pd.Timestamp(MOMENT), pd.NaT]})
+ROWS = [
+    {"a": 1, "b": "x", "at": "2026-01-02T03:04:05.000006+00:00"},
+    {"a": 2, "b": "y", "at": None},
+]
+PLAIN = [
+    (Color.RED, "red"),
+    (Color.BOTH, ["red", 2]),
+    (Size.LARGE, "large"),
+    (Level.HIGH, 3),
+    (MOMENT, "2026-01-02T03:04:05.000006+00:00"),
+    (DAY, "2026-01-02"),
+    (datetime.time(3, 4), "03:04:00"),
+    (datetime.timedelta(minutes=1.5), 90.0),
+    (UUID, str(UUID)),
+    (decimal.Decimal("0.10"), "0.10"),
+    (fractions.Fraction(1, 3), "1/3"),
+    (pathlib.PurePosixPath("/a/b"), "/a/b"),
+    (pathlib.Path("a"), "a"),
+    (ipaddress.ip_address("::1"), "::1"),
+    (collections.UserString("a"), "a"),
+    (ValueError("no such file"), "ValueError: no such file"),
+    ({3, 1, 2}, [1, 2, 3]),
+    (frozenset({"b", "a"}), ["a", "b"]),
+    ({Color.RED, "a"}, ["a", "red"]),
+    ({1, "a", None}, [None, 1, "a"]),
+    ({frozenset({2, 1})}, [[1, 2]]),
+    (set(), []),
+    (collections.deque([1, "a"], maxlen=2), [1, "a"]),
+    (collections.UserList([1]), [1]),
+    (collections.UserDict({"a": 1}), {"a": 1}),
+    (collections.OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
+    (types.MappingProxyType({"a": 1}), {"a": 1}),
+    ({"b": 1, "a": 2}.keys(), ["b", "a"]),
+    ({"b": 1}.items(), [["b", 1]]),
+    (types.SimpleNamespace(a={1}), {"a": [1]}),
+    (argparse.Namespace(lr=0.5, out=pathlib.PurePosixPath("x")), {"lr": 0.5, "out": "x"}),
+    (collections.namedtuple("Pair", "a b")(1, DAY), [1, "2026-01-02"]),
+    (TABLE, ROWS),
+    (TABLE["a"], [1, 2]),
+    (TABLE.index, [0, 1]),
+    (pd.NA, None),
+    (pa.table({"a": [1, 2]}), [{"a": 1}, {"a": 2}]),
+    (pa.array(["x", None]), ["x", None]),
+]
+
+
+@pytest.mark.parametrize(("value", "expected"), PLAIN)
+def test_values_with_a_plain_form_are_stored_as_it(value: object, expected: object) -> None:
+    assert equal(observed(value)[1], expected)
+    assert equal(observed({"value": [value]})[1], {"value": [expected]})
+    assert decode_json(ValueEncoder(strict=True).info_json({"value": value})) == {"value": expected}
+    step, read = observed({"image": np.zeros(2), "value": value})
+    assert len(step.observations) > 1
+    assert same_type(read["value"], expected)
+
+
+@pytest.mark.parametrize(
+    ("key", "expected"),
+    [(Color.RED, "red"), (Size.LARGE, "large"), (DAY, "2026-01-02"), (UUID, str(UUID)), (frozenset({2, 1}), (1, 2))],
+)
+def test_keys_with_a_plain_form_are_stored_as_it(key: object, expected: object) -> None:
+    assert observed({key: 1})[1] == {expected: 1}
+    assert equal(observed({key: np.zeros(2)})[1], {expected: np.zeros(2)})
+
+
+class Job(pydantic.BaseModel):
+    at: datetime.datetime
+    color: Color
+
+
+def test_values_within_models_have_their_plain_form() -> None:
+    assert observed(Job(at=MOMENT, color=Color.RED))[1] == {"at": MOMENT.isoformat(), "color": "red"}
+
+
+def test_a_deque_that_contains_itself_ends() -> None:
+    itself: collections.deque[Any] = collections.deque()
+    itself.extend([itself, itself])
+    assert [type(member) for member in observed(itself, strict=False)[1]] == [Unstored, Unstored]
+
+
+class Broken(type):
+    """The type of classes that cannot be hashed."""
+
+    def __eq__(cls, other: object) -> bool:
+        raise OSError
+
+
+class Odd(metaclass=Broken):
+    pass
+
+
+class BrokenEnum(enum.Enum):
+    ONE = 1
+
+    @property
+    def value(self) -> Any:
+        raise OSError
+
+
+class BrokenPath:
+    def __fspath__(self) -> str:
+        raise OSError
+
+
+class BrokenArray(np.ndarray):
+    def tobytes(self, *_: Any) -> bytes:
+        raise OSError
+
+
+class BrokenError(Exception):
+    def __str__(self) -> str:
+        raise OSError
+
+
+@pytest.mark.parametrize(
+    "value", [Odd(), BrokenEnum.ONE, BrokenPath(), np.zeros(2).view(BrokenArray)], ids=lambda value: str(type(value))
+)
+def test_values_whose_own_code_fails_become_markers(value: object) -> None:
+    assert isinstance(observed(value, strict=False)[1], Unstored)
+    read = observed({"value": value, "image": np.zeros(2)}, strict=False)[1]
+    assert isinstance(read["value"], Unstored)
+    assert isinstance(decode_json(ValueEncoder().info_json([value]))[0], Unstored)
+    with pytest.raises((TypeError, OSError)):
+        observed(value)
+
+
+def test_an_exception_whose_text_fails_is_its_type() -> None:
+    assert observed(BrokenError())[1] == "BrokenError"
+
+
+def test_images_that_are_too_large_become_markers(monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = ValueEncoder()
+    monkeypatch.setattr(encoder, "limits", {"stateBytes": 8})
+    content = Step().observations.add().content
+    encoder.image_content(content, b"\x89PNG\r\n\x1a\n and more")
+    assert isinstance(decode_json(content.json), Unstored)
+
+
 def test_arrays_are_copied() -> None:
     value = np.zeros(3)
     step = Step()
@@ -421,3 +589,71 @@ def test_files_of_images_keep_their_bytes() -> None:
 def test_masked_arrays_and_structured_arrays_are_unsupported() -> None:
     for value in (np.ma.masked_array([1, 2], [True, False]), np.zeros(2, [("a", "<i4")])):
         assert isinstance(observed(value, strict=False)[1], Unstored)
+
+
+def test_a_reward_is_a_number_or_the_metrics_of_several_objectives(server: Server) -> None:
+    cases: list[tuple[Any, float | None, dict[str, float]]] = [
+        (True, 1.0, {}),
+        (decimal.Decimal("0.5"), 0.5, {}),
+        ([0.5], 0.5, {}),
+        (np.array([[0.5]]), 0.5, {}),
+        (np.array([1.0, -2.0]), None, {"reward/0": 1.0, "reward/1": -2.0}),
+        (np.array([[1, 2], [3, 4]]), None, {f"reward/{index}": index + 1 for index in range(4)}),
+        ((1, np.float32(2), None), None, {"reward/0": 1.0, "reward/1": 2.0}),
+        ({"safe": 1, Color.RED: True}, None, {"reward/safe": 1.0, "reward/red": 1.0}),
+        (None, None, {}),
+        (np.zeros(0), None, {}),
+        ({}, None, {}),
+        ("high", None, {}),
+        (10**5000, None, {}),
+        (Hostile(), None, {}),
+    ]
+    t = ab.connect(server.address).trajectory()
+    t.reset()
+    for reward, _, _ in cases:
+        t.step(reward=reward)
+    t.step(reward=np.array([1.0, 2.0]), metrics={"reward/1": 5.0, "loss": 3.0})
+    *steps, named = t.steps(1)
+    for (_, reward, metrics), step in zip(cases, steps, strict=True):
+        assert (step.reward, step.metrics) == (reward, metrics)
+    assert named.metrics == {"reward/0": 1.0, "reward/1": 5.0, "loss": 3.0}
+
+
+def test_an_argument_whose_own_code_fails_costs_no_other_one(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    t.reset(observation=Odd(), info=Odd(), states={"a": Odd()})
+    failing = ("action", "observation", "info", "screenshot", "metrics", "tags", "states", "reward", "truncated")
+    lists = ("token_ids", "logprobs", "prompt_token_ids")
+    for name in (*failing, *lists):
+        for value in (Hostile(), Odd(), BrokenError(), BrokenPath()):
+            t.step(**{"action": 1, "reward": 1.0, name: value})  # type: ignore[arg-type]
+    t.step(metrics={Size.LARGE: 1, BrokenError(): 2}, states={Size.LARGE: b"a"})  # type: ignore[dict-item]
+    t.step(action=1, token_ids=None, logprobs=None, prompt_token_ids=None)  # type: ignore[arg-type]
+    *steps, named, last = t.steps(1)
+    rewards = [step.reward for step in steps]
+    assert rewards.count(1.0) == len(rewards) - 4
+    assert [step.action for step in steps[4:]] == [1] * (len(steps) - 4)
+    assert named.metrics == {"large": 1.0, "BrokenError": 2.0}
+    assert (named.states, last.action) == (("large",), 1)
+    assert t.dropped == ""
+    texts = [record.getMessage() for record in caplog.records]
+    assert len(texts) == len(set(texts))
+    assert "anabranch: reward is a test_values.Hostile: expected a number. It is left out." in texts
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"reward": None, "metrics": {"kl": None}}, 'metrics["kl"] is None: expected a number'),
+        ({"reward": np.array([1, None])}, 'metrics["reward/1"] is None: expected a number'),
+        ({"truncated": np.array([True, False])}, "truncated is a numpy.ndarray: expected true or false"),
+        ({"tags": 5}, "tags is 5: expected a list of names"),
+        ({"token_ids": [2**40]}, "token_ids is a list: expected a list of integers of 32 bits"),
+    ],
+)
+def test_strict_names_the_argument_and_what_is_expected(arguments: dict[str, Any], text: str, server: Server) -> None:
+    t = ab.connect(server.address, strict=True).trajectory()
+    with pytest.raises(TypeError) as raised:
+        t.step(**arguments)
+    assert str(raised.value) == text

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 import functools
-from collections.abc import Mapping
+import os
+from array import array
+from collections.abc import Mapping, MappingView, Sequence
+from collections.abc import Set as AbstractSet
 
 
 class Kind(enum.Enum):
@@ -21,18 +24,31 @@ class Kind(enum.Enum):
     """An image of Pillow."""
     MAPPING = enum.auto()
     SEQUENCE = enum.auto()
+    SET = enum.auto()
+    """A sorted list."""
+    TABLE = enum.auto()
+    """A table of pandas, polars or Arrow: a list of its rows as dicts; a column of Arrow: a list."""
+    NAMESPACE = enum.auto()
+    """A dict of its attributes."""
     DATACLASS = enum.auto()
     PYDANTIC = enum.auto()
+    PLAIN = enum.auto()
+    """Replaced by its plain form (`plain_form`)."""
     OTHER = enum.auto()
     """Stored as an array if the value has the buffer protocol, unsupported otherwise."""
     UNSUPPORTED = enum.auto()
 
 
-CONTAINERS = frozenset({Kind.MAPPING, Kind.SEQUENCE, Kind.DATACLASS, Kind.PYDANTIC})
+CONTAINERS = frozenset(
+    {Kind.MAPPING, Kind.SEQUENCE, Kind.SET, Kind.TABLE, Kind.NAMESPACE, Kind.DATACLASS, Kind.PYDANTIC}
+)
 
 
 def kind_of(value: object) -> Kind:
-    return _kind_of_type(type(value))
+    try:
+        return _kind_of_type(type(value))
+    except Exception:  # noqa: BLE001 - the metaclass fails
+        return Kind.UNSUPPORTED
 
 
 @functools.lru_cache(maxsize=4096)
@@ -75,10 +91,31 @@ _NAMED = {
     "numpy.generic": Kind.ARRAY,
     "torch.Tensor": Kind.TORCH,
     "PIL.Image.Image": Kind.IMAGE,
+    **dict.fromkeys(("pandas.DataFrame", "pandas.core.frame.DataFrame"), Kind.TABLE),
+    **dict.fromkeys(("pandas.Series", "pandas.core.series.Series"), Kind.SEQUENCE),
+    **dict.fromkeys(("pandas.Index", "pandas.core.indexes.base.Index"), Kind.SEQUENCE),
+    "polars.dataframe.frame.DataFrame": Kind.TABLE,
+    "polars.series.series.Series": Kind.SEQUENCE,
+    **dict.fromkeys((f"pyarrow.lib.{name}" for name in ("Table", "RecordBatch", "Array", "ChunkedArray")), Kind.TABLE),
+    **dict.fromkeys(("types.SimpleNamespace", "argparse.Namespace"), Kind.NAMESPACE),
+    **dict.fromkeys(("datetime.date", "datetime.time", "datetime.timedelta"), Kind.PLAIN),
+    **dict.fromkeys(("uuid.UUID", "decimal.Decimal", "fractions.Fraction", "collections.UserString"), Kind.PLAIN),
+    "ipaddress._IPAddressBase": Kind.PLAIN,
+    **dict.fromkeys(("pandas.api.typing.NAType", "pandas._libs.missing.NAType"), Kind.PLAIN),
 }
 
-# memoryview, array.array and others count as sequences from Python 3.12 on; they are buffers here.
-_ABSTRACT: tuple[tuple[type, Kind], ...] = ((Mapping, Kind.MAPPING), (range, Kind.SEQUENCE))
+# memoryview and array.array count as sequences; they are buffers here. The views of a dict keep its order.
+_ABSTRACT: tuple[tuple[type, Kind], ...] = (
+    (enum.Enum, Kind.PLAIN),
+    (os.PathLike, Kind.PLAIN),
+    (BaseException, Kind.PLAIN),
+    (Mapping, Kind.MAPPING),
+    (memoryview, Kind.OTHER),
+    (array, Kind.OTHER),
+    (MappingView, Kind.SEQUENCE),
+    (Sequence, Kind.SEQUENCE),
+    (AbstractSet, Kind.SET),
+)
 
 
 def is_a(value: object, cls: type | tuple[type, ...]) -> bool:

@@ -7,8 +7,9 @@
 | bytes, bytearray | data, `application/octet-stream` |
 | NumPy arrays and scalars, CPU tensors, other values with the buffer protocol | a tensor |
 | images of Pillow | data, `image/png` |
-| dict, list, tuple, dataclass, Pydantic model of such values | one JSON; if it has arrays, bytes or images: one item \
-per leaf, with the leaf's path as its type |
+| dict, list, tuple, set, table, namespace, dataclass, Pydantic model of such values | one JSON; if it has arrays, \
+bytes or images: one item per leaf, with the leaf's path as its type |
+| values of enums, dates, paths, UUIDs, decimals and others that `plain` lists | their plain form |
 
 Within JSON, objects with a single key that begins with `$` hold what JSON cannot: `$tensor`, `$bytes`, `$png`,
 `$float` (NaN and infinities), `$surrogates` (text that UTF-8 cannot hold), `$items` (a dict with keys that are not
@@ -28,9 +29,10 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from anabranch._wire.errors import StepTooLarge
-from anabranch._wire.kinds import CONTAINERS, Kind, kind_of, type_name
+from anabranch._wire.kinds import CONTAINERS, Kind, type_name
 from anabranch._wire.limits import Limits
 from anabranch._wire.paths import Path, format_path, subject_of
+from anabranch._wire.plain import resolved, rows_of, sorted_members
 from anabranch._wire.tensors import OversizedValue, UnsupportedValue, form_of, png_of, tensor_of
 from anabranch.v1.trajectory_pb2 import Content
 
@@ -81,18 +83,24 @@ class ValueEncoder:
 
     def set_content(self, content: Content, value: object, root: str) -> None:
         """Writes one value of any kind into one content. `root` names the value in errors."""
-        self._fill(content, value, kind_of(value), root, ())
+        self._fill(content, *resolved(value), root, ())
 
-    def info_json(self, value: Any, root: str = "info") -> str:
-        """Returns a value as strict JSON text. NaN and infinities become "NaN", "Infinity" and "-Infinity"."""
-        return "{}" if _is_empty_dict(value) else self._tree_json(_Tree(self, root, is_info=True), value, ())
+    def info_json(self, value: Any, root: str = "info", *, with_lists: bool = False) -> str:
+        """Returns a value as strict JSON text. NaN and infinities become "NaN", "Infinity" and "-Infinity"; with
+        `with_lists`, arrays of numbers become lists."""
+        if _is_empty_dict(value):
+            return "{}"
+        return self._tree_json(_Tree(self, root, is_info=True, with_lists=with_lists), value, ())
 
     def image_content(self, content: Content, value: object, root: str = "screenshot") -> None:
         """Writes an image: of Pillow, or the bytes of a PNG, JPEG, WebP or GIF file. Other values as `set_content`."""
-        if isinstance(value, (bytes, bytearray)) and (media_type := _image_type(value)):
-            self._set_data(content, bytes(value), media_type)
-        else:
+        if not isinstance(value, (bytes, bytearray)) or (media_type := _image_type(value)) is None:
             self.set_content(content, value, root)
+            return
+        try:
+            self._set_data(content, bytes(value), media_type)
+        except UnsupportedValue as unsupported:
+            _set_json(content, _to_json(self.marker(unsupported, root, ())))
 
     def state(self, value: object, root: str) -> tuple[bytes, str]:
         """Returns the bytes and the media type of a value as a state of a step."""
@@ -139,7 +147,7 @@ class ValueEncoder:
         self.unstored[kind] += 1
 
     def _add(self, items: Any, value: object, root: str) -> None:
-        kind = kind_of(value)
+        value, kind = resolved(value)
         # A screenshot or logprobs may follow the leaves.
         room = self.limits["stepParts"] - len(items) - 1
         leaves = _leaves_of(value, kind, room, self.limits["typeBytes"]) if kind in CONTAINERS else None
@@ -171,8 +179,16 @@ class ValueEncoder:
                     self._fill_json(content, value, root, path)
             else:
                 self._fill_json(content, value, root, path)
-        except UnsupportedValue as unsupported:
-            _set_json(content, _to_json(self.marker(unsupported, root, path)))
+        except Exception as error:  # noqa: BLE001 - the value's own code fails
+            _set_json(content, _to_json(self.marker(self.unsupported(error, value), root, path)))
+
+    def unsupported(self, error: Exception, value: object) -> UnsupportedValue:
+        """Returns why a value is not stored: the value's own code may have failed. With `strict`, raises other errors."""
+        if isinstance(error, UnsupportedValue):
+            return error
+        if self.strict:
+            raise error
+        return UnsupportedValue(type_name(value))
 
     def _fill_json(self, content: Content, value: Any, root: str, path: Path) -> None:
         _set_json(content, self._tree_json(_Tree(self, root), value, path))
@@ -234,23 +250,26 @@ class ValueEncoder:
         except RecursionError:
             # The caller's stack is nearly full.
             unsupported = UnsupportedValue(f"{type_name(value)} that is nested too deep")
-            return _to_json(self.marker(unsupported, tree.root, path))
+        except Exception as error:  # noqa: BLE001 - the value's own code fails
+            unsupported = self.unsupported(error, value)
+        return _to_json(self.marker(unsupported, tree.root, path))
 
 
 class _Tree:
     """Turns nested values into values that JSON has."""
 
-    def __init__(self, encoder: ValueEncoder, root: str, *, is_info: bool = False) -> None:
+    def __init__(self, encoder: ValueEncoder, root: str, *, is_info: bool = False, with_lists: bool = False) -> None:
         self._encoder = encoder
         self.root = root
         self._is_info = is_info
+        self._with_lists = with_lists
         self._open: set[int] = set()
 
     def plain(self, value: Any, path: tuple[object, ...] = ()) -> Any:
         try:
-            return self._convert(value, kind_of(value), path)
-        except UnsupportedValue as unsupported:
-            return self._encoder.marker(unsupported, self.root, path)
+            return self._convert(*resolved(value), path)
+        except Exception as error:  # noqa: BLE001 - the value's own code fails
+            return self._encoder.marker(self._encoder.unsupported(error, value), self.root, path)
 
     def _convert(self, value: Any, kind: Kind, path: tuple[object, ...]) -> Any:
         if kind is Kind.TEXT:
@@ -269,6 +288,8 @@ class _Tree:
             return self._container(value, kind, path)
         if self._is_info and kind is Kind.ARRAY and value.shape == () and value.dtype.char in "?bBhHiIlLqQefd":
             return self._number(value.item())
+        if self._with_lists and kind is Kind.ARRAY and value.dtype.kind in "biuf":
+            return self.plain(value.tolist(), path)
         dtype, shape, data = tensor_of(value, kind)
         return {"$tensor": {"dtype": dtype, "shape": list(shape), "base64": _base64(data)}}
 
@@ -305,9 +326,9 @@ class _Tree:
         return {"$items": [[key, member] for key, member in plain]}
 
     def _key(self, key: Any) -> Any:
-        kind = kind_of(key)
-        if kind is Kind.SEQUENCE:
-            return [self._key(part) for part in key]
+        key, kind = resolved(key)
+        if kind is Kind.SEQUENCE or kind is Kind.SET:
+            return [self._key(part) for part in members_of(key, kind)]
         if kind in CONTAINERS:
             raise UnsupportedValue(f"dict with keys of {type_name(key)}")
         return self._convert(key, kind, ())
@@ -322,6 +343,12 @@ def members_of(value: Any, kind: Kind) -> dict[Any, Any] | list[Any]:
     try:
         if kind is Kind.SEQUENCE or kind is Kind.ARRAY:
             return list(value)
+        if kind is Kind.SET:
+            return sorted_members(value)
+        if kind is Kind.TABLE:
+            return rows_of(value)
+        if kind is Kind.NAMESPACE:
+            return dict(vars(value))
         if kind is Kind.DATACLASS:
             return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return dict(value.model_dump() if kind is Kind.PYDANTIC else value)
@@ -345,7 +372,7 @@ def _leaves_of(value: Any, kind: Kind, room: int, type_bytes: int) -> list[_Leaf
 
     try:
         binary = _collect(value, kind, (), add)
-    except _NotSplit:
+    except Exception:  # noqa: BLE001 - _NotSplit, or the value's own code fails
         return None
     return leaves if binary else None
 
@@ -368,10 +395,15 @@ def _collect(value: Any, kind: Kind, path: Path, add: Callable[[Path, Any, Kind]
             for key, member in enumerate(members) if isinstance(members, list) else members.items():
                 if not isinstance(key, (str, int)) or (isinstance(key, int) and isinstance(members, dict)):
                     raise _NotSplit
-                binary |= _collect(member, kind_of(member), (*path, key), add)
+                binary |= _collect(*resolved(member), (*path, _bare(key)), add)
             return binary
     add(path, value, kind)
     return kind not in _JSON_KINDS
+
+
+def _bare(key: str | int) -> str | int:
+    """Returns a key of a path as `str` or `int` itself: the text of a subclass, such as an enum, can be another one."""
+    return str.__str__(key) if isinstance(key, str) else int(key)
 
 
 def _fits(item_type: str, type_bytes: int) -> bool:
