@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -539,6 +540,24 @@ def test_after_the_retry_limit_the_rest_stays_in_the_spool(own_server: Server) -
     sent = [sys.executable, "-m", "anabranch", "spool", "send", "--address", own_server.address]
     assert "50 steps were sent" in subprocess.run(sent, check=True, capture_output=True, text=True, timeout=300).stdout
     assert observed(own_server, trajectory_id) == [str(number) for number in range(50)]
+
+
+def test_a_flush_says_what_it_waits_for(
+    own_server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = ab.connect(own_server.address)
+    t = client.trajectory()
+    t.reset(observation=0)
+    t.step(action=1)
+    sender = client.recorder.sender
+    assert sender.wait(lambda: "does not answer" in sender.problem, 100)
+    # Ten seconds, for users.
+    monkeypatch.setattr(_sender, "_PATIENT_SECONDS", 0)
+    away = f"the server at {own_server.address} does not answer \\(UNAVAILABLE: "
+    with pytest.raises(TimeoutError, match=f"are not durable after 0.1 s; they are kept: {away}"):
+        t.flush(0.1)
+    (warning,) = [text for text in caplog.messages if "still waiting" in text]
+    assert re.search(f"still waiting for 3 records of trajectory {t.id} after 0 s: {away}", warning)
 
 
 @pytest.mark.parametrize("option", ["silence", "give_up_after"])

@@ -223,6 +223,31 @@ def test_the_branch_of_an_unknown_trajectory_is_refused_and_kept(
     assert branch.id in note.read_text()
 
 
+MANY = """
+import sys
+from types import SimpleNamespace
+import anabranch as ab
+client = ab.connect(sys.argv[1])
+ts = [client.trajectory(run=SimpleNamespace(id=sys.argv[2])) for _ in range(20)]
+for t in ts:
+    t.reset(observation=0)
+for t in ts:
+    try:
+        t.flush(60)
+    except ab.errors.RunNotFound:
+        pass
+"""
+
+
+def test_many_trajectories_that_are_refused_for_one_reason_are_two_errors(own_server: Server) -> None:
+    own_server.start()
+    _, errors = start(MANY, own_server.address, NO_RUN, ANABRANCH_EXIT_SECONDS="60").communicate(timeout=100)
+    first, last = errors.splitlines()
+    assert "1 steps are refused: RUN_NOT_FOUND" in first
+    assert "20 trajectories were refused: RUN_NOT_FOUND" in last
+    assert run_spool("list").count("refused: ") == 20
+
+
 def test_steps_after_a_refusal_are_kept_too(own_server: Server) -> None:
     program = RECORDS.replace("with t:", "if True:") + "\nrefused.step(action=3)\nrefused.seal()\n"
     own_server.start()

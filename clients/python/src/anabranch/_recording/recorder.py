@@ -189,6 +189,9 @@ class Recorder:
             pass
         self.alive = False
         ended = sender.stop()
+        for problem, count in sender.refusals.items():
+            if count > 1:
+                log.error("anabranch: %d trajectories were refused: %s", count, problem)
         if self._spool is not None:
             self._close_spool(self._spool, ended=ended)
 
@@ -315,4 +318,4 @@ def send_abandoned(root: Path, recorded_for: str, address: str, seconds: float) 
         if transfer.waiting and not transfer.refused
     ]
     recorder.close(0)
-    return Sent(recorder.sender.durable, recorder.sender.refused_trajectories, kept)
+    return Sent(recorder.sender.durable, recorder.sender.refusals.total(), kept)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
 
@@ -48,7 +49,8 @@ class Sender:
         self.durable = 0
         self.dropped_steps = 0
         self.unstored_values = 0
-        self.refused_trajectories = 0
+        #: How many trajectories the server has refused, by its answer.
+        self.refusals: Counter[str] = Counter()
         #: What dead processes left, and this one sends.
         self.adopted: list[Abandoned] = []
         #: Notified when records were settled or a scan has ended.
@@ -126,8 +128,10 @@ class Sender:
         done = threading.Event()
 
         def work() -> None:
-            self._scan_now()
-            done.set()
+            try:
+                self._scan_now()
+            finally:
+                done.set()
 
         self.later(work)
         return done.is_set
@@ -238,13 +242,6 @@ class Sender:
         in_memory = self._parent is None or (self.spool is not None and self.spool.folder is None)
         return "in memory" if in_memory else f"in {self._parent}"
 
-    @property
-    def way_out(self) -> str:
-        """What becomes of trajectories that the server has refused."""
-        kept = f"Its steps are kept {self.place} and not sent again"
-        in_memory = self.place == "in memory"
-        return kept if in_memory else f"{kept}: `python -m anabranch spool` lists, renames, drops or exports them"
-
     def failed(self, failure: Failure) -> None:
         self._problem = f"{'does not answer' if failure.unreachable else 'fails'} ({failure})"
         if not failure.unreachable:
@@ -270,10 +267,17 @@ class Sender:
         self._moved = True
         log.warning("anabranch: %s", message)
 
-    def refused(self, message: str) -> None:
+    def refused(self, what: str, failure: Failure) -> Failure:
         self._moved = True
-        self.refused_trajectories += 1
-        log.error("anabranch: %s", message)
+        kept = f"Its steps are kept {self.place} and not sent again"
+        if self.place != "in memory":
+            kept += ": `python -m anabranch spool` lists, renames, drops or exports them"
+        # A run that was deleted refuses each episode of its workers.
+        level = logging.INFO if str(failure) in self.refusals else logging.ERROR
+        self.refusals[str(failure)] += 1
+        explained = replace(failure, message=f"{failure.message.rstrip('.')}. {kept}")
+        log.log(level, "anabranch: %s are refused: %s", what, explained)
+        return explained
 
     # The thread
 

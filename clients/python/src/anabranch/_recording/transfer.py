@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch._recording import rpc
@@ -39,7 +39,8 @@ class Records(Protocol):
 
 class SenderInterface(Protocol):
     """What a transfer needs of the sender. `later` runs a function in the sender's thread, and `ask` asks the server for
-    its version and limits, and calls a function there: with None if they are known and compatible."""
+    its version and limits, and calls a function there: with None if they are known and compatible. `refused` returns the
+    failure with what to do about it."""
 
     connections: Connections
     #: Retry limit: how many seconds after the first failure without progress a transfer stops sending.
@@ -49,8 +50,6 @@ class SenderInterface(Protocol):
 
     @property
     def place(self) -> str: ...
-    @property
-    def way_out(self) -> str: ...
 
     def now(self) -> float: ...
     def notify(self, transfer: Transfer) -> None: ...
@@ -61,7 +60,7 @@ class SenderInterface(Protocol):
     def unstored(self, problem: str) -> None: ...
     def failed(self, failure: Failure) -> None: ...
     def report(self, message: str) -> None: ...
-    def refused(self, message: str) -> None: ...
+    def refused(self, what: str, failure: Failure) -> Failure: ...
 
 
 @dataclass(frozen=True)
@@ -537,8 +536,7 @@ class Transfer:
         elif failure.final and self._sender.is_home:
             self.refused = True
             self.refusing(str(failure))
-            failure = replace(failure, message=f"{failure.message.rstrip('.')}. {self._sender.way_out}")
-            self._sender.refused(f"{what} are refused: {failure}")
+            failure = self._sender.refused(what, failure)
         else:
             self._sender.report(f"{what} cannot be sent and are kept {self._sender.place}: {failure}")
         # Threads that record look at `dropped` first.
