@@ -285,3 +285,17 @@ def test_folders_that_vanish_while_they_are_counted_are_no_error(folder: Path, m
 
     monkeypatch.setattr(os, "scandir", vanishing)
     assert _spool.size_of(folder.parent.parent, "*/*/*.seg") == 7
+
+
+def test_a_user_without_a_folder_for_spools_has_a_client(tmp_path: Path) -> None:
+    program = """
+import sys
+import anabranch as ab
+assert ab.connect("127.0.0.1:1").recorder.adopt(60)
+"""
+    environment = {**os.environ, "HOME": str(tmp_path / "home")}
+    for variable in "ANABRANCH_SPOOL", "XDG_STATE_HOME":
+        environment.pop(variable, None)
+    (tmp_path / "home").write_text("not a folder")
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, env=environment)
+    assert (done.returncode, done.stderr) == (0, "")

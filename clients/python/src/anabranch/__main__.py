@@ -19,7 +19,7 @@ from anabranch._recording.abandoned import (
     spool_root,
 )
 from anabranch._recording.creation import Creation
-from anabranch._recording.recorder import send_abandoned
+from anabranch._recording.recorder import send_spool
 from anabranch._recording.refused import Changes, export, refused, rename
 from anabranch._recording.spool import SpoolFullError, size_of
 from anabranch._wire.connection import address_from
@@ -104,7 +104,7 @@ def _contents(folder: Path) -> str:
 def _send(root: Path, options: argparse.Namespace) -> int:
     recorded_for, to = (address_from(each or options.address) for each in (options.recorded_for, options.to))
     owned, others = _spools(root, recorded_for)
-    sent = send_abandoned(root, recorded_for, to, options.timeout)
+    sent = send_spool(root, recorded_for, to, options.timeout)
     print(f"{sent.steps} steps were sent")
     for text in sent.kept:
         print(f"kept: {text}", file=sys.stderr)

@@ -46,7 +46,6 @@ if TYPE_CHECKING:
 
 Spool = str | os.PathLike[str] | Literal[False] | None
 Resume = Literal["never", "allow", "must"]
-_RESUMES = ("never", "allow", "must")
 
 #: Names of trajectories that `resume` finds again.
 _NAMES = uuid.UUID("5f0c4a51-1df1-5d4f-9c2b-6c1f3b0f0a7e")
@@ -94,8 +93,9 @@ class Client(ClientReading, ClientRuns, Shown):
         self.connection = Connection(address)
         #: Ids of runs that were looked up.
         self._asked_runs: set[str] = set()
-        # Sends what dead processes left, also if this one records nothing.
-        _ = self.recorder
+        if spool is not False:
+            # Sends what dead processes left, also if this one records nothing.
+            _ = self.recorder
 
     def trajectory(
         self,
@@ -125,8 +125,6 @@ class Client(ClientReading, ClientRuns, Shown):
         creation = self.creation(task=task, name=name, labels=labels, run=run)
         id = None if id is None else checked_id(id)
         metadata_json = self.metadata_json(metadata)
-        if resume not in _RESUMES:
-            raise ValueError(f"`resume` is {resume!r}: expected one of {', '.join(_RESUMES)}")
         if resume != "never":
             deadline = time.monotonic() + resume_timeout
             base = id or self._named(run, task, name, deadline)
@@ -191,9 +189,9 @@ class Client(ClientReading, ClientRuns, Shown):
     ) -> Trajectory:
         """Creates a trajectory that shares steps 0 to `at` of `source`, or to the step of a tag.
 
-        Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`. `name` and
-        `labels` are as in `trajectory`. Raises ValueError if there is no such step: the trajectory is empty, or `at` is
-        negative or beyond the last step.
+        Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`. Raises
+        ValueError if there is no such step: the trajectory is empty, or `at` is negative. `name` and `labels` are as in
+        `trajectory`.
         """
         creation = Creation.checked(name=name, labels=labels)
         source_id = source if isinstance(source, str) else source.id
@@ -203,8 +201,6 @@ class Client(ClientReading, ClientRuns, Shown):
                 raise ValueError(f"trajectory {source_id} has no steps: branch() needs a recorded step")
         elif at < 0:
             raise ValueError(f"`at` is {at}: expected the number of a step, 0 or above")
-        elif not isinstance(source, str) and at >= source.next_step:
-            raise ValueError(f"`at` is {at}: the last step of trajectory {source_id} is {source.next_step - 1}")
         known = None if isinstance(source, str) else source.position_at(at)
         branch_id = successor_of(source_id) if successor else str(uuid.uuid4())
         request = BranchTrajectoryRequest(trajectory_id=source_id, step_number=at, branch_id=branch_id, name=name)

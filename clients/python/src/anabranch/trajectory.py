@@ -269,8 +269,9 @@ class Trajectory(TrajectoryReading, Shown):
         the class of the reason, for example TrajectoryNotFound or SpoolFull. After ten seconds, a warning says what it
         waits for.
         """
-        # Children that were terminated may have left records of other trajectories.
-        self._recorder.sender.scan()
+        if self._recorder.alive:
+            # Children that were terminated may have left records of other trajectories.
+            self._recorder.sender.scan()
         with self._lock:
             position = self._last_position
         self.wait_for(position, timeout)

@@ -343,10 +343,15 @@ def _entry_of(record: Record) -> Entry:
 
 def abandoned(parent: Path, own: set[Path]) -> Iterator[Abandoned]:
     """Takes over the folders of dead processes, the oldest first."""
-    for rest in parent.glob(f"{_DELETED}*") if parent.exists() else ():
-        shutil.rmtree(rest, ignore_errors=True)
-    for folder in sorted(parent.glob("[!.]*")) if parent.exists() else ():
-        if folder in own or Abandoned.is_settled(folder) or not folder.is_dir():
+    try:
+        names = sorted(os.listdir(parent))
+    except OSError:
+        # Nobody has recorded for this server, or this user cannot.
+        return
+    for folder in [parent / name for name in names]:
+        if folder.name.startswith(_DELETED):
+            shutil.rmtree(folder, ignore_errors=True)
+        if folder.name.startswith(".") or folder in own or Abandoned.is_settled(folder):
             continue
         owner = Owner.lock(folder)
         if owner is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import logging
 import os
 import sys
@@ -150,8 +151,7 @@ class Recorder:
     def stats(self, unstored: Counter[str]) -> Stats:
         recorded = 0 if self._spool is None else self._spool.steps
         durable = self.sender.durable
-        adopted = sum(each.steps for each in self.sender.adopted)
-        spooled = max(0, recorded + adopted - durable - self.sender.dropped_steps)
+        spooled = max(0, self.sender.steps - durable - self.sender.dropped_steps)
         counts = dict(unstored)
         if self.sender.unstored_values:
             counts["rejected"] = self.sender.unstored_values
@@ -288,7 +288,16 @@ atexit.register(_process.exit)
 def _folder_from(spool: object) -> Path | None:
     if spool is False:
         return None
-    return resolved(os.fspath(spool)) if isinstance(spool, (str, os.PathLike)) else spool_root()
+    try:
+        return resolved(os.fspath(spool)) if isinstance(spool, (str, os.PathLike)) else spool_root()
+    except RuntimeError as error:
+        _warn_of(str(error))
+        return None
+
+
+@functools.cache
+def _warn_of(problem: str) -> None:
+    log.warning("anabranch: no spool (%s): set ANABRANCH_SPOOL; steps are kept in memory until they are sent", problem)
 
 
 def recorder_for(address: str, spool: object, sending: Sending = DEFAULT_SENDING) -> Recorder:
@@ -307,7 +316,7 @@ class Sent:
     kept: list[str]
 
 
-def send_abandoned(root: Path, recorded_for: str, address: str, seconds: float) -> Sent:
+def send_spool(root: Path, recorded_for: str, address: str, seconds: float) -> Sent:
     """Sends what dead processes recorded for a server, to this server or another one."""
     recorder = Recorder(address, folder_of(root, recorded_for))
     recorder.adopt(seconds)

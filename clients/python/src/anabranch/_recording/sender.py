@@ -53,6 +53,7 @@ class Sender:
         self.refusals: Counter[str] = Counter()
         #: What dead processes left, and this one sends.
         self.adopted: list[Abandoned] = []
+        self._adopted_steps = 0
         #: Notified when records were settled or a scan has ended.
         self.progress = threading.Condition()
         #: Number of threads that wait for progress.
@@ -178,6 +179,11 @@ class Sender:
         return f"the server at {self.address} {self._problem or 'has not stored them yet'}"
 
     @property
+    def steps(self) -> int:
+        """Number of steps that were recorded by this process, or adopted."""
+        return self._adopted_steps + (0 if self.spool is None else self.spool.steps)
+
+    @property
     def busy(self) -> bool:
         """Whether records wait that can still be sent."""
         return bool(self._delivered or self._ready) or any(
@@ -186,7 +192,7 @@ class Sender:
 
     def waiting_in(self, spool: Spool | MemorySpool) -> list[Transfer]:
         """Returns the transfers of a spool with records that wait, also those that cannot be sent. After the end."""
-        return [transfer for transfer in self._transfers if transfer.waiting and transfer.is_in(spool)]
+        return [transfer for transfer in list(self._transfers) if transfer.waiting and transfer.is_in(spool)]
 
     def stop(self) -> bool:
         """Ends the thread and the connections. What is not sent stays in the spool. Returns whether the thread has ended."""
@@ -224,8 +230,8 @@ class Sender:
         self._moved = True
         self._problem, self._refused_since = "", None
         self._reach.known = True
-        if self._durable_before is not None and self._kept_until is None and self.spool is not None:
-            self._kept_until = self.spool.steps + sum(each.steps for each in self.adopted)
+        if self._durable_before is not None and self._kept_until is None:
+            self._kept_until = self.steps
 
     def dropped(self, steps: int, problem: str) -> None:
         self.dropped_steps += steps
@@ -390,6 +396,7 @@ class Sender:
 
     def _adopt(self, found: Abandoned) -> None:
         self.adopted.append(found)
+        self._adopted_steps += found.steps
         for transfer in found.begin(self):
             self._transfers.add(transfer)
             transfer.pump()
