@@ -519,6 +519,7 @@ class Client(Wrapper[_client.Client]):
     diff_states = awaited(_client.Client.diff_states, same)
     storage_usage = awaited(_client.Client.storage_usage, same)
     export = awaited(_client.Client.export, same)
+    flush = awaited(_client.Client.flush, same)
     close = awaited(_client.Client.close, same)
     _trajectory = awaited(_client.Client.trajectory, Trajectory)
     _branch = awaited(_client.Client.branch, Trajectory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
@@ -13,8 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
 from anabranch._reading.methods import ClientReading
-from anabranch._reading.read import HasId, id_of
+from anabranch._reading.read import HasId, Selection, id_of
 from anabranch._recording.creation import METADATA_BYTES, Creation, checked_id
+from anabranch._recording.durable import await_all, await_records, await_selected
 from anabranch._recording.history import Position, experiment_of, find, run_exists
 from anabranch._recording.recorder import recorder_for
 from anabranch._recording.rpc import BRANCH, CREATE
@@ -91,6 +93,7 @@ class Client(ClientReading, ClientRuns, Shown):
         self._spool = _absolute(os.environ.get("ANABRANCH_SPOOL") or None if spool is None else spool)
         self._values: ValueEncoder | None = None
         self.connection = Connection(address)
+        self.connection.before_read = functools.partial(await_selected, address)
         #: Ids of runs that were looked up.
         self._asked_runs: set[str] = set()
         if spool is not False:
@@ -165,7 +168,9 @@ class Client(ClientReading, ClientRuns, Shown):
         request.name, request.task_id, request.run_id = creation.name, creation.task, creation.run_id
         request.labels.update(creation.labels)
         request.metadata_json = metadata_json
-        created = self._open(trajectory_id, creation.name, creation.labels, group=group)
+        created = self._open(
+            trajectory_id, creation.name, creation.labels, task=creation.task, run=creation.run_id, group=group
+        )
         created.create(CREATE, request.SerializeToString())
         return created
 
@@ -206,7 +211,9 @@ class Client(ClientReading, ClientRuns, Shown):
         request = BranchTrajectoryRequest(trajectory_id=source_id, step_number=at, branch_id=branch_id, name=name)
         request.request_id = branch_id
         request.labels.update(creation.labels)
-        branch = self._open(branch_id, name, creation.labels, known if known is not None else Position(at + 1), at + 1)
+        task, run = (None, None) if isinstance(source, str) else (source.recorded.task, source.recorded.run)
+        start = known if known is not None else Position(at + 1)
+        branch = self._open(branch_id, name, creation.labels, start, at + 1, task=task, run=run)
         if not isinstance(source, str):
             branch.after(source, at)
         branch.create(BRANCH, request.SerializeToString())
@@ -244,10 +251,22 @@ class Client(ClientReading, ClientRuns, Shown):
         if self.recorder.has_calls(run_id):
             self.metrics(run_id).flush()
 
+    def flush(self, timeout: float | None = None) -> None:
+        """Returns when everything that this process has recorded for this server is durable there, with what dead
+        processes left in the spool.
+
+        `timeout` is in seconds; default: no limit. Raises TimeoutError when it has passed, and AnabranchError, with the
+        class of the reason, if records cannot be sent: the others are durable then. What a warning has reported as
+        dropped is not waited for.
+        """
+        # Also a process that has recorded nothing sends what dead processes left.
+        _ = self.recorder
+        await_all(self.address, timeout)
+
     def close(self) -> None:
         """Closes the connection for reads and calls, and ends the renewal of leases. The next call connects again.
 
-        What was recorded is still sent: `Trajectory.flush` waits for it.
+        What was recorded is still sent: `flush` waits for it.
         """
         self.connection.close()
 
@@ -274,12 +293,25 @@ class Client(ClientReading, ClientRuns, Shown):
         next_step: int = 0,
         *,
         epoch: int | None = None,
-        done: bool = False,
         is_attempt: bool = False,
+        task: str | None = None,
+        run: str | None = None,
+        done: bool = False,
         group: StepGroup | None = None,
     ) -> Trajectory:
         identity = Identity(trajectory_id, str(uuid.uuid4()), name, epoch, epoch is not None, is_attempt)
-        return Trajectory(self, self.recorder, identity, labels, start or Position(), next_step, done=done, group=group)
+        return Trajectory(
+            self,
+            self.recorder,
+            identity,
+            labels,
+            start or Position(),
+            next_step,
+            task=task,
+            run=run,
+            done=done,
+            group=group,
+        )
 
     def _resume(
         self,
@@ -297,7 +329,8 @@ class Client(ClientReading, ClientRuns, Shown):
         latest: TrajectoryMessage | None = None
         following = trajectory_id
         while True:
-            if not recorder.adopt(deadline - time.monotonic(), following):
+            selects = Selection(ids=(following,)).may_include
+            if await_records(self.address, selects, deadline) or not recorder.adopt(0.0, selects):
                 raise TimeoutError(
                     f"trajectory {following}: spooled steps were not sent within {timeout} s of resuming"
                 )
@@ -319,11 +352,15 @@ class Client(ClientReading, ClientRuns, Shown):
             Position(end),
             end,
             epoch=latest.writer_epoch,
-            done=done,
             is_attempt=is_attempt,
+            task=latest.task_id,
+            run=latest.run_id,
+            done=done,
         )
 
     def _step_of(self, source: Trajectory | str, tag: str | None) -> int:
+        if isinstance(source, str):
+            self.connection.before_read(Selection(ids=(source,)).may_include)
         if tag is None:
             if not isinstance(source, str):
                 return source.next_step - 1

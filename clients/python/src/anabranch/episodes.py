@@ -31,7 +31,8 @@ class Episode(RecordedEpisode):
 
 
 class Episodes(Shown):
-    """A selection of trajectories. Nothing is read before the iteration; each iteration reads again."""
+    """A selection of trajectories. Nothing is read before the iteration; each iteration reads again, after it has waited
+    for what this process has recorded of them, for at most ANABRANCH_READ_SECONDS (5)."""
 
     def __init__(self, connection: Connection, selection: Selection) -> None:
         self.connection = connection
@@ -41,6 +42,7 @@ class Episodes(Shown):
         return (_episodes_at, (self.connection.address, self.selection))
 
     def __iter__(self) -> Iterator[Episode]:
+        self.connection.before_read(self.selection.may_include)
         for trajectory, steps in read_trajectories(self.connection, self.selection):
             yield Episode(trajectory, steps, self.connection)
 
@@ -127,8 +129,8 @@ def steps_of(
 
 def episode_of(connection: Connection, trajectory_id: str) -> Episode:
     """Reads one trajectory. Raises TrajectoryNotFound."""
-    for episode in Episodes(connection, Selection(ids=(trajectory_id,))):
-        return episode
+    for trajectory, steps in read_trajectories(connection, Selection(ids=(trajectory_id,))):
+        return Episode(trajectory, steps, connection)
     message, metadata = f"trajectory {trajectory_id} does not exist", {"trajectory_id": trajectory_id}
     raise TrajectoryNotFound(message, reason="TRAJECTORY_NOT_FOUND", metadata=metadata)
 

@@ -19,6 +19,7 @@ from anabranch._recording.steps import UNSET, TooLargeError, encode, fill
 from anabranch._recording.turns import Turn, write_messages
 from anabranch._wire.errors import AnabranchError, RecorderClosed, SpoolFull
 from anabranch._wire.failures import error_from_failure
+from anabranch._wire.recorded import Recorded
 from anabranch._wire.scope import is_interrupt
 from anabranch._wire.shown import Shown
 from anabranch._wire.values import step_too_large
@@ -64,6 +65,8 @@ class Trajectory(TrajectoryReading, Shown):
         start: Position,
         next_step: int,
         *,
+        task: str | None = None,
+        run: str | None = None,
         done: bool = False,
         group: StepGroup | None = None,
     ) -> None:
@@ -71,9 +74,11 @@ class Trajectory(TrajectoryReading, Shown):
         self._recorder = recorder
         self.name = identity.name
         self._labels = dict(labels)
+        #: What reads need to know. Task and run are None if the trajectory is a branch of one that is given by its id.
+        self.recorded = Recorded(identity.trajectory_id, identity.name, task, run, self._labels)
         self._values = client.values
         self._lock = threading.RLock()
-        self._transfer, self._spooled = recorder.open(identity, group)
+        self._transfer, self._spooled = recorder.open(identity, group, self.recorded)
         self._next = self._start = next_step
         self._existed = identity.take_over
         self._at = start
@@ -343,9 +348,8 @@ class Trajectory(TrajectoryReading, Shown):
 
     # Details
 
-    def _durable(self) -> Connection:
-        """Returns the connection for reads, when the server has what was recorded."""
-        self.flush()
+    @property
+    def _connection(self) -> Connection:
         return self.client.connection
 
     def _source(self) -> tuple[Connection, str]:

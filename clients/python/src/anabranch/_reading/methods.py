@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 
 class ClientReading:
-    """The reading half of a client."""
+    """The reading half of a client. Reads first wait for what this process has recorded and not sent of the trajectories
+    that they select, for at most ANABRANCH_READ_SECONDS (5); then they warn, and read."""
 
     connection: Connection
 
@@ -101,6 +102,7 @@ class ClientReading:
             "task_id": task,
         }
         place = {field: id_of(resource) for field, resource in ids.items() if resource}
+        self._before_read([trajectory] if trajectory else None, run=id_of(run), task=task)
         return search(self.connection, text, place, limit)
 
     def series(
@@ -121,6 +123,7 @@ class ClientReading:
         request = series_request(value, own=own, start=start, stop=stop, points=points)
         request.trajectory_ids.extend(id_of(each) for each in trajectories)
         request.tree_id = id_of(tree)
+        self._before_read(None if tree else request.trajectory_ids)
         return read_series(self.connection, request)
 
     def compare_branches(
@@ -139,6 +142,7 @@ class ClientReading:
         `tree` is any trajectory of the tree. `measure` is of the own steps of a branch. The interval of the mean
         difference is from 10,000 bootstrap resamples.
         """
+        self._before_read()
         return compare_branches(self.connection, id_of(tree), label, value, other, measure, confidence, seed)
 
     def watch_tree(self, tree: HasId | str) -> Iterator[list[TreeNode]]:
@@ -146,6 +150,7 @@ class ClientReading:
         itself, and continues after a lost connection: then trajectories are yielded again."""
         from anabranch._reading.queries import watch_tree
 
+        self._before_read([tree])
         return watch_tree(self.connection, id_of(tree))
 
     def watch_runs(
@@ -174,6 +179,7 @@ class ClientReading:
         """
         from anabranch._reading.queries import diff_states
 
+        self._before_read([each[0] for each in (state, other) if not isinstance(each, str)])
         return diff_states(self.connection, state, other)
 
     def storage_usage(self, *, trajectory: HasId | str | None = None, run: HasId | str | None = None) -> StorageUsage:
@@ -181,6 +187,7 @@ class ClientReading:
         `states`, each with `logical_bytes`, `stored_bytes`, `shared_bytes` and `unique_bytes`."""
         from anabranch._reading.queries import storage_usage
 
+        self._before_read([trajectory] if trajectory else None, run=id_of(run))
         return storage_usage(self.connection, id_of(trajectory), id_of(run))
 
     def export(
@@ -192,6 +199,7 @@ class ClientReading:
     ) -> int:
         """Writes an archive (docs/archive.md) of a trajectory with its ancestors, of a run, or of everything, into a new
         file. Returns its size in bytes. Raises FileExistsError: no file is replaced. An incomplete file is removed."""
+        self._before_read([trajectory] if trajectory else None, run=id_of(run))
         return export_archive(self.connection, path, id_of(trajectory), id_of(run))
 
     def trajectories(
@@ -285,20 +293,25 @@ class ClientReading:
 
     def episode(self, trajectory: HasId | str) -> Episode:
         """Reads a trajectory with all of its steps. Raises TrajectoryNotFound."""
+        self._before_read([trajectory])
         return episode_of(self.connection, id_of(trajectory))
+
+    def _before_read(self, ids: Iterable[HasId | str] | None = None, run: str = "", task: str = "") -> None:
+        selected = None if ids is None else tuple(id_of(each) for each in ids)
+        self.connection.before_read(Selection(ids=selected, run=run, task=task).may_include)
 
 
 class TrajectoryReading:
-    """The reading half of a trajectory. Reads wait until the server has the steps that were recorded."""
+    """The reading half of a trajectory. Reads first wait for what was recorded and not sent, for at most
+    ANABRANCH_READ_SECONDS (5); then they warn, and read."""
 
     if TYPE_CHECKING:
 
         @property
         def id(self) -> str: ...
 
-        def flush(self, timeout: float | None = None) -> None: ...
-
-        def _durable(self) -> Connection: ...
+        @property
+        def _connection(self) -> Connection: ...
 
     def steps(self, start: int = 0, stop: int | None = None, *, follow: bool = False) -> Iterator[Step]:
         """Yields the steps [start, stop), inherited ones included. With `follow`, waits for further steps until the
@@ -337,11 +350,16 @@ class TrajectoryReading:
 
     def compare(self, other: HasId | str) -> Comparison:
         """Compares this trajectory with another one: shared steps, first difference, rewards."""
-        connection = self._durable()
-        if isinstance(other, TrajectoryReading):
-            other.flush()
+        connection = self._durable(other)
         return compare(connection, self.id, id_of(other))
 
     def tree(self) -> Text:
         """Returns the tree of this trajectory as text, as `anabranch tree` draws it."""
-        return tree_text(self._durable(), self.id)
+        self._connection.before_read(Selection().may_include)
+        return tree_text(self._connection, self.id)
+
+    def _durable(self, *others: HasId | str) -> Connection:
+        """Returns the connection when the server has what was recorded of this trajectory and of others."""
+        selection = Selection(ids=(self.id, *(id_of(each) for each in others)))
+        self._connection.before_read(selection.may_include)
+        return self._connection

@@ -19,6 +19,7 @@ from anabranch.v1.trajectory_service_pb2 import TRAJECTORY_ORDER_REQUESTED, Read
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
     from anabranch._wire.outage import Stream
+    from anabranch._wire.recorded import Recorded
     from anabranch.v1.rollout_pb2 import Rollout
     from anabranch.v1.rollout_service_pb2 import ReadRolloutsResponse
     from anabranch.v1.state_pb2 import Blob
@@ -79,6 +80,25 @@ class Selection:
     max_reward: float | None = None
     #: Part of the selection and count of parts. A trajectory belongs to one part for ever, by its id.
     shard: tuple[int, int] = (0, 1)
+
+    def may_include(self, recorded: Recorded) -> bool:
+        """Returns whether a trajectory can match when all that was recorded of it is stored. What unsent records can
+        change (status, rewards, steps), and what the recorder does not know, excludes none."""
+        if self.ids is not None:
+            return recorded.id in self.ids
+        if self.rollouts is not None:
+            return _may_be(self.rollouts.run, recorded.run) and _may_be(self.rollouts.task, recorded.task)
+        return (
+            _may_be(self.task, recorded.task)
+            and _may_be(self.run, recorded.run)
+            and _may_be(self.name, recorded.name)
+            and (recorded.labels is None or self.labels.items() <= recorded.labels.items())
+        )
+
+
+def _may_be(wanted: str, known: str | None) -> bool:
+    """Returns whether a value can match. An empty filter matches all, and None is not known."""
+    return not wanted or known is None or known == wanted
 
 
 @dataclasses.dataclass(frozen=True)

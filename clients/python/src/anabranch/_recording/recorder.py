@@ -13,8 +13,9 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from anabranch._recording.abandoned import Abandoned, Owner, folder_of, note_move, note_refusal, resolved, spool_root
 from anabranch._recording.batch import StepGroup
@@ -23,6 +24,10 @@ from anabranch._recording.sender import Sender
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import Identity, MemorySpool, Spool, SpooledTrajectory, SpoolFullError, spool_bytes
 from anabranch._recording.transfer import Transfer
+from anabranch._wire.recorded import Recorded
+
+if TYPE_CHECKING:
+    from anabranch._wire.recorded import Selects
 
 log = logging.getLogger("anabranch")
 
@@ -48,6 +53,19 @@ class Stats:
     dropped: int
 
 
+@dataclass(frozen=True)
+class Unsent:
+    """The records of one trajectory, or of the calls of a run, up to a position."""
+
+    transfer: Transfer
+    end: int
+
+    @property
+    def waits(self) -> bool:
+        """Whether some are not durable yet, and can still be sent."""
+        return self.transfer.settled < self.end and self.transfer.failure is None
+
+
 class Recorder:
     """Records trajectories for one server, and sends what dead processes left for it.
 
@@ -68,6 +86,10 @@ class Recorder:
         #: Where calls that concern a run are recorded, by the run's id.
         self._calls: dict[str, tuple[Transfer, SpooledTrajectory]] = {}
         self._lock = threading.RLock()
+        #: What was recorded for each transfer that exists. Those that have something to send exist.
+        self._opened: weakref.WeakKeyDictionary[Transfer, tuple[SpooledTrajectory, Recorded | None]]
+        self._opened = weakref.WeakKeyDictionary()
+        self._opened_lock = threading.Lock()
         self.sender.start()
 
     @property
@@ -97,8 +119,10 @@ class Recorder:
         self._groups.add(group)
         return group
 
-    def open(self, identity: Identity, group: StepGroup | None = None) -> tuple[Transfer, SpooledTrajectory]:
-        """Adds a trajectory."""
+    def open(
+        self, identity: Identity, group: StepGroup | None = None, recorded: Recorded | None = None
+    ) -> tuple[Transfer, SpooledTrajectory]:
+        """Adds a trajectory. `recorded` is what reads need to know of it; None if they do not select it."""
         spool = self.spool
         spooled = spool.add(identity.to_bytes())
         transfer = Transfer(self.sender, spool, spool.marks, spooled.number, identity)
@@ -110,7 +134,20 @@ class Recorder:
             )
         if group is not None:
             transfer.shares, transfer.deliver = True, group.add
+        with self._opened_lock:
+            self._opened[transfer] = spooled, recorded
         return transfer, spooled
+
+    def unsent(self, selects: Selects | None = None) -> list[Unsent]:
+        """Returns what is recorded now and not sent: of the trajectories that a read selects, or of all and of runs."""
+        with self._opened_lock:
+            opened = list(self._opened.items())
+        return [
+            Unsent(transfer, spooled.position)
+            for transfer, (spooled, recorded) in opened
+            if transfer.settled < spooled.position
+            and (selects is None or (recorded is not None and selects(replace(recorded, id=transfer.trajectory_id))))
+        ]
 
     def record(self, transfer: Transfer, spooled: SpooledTrajectory, kind: Kind, number: int, payload: bytes) -> int:
         """Appends a record, tells the sender, and returns its position. Raises SpoolFullError."""
@@ -157,8 +194,8 @@ class Recorder:
             counts["rejected"] = self.sender.unstored_values
         return Stats(recorded, durable, spooled, counts, self._dropped + self.sender.dropped_steps)
 
-    def adopt(self, seconds: float | None = None, trajectory_id: str = "") -> bool:
-        """Takes over what dead processes left for this server, and waits until it is sent: all, or that of a trajectory.
+    def adopt(self, seconds: float | None = None, selects: Selects | None = None) -> bool:
+        """Takes over what dead processes left for this server, and waits until it is sent: all, or what a read selects.
 
         Returns whether nothing of it waits any more, apart from what cannot be sent.
         """
@@ -169,11 +206,13 @@ class Recorder:
         def settled() -> bool:
             transfers = [transfer for each in list(self.sender.adopted) for transfer in each.transfers]
             return scanned() and not any(
-                transfer.waiting and transfer.failure is None and trajectory_id in ("", transfer.trajectory_id)
+                transfer.waiting
+                and transfer.failure is None
+                and (selects is None or selects(Recorded(transfer.trajectory_id)))
                 for transfer in transfers
             )
 
-        return self.sender.wait(settled, seconds)
+        return self.sender.wait(settled, seconds, lambda: "what dead processes left")
 
     def close(self, seconds: float) -> None:
         """Sends what waits, for a time, or until connections are refused for a second. Reports what is kept."""
@@ -328,3 +367,9 @@ def send_spool(root: Path, recorded_for: str, address: str, seconds: float) -> S
     ]
     recorder.close(0)
     return Sent(recorder.sender.durable, recorder.sender.refusals.total(), kept)
+
+
+def recorders_of(address: str) -> list[Recorder]:
+    """Returns the recorders of this process for a server."""
+    recorders = list(_process.recorders.values())
+    return [recorder for recorder in recorders if recorder.address == address and recorder.alive]

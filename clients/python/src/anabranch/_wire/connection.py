@@ -6,12 +6,14 @@ import os
 import re
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from anabranch._wire.forks import prepare_forks
 from anabranch._wire.proxies import may_use_proxy
 from anabranch._wire.reach import reach_of
+from anabranch._wire.recorded import Selects, not_recorded
 from anabranch.v1.limits import LIMITS
 
 if TYPE_CHECKING:
@@ -110,6 +112,8 @@ class Connection:
         self.reach = reach_of(address)
         #: What renews leases over this connection.
         self.leases: weakref.WeakSet[Renewal] = weakref.WeakSet()
+        #: Waits, before a read, for what this process has recorded of the trajectories that the read selects.
+        self.before_read: Callable[[Selects], None] = not_recorded
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._stubs: Stubs | None = None
