@@ -26,17 +26,17 @@ def await_selected(address: str, selects: Selects) -> None:
     seconds = float(os.environ.get("ANABRANCH_READ_SECONDS") or _READ_SECONDS)
     if left := await_records(address, selects, time.monotonic() + seconds):
         text = "anabranch: a read begins after %g s (ANABRANCH_READ_SECONDS) and may lack what is recorded and not sent of %s"
-        log.warning(text, seconds, _names(left))
+        log.warning(text, seconds, left)
 
 
-def await_records(address: str, selects: Selects, deadline: float) -> list[Unsent]:
+def await_records(address: str, selects: Selects, deadline: float) -> str:
     """Waits for the records of the trajectories that a read may select, and for those that dead processes left. Returns
-    those of this process that still wait at the deadline."""
+    what still waits at the deadline; empty if nothing does."""
     recorders = recorders_of(address)
-    left = _wait([(each, each.unsent(selects)) for each in recorders], deadline)
-    for each in recorders:
-        each.adopt(max(0.0, deadline - time.monotonic()), selects)
-    return left
+    unsent = _wait([(each, each.unsent(selects)) for each in recorders], deadline)
+    left = [_names(unsent)] if unsent else []
+    left += ["dead processes" for each in recorders if not each.adopt(_left(deadline), selects)]
+    return " and ".join(left)
 
 
 def await_all(address: str, timeout: float | None) -> None:
