@@ -2,10 +2,11 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { Command, Option } from 'commander';
 import { type ImportArchiveResponse, ImportArchiveResponseSchema } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
-import { messageJson, valueJson } from './columns.ts';
+import { counted, messageJson, valueJson } from './columns.ts';
 import { type CliContext, UsageError } from './context.ts';
 import { createFile, fileOf } from './new_file.ts';
 import { openProgress } from './progress.ts';
+import { addExperimentOption, findRun } from './references.ts';
 import {
   addServerOptions,
   commandPrefix,
@@ -17,6 +18,7 @@ import {
 
 interface ExportFlags extends ServerFlags {
   readonly run?: string;
+  readonly experiment?: string;
   readonly trajectory?: string;
   readonly json?: true;
 }
@@ -28,27 +30,34 @@ const EXPORT_DESCRIPTION =
 const EXPORT_EXAMPLES = `
 Examples:
   anabranch export all.tar.zst
-  anabranch export run.tar.zst --run 0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a`;
+  anabranch export run.tar.zst --run main`;
 
 /** Creates the command that exports an archive. */
 export function exportCommand(cli: CliContext): Command {
   const command = new Command('export')
     .description(EXPORT_DESCRIPTION)
     .argument('<FILE>', 'the file to create; an existing one is not replaced')
-    .addOption(new Option('--run <ID>', 'export this run with its trajectories and rollouts').conflicts('trajectory'))
+    .addOption(
+      new Option('--run <RUN>', 'export this run, by id or name, with its trajectories and rollouts').conflicts(
+        'trajectory',
+      ),
+    )
     .option('--trajectory <ID>', 'export this trajectory with its ancestors')
     .option('--json', 'print the result as JSON');
-  return addServerOptions(command)
+  return addServerOptions(addExperimentOption(command))
     .addHelpText('after', EXPORT_EXAMPLES)
     .action((file: string, flags: ExportFlags) => exportTo(cli, file, flags));
 }
 
 async function exportTo(cli: CliContext, file: string, flags: ExportFlags): Promise<void> {
   await withServerOnExisting(cli, flags, async ({ client }) => {
-    const { steps, bytes } = await createFile(fileOf(cli, file), (part) => download(cli, client, part, flags));
+    const { run, experiment, trajectory: trajectoryId = '' } = flags;
+    const runId = run === undefined ? '' : (await findRun(cli, client, { argument: run, experiment })).id;
+    const what = { runId, trajectoryId };
+    const { steps, bytes } = await createFile(fileOf(cli, file), (part) => download(cli, client, part, what, flags));
     const text = flags.json
       ? valueJson({ file, steps: `${steps}`, bytes })
-      : `${file} has ${steps} steps, ${bytes} bytes. \`${commandPrefix(cli)} import ${file}\` imports it.`;
+      : `${file} has ${counted(steps, 'step')}, ${counted(bytes, 'byte')}. \`${commandPrefix(cli)} import ${file}\` imports it.`;
     await write(cli.stdout, `${text}\n`);
   });
 }
@@ -57,15 +66,15 @@ async function download(
   cli: CliContext,
   client: AnabranchClient,
   part: string,
+  what: { readonly runId: string; readonly trajectoryId: string },
   flags: ExportFlags,
 ): Promise<{ readonly steps: bigint; readonly bytes: number }> {
-  const { run: runId = '', trajectory: trajectoryId = '' } = flags;
   const { signal } = cli;
   await using file = await open(part, 'wx', 0o600);
   using progress = openProgress(cli, flags, 'steps');
-  const total = progress === undefined ? 0 : await countSteps(client, { runId, trajectoryId }, signal);
+  const total = progress === undefined ? 0 : await countSteps(client, what, signal);
   let [steps, bytes] = [0n, 0];
-  for await (const piece of client.admin.exportArchive({ runId, trajectoryId }, { signal })) {
+  for await (const piece of client.admin.exportArchive(what, { signal })) {
     for (let at = 0; at < piece.chunk.length; ) at += (await file.write(piece.chunk, at)).bytesWritten;
     bytes += piece.chunk.length;
     steps = piece.steps;
@@ -150,7 +159,7 @@ async function* chunksOf(
 
 function linesOf({ trajectories, steps, runs, rollouts, presentTrajectories, leftOutIds }: ImportArchiveResponse) {
   const lines = [
-    `Imported ${trajectories} trajectories with ${steps} steps, ${runs} runs and ${rollouts} rollouts. ${presentTrajectories} trajectories were stored already.`,
+    `Imported ${counted(trajectories, 'trajectory')} with ${counted(steps, 'step')}, ${counted(runs, 'run')} and ${counted(rollouts, 'rollout')}. Stored already: ${counted(presentTrajectories, 'trajectory')}.`,
   ];
   if (leftOutIds.length > 0)
     lines.push(`Left out, because they were deleted during the export: ${leftOutIds.join(', ')}.`);

@@ -119,6 +119,16 @@ function escaped(json: string): string {
   });
 }
 
+/** Returns `1 step`, `2 steps`, `0 trajectories`. */
+export function counted(count: bigint | number | string, noun: string): string {
+  return `${count} ${BigInt(count) === 1n ? noun : pluralOf(noun)}`;
+}
+
+function pluralOf(noun: string): string {
+  if (noun.endsWith('y')) return `${noun.slice(0, -1)}ies`;
+  return noun.endsWith('ch') ? `${noun}es` : `${noun}s`;
+}
+
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB'] as const;
 
 /** `999 B`, `1.5 KiB`, `120 MiB` */

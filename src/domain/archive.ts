@@ -114,10 +114,14 @@ export function archiveInvalid(named: string, fault: string, cause?: unknown): A
 }
 
 /** `what` is the resource with its id, and `conflict` what the store has instead. */
-export function importConflict(what: string, conflict: string): AnabranchError {
+export function importConflict(
+  what: string,
+  conflict: string,
+  remedy = 'Delete what is stored, or import into another database',
+): AnabranchError {
   return new AnabranchError(
     'IMPORT_CONFLICT',
-    `${what} cannot be imported: ${conflict}. Nothing stored was changed. Delete what is stored, or import into another database.`,
+    `${what} cannot be imported: ${conflict}. Nothing stored was changed. ${remedy}.`,
     { metadata: { resource: what } },
   );
 }

@@ -49,7 +49,7 @@ describe('anabranch export and import', () => {
     const database = `sqlite:${place(`${what}.db`)}`;
     const first = await runCli(['import', file, '--database', database]);
     expect([first.code, first.stderr]).toEqual([0, '']);
-    expect(first.stdout).toContain('Imported 1 trajectories with 3 steps');
+    expect(first.stdout).toContain('Imported 1 trajectory with 3 steps, ');
     const second = await runCli(['import', file, '--database', database, '--json']);
     expect(JSON.parse(second.stdout)).toMatchObject({ trajectories: '0', presentTrajectories: '1', leftOutIds: [] });
     expect((await runCli(['verify', '--database', database])).stdout).toContain('no faults');
@@ -83,6 +83,27 @@ describe('anabranch export and import', () => {
     const missing = await runCli(['import', place('missing.tar.zst'), '--database', database]);
     expect([missing.code, missing.stderr]).toEqual([2, expect.stringContaining('cannot be read')]);
     expect((await runCli(['verify', '--database', database])).stdout).toContain('no faults');
+  });
+
+  it('V5: a run is exported by its name, and the database of another server gets it into the experiment of that name', async () => {
+    const file = place('named.tar.zst');
+    const database = `sqlite:${place('named.db')}`;
+    await using other = await startTestServer();
+    const client = connectClient({ address: other.url });
+    const { run: own } = await client.runs.createRun({ name: 'own' });
+    const exported = await runCli(['export', file, '--run', 'run', '-e', 'default', '--address', server.url]);
+    expect([exported.code, exported.stdout]).toEqual([0, expect.stringContaining(' has 0 steps, ')]);
+    const imported = await runCli(['import', file, '--address', other.url]);
+    expect([imported.code, imported.stderr]).toEqual([0, '']);
+    expect(imported.stdout).toBe(
+      'Imported 0 trajectories with 0 steps, 1 run and 0 rollouts. Stored already: 0 trajectories.\n',
+    );
+    const { run } = await client.runs.getRun({ runId: RUN });
+    expect([run?.name, run?.experimentId, run?.number]).toEqual(['run', own?.experimentId, 2n]);
+    client.close();
+    const none = await runCli(['export', place('none.tar.zst'), '--run', 'none', '--address', server.url]);
+    expect([none.code, none.stderr]).toEqual([1, expect.stringContaining('No run has the name "none".')]);
+    expect((await runCli(['import', file, '--database', database])).code).toBe(0);
   });
 
   it('V5: an export of what does not exist leaves no file', async () => {

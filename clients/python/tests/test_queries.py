@@ -240,6 +240,27 @@ def test_an_export_is_an_archive_that_imports(own_server: Server, client: Client
     assert [path.name for path in tmp_path.glob("*.archive*")] == ["kept.archive"]
 
 
+def test_a_trajectory_of_an_imported_run_is_resumed(server: Server, own_server: Server, tmp_path: Path) -> None:
+    client, name = ab.connect(server.address), f"run {uuid.uuid4()}"
+    run = client.run(name, config={})
+    with client.trajectory(task="t", name="n", run=run, resume="allow") as t:
+        t.reset(observation=0)
+        t.step(action=1, observation=1)
+    t.flush(30)
+    client.export(tmp_path / "run.archive", run=run)
+    own_server.start()
+    other = ab.connect(own_server.address)
+    own = other.run("own", config={})
+    stub = AdminServiceStub(own_server.stubs().channel)
+    stub.ImportArchive(iter([ImportArchiveRequest(chunk=(tmp_path / "run.archive").read_bytes())]))
+    imported = other.run(name)
+    assert (imported.id, imported.experiment_id) == (run.id, own.experiment_id)
+    assert run.experiment_id != own.experiment_id
+    for same in imported, run.id:
+        found = other.trajectory(task="t", name="n", run=same, resume="must")
+        assert (found.id, found.next_step) == (t.id, 2)
+
+
 async def test_aio_watches_compares_measures_and_exports(server: Server, tmp_path: Path) -> None:
     async with ab.aio.connect(server.address) as client:
         run = await client.run(f"run {uuid.uuid4()}", config={}, labels={"kind": (kind := uuid.uuid4().hex)})

@@ -17,7 +17,7 @@ from anabranch._reading.methods import ClientReading
 from anabranch._reading.read import HasId, Selection, id_of
 from anabranch._recording.creation import METADATA_BYTES, Creation, checked_id
 from anabranch._recording.durable import await_all, await_records, await_selected
-from anabranch._recording.history import Position, experiment_of, find, run_exists
+from anabranch._recording.history import Position, find, require_run, run_exists
 from anabranch._recording.recorder import recorder_for
 from anabranch._recording.rpc import BRANCH, CREATE
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
@@ -118,7 +118,7 @@ class Client(ClientReading, ClientRuns, Shown):
         bytes. `metadata` is a value of any shape, as `info` of a step, of at most 512 KiB as JSON. `run` is a Run or its
         id; an id is looked up once, if the server answers within a second. `id` is a UUID, by default a random one.
 
-        With `resume`, the id is derived from the run and its experiment, the task and the name. "allow" continues the
+        With `resume`, the id is derived from the run's id, the task and the name. "allow" continues the
         trajectory or creates it; "must" raises TrajectoryNotFound if it does not exist. Resuming waits for the server, for
         at most `resume_timeout` seconds in all: first it sends what earlier processes left of the trajectory. Raises
         TimeoutError, or Unreachable if the server does not answer.
@@ -175,12 +175,12 @@ class Client(ClientReading, ClientRuns, Shown):
         return created
 
     def _named(self, run: HasId | str | None, task: str, name: str, deadline: float) -> str:
-        """Returns the id of the trajectory with this name. A run that is given by its id is read for its experiment."""
+        """Returns the id of the trajectory with this name: the same on each server that has the run, because an import
+        keeps the ids of runs. Raises RunNotFound if `run` is an id that the server does not have."""
         run_id = id_of(run)
-        experiment = str(getattr(run, "experiment_id", "")) or (
-            run_id and experiment_of(self.connection, run_id, deadline)
-        )
-        return str(uuid.uuid5(_NAMES, json.dumps([experiment, run_id, task, name])))
+        if isinstance(run, str):
+            require_run(self.connection, run_id, deadline)
+        return str(uuid.uuid5(_NAMES, json.dumps([run_id, task, name])))
 
     def branch(
         self,
@@ -325,7 +325,6 @@ class Client(ClientReading, ClientRuns, Shown):
         is_attempt: bool = False,
     ) -> Trajectory | None:
         """Continues the trajectory with this id, or the last of the branches that continue it (rule W13)."""
-        recorder = self.recorder
         latest: TrajectoryMessage | None = None
         following = trajectory_id
         while True:

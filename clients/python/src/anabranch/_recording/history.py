@@ -133,12 +133,11 @@ def find(connection: Connection, trajectory_id: str, deadline: float) -> Traject
         return None
 
 
-def experiment_of(connection: Connection, run_id: str, deadline: float) -> str:
-    """Returns the id of the experiment of a run. Waits as `find` does. Raises RunNotFound."""
+def require_run(connection: Connection, run_id: str, deadline: float) -> None:
+    """Raises RunNotFound if the server does not have the run. Waits as `find` does."""
+    request = GetRunRequest(run_id=run_id)
     stub = connection.stubs.runs
-    return _until(
-        connection, deadline, lambda left: stub.GetRun(GetRunRequest(run_id=run_id), timeout=left)
-    ).run.experiment_id
+    _until(connection, deadline, lambda left: stub.GetRun(request, timeout=left))
 
 
 def run_exists(connection: Connection, run_id: str) -> bool:

@@ -16,6 +16,7 @@ import { checkedPart } from './checked_parts.ts';
 import { importRecords } from './import_rows.ts';
 import { TrajectoryImport } from './import_trajectory.ts';
 import { readAttached, readSteps } from './imported_steps.ts';
+import type { MatchedIds } from './matched.ts';
 import { ROW_KINDS, textOf } from './nouns.ts';
 import { PendingStates } from './pending_states.ts';
 import { MOST_LEFT_OUT } from './record_checks.ts';
@@ -64,6 +65,7 @@ class Import {
   /** Id of a trajectory that is not imported, because its parent was left out. */
   #skipped: string | undefined;
   #attached: ArchiveRecord | undefined;
+  readonly #matched: MatchedIds = new Map();
   readonly #leftOut: string[] = [];
   #keys: bigint[] = [];
   #progress: ImportProgress = { ...NO_COUNTS, presentTrajectories: 0n, identicalTrajectories: 0n, leftOut: [] };
@@ -132,7 +134,7 @@ class Import {
 
   async #rows(kind: string, records: readonly ArchiveRecord[]): Promise<void> {
     this.#requireNoTrajectory(kind);
-    const stored = BigInt(await importRecords(this.#engine, this.#namespace, kind, records));
+    const stored = BigInt(await importRecords(this.#engine, this.#namespace, kind, records, this.#matched));
     if (kind === 'run') this.#progress = { ...this.#progress, runs: this.#progress.runs + stored };
     if (kind === 'rollout') this.#progress = { ...this.#progress, rollouts: this.#progress.rollouts + stored };
   }
@@ -192,6 +194,7 @@ class Import {
       engine: this.#engine,
       encoder: this.#encoder,
       namespace: this.#namespace,
+      matched: this.#matched,
       nextKey: (above: bigint) => this.#nextKey(above),
     };
     const begun = new TrajectoryImport(parts, record, line);

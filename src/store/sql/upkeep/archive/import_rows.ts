@@ -9,18 +9,8 @@ import type { RowOf, Table } from '../../kit/tables/table.ts';
 import { DELETED_TRAJECTORIES } from '../../kit/tables/trajectories.ts';
 import { type NamespaceTransaction, writeIn } from '../../kit/transaction.ts';
 import { UniqueViolation } from '../../kit/unique_violation.ts';
-import {
-  countOf,
-  fromRecord,
-  listOf,
-  NOUNS,
-  plainColumns,
-  realFromRecord,
-  rowsIn,
-  textOf,
-  WITH_ID,
-  type WithId,
-} from './nouns.ts';
+import { type MatchedIds, missing } from './matched.ts';
+import { countOf, fromRecord, listOf, NOUNS, realFromRecord, rowsIn, textOf, WITH_ID, type WithId } from './nouns.ts';
 import { placeOf } from './record_checks.ts';
 import { RowKeys } from './row_keys.ts';
 
@@ -32,41 +22,55 @@ const IN_ROLLOUT = [
   ['environments', 'rollout_environment', ROLLOUT_ENVIRONMENTS],
 ] as const;
 
-/** Columns that must be equal if a resource with the id is stored already. */
-const IDENTITY = ['create_time'] as const;
-
 /**
  * Stores records of one kind in one transaction, each with everything in it. Those that are stored already are left as
- * they are. Returns how many were stored. Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, STORAGE_FULL.
+ * they are; `matched` gets the ids of those that are stored under other ids. Returns how many were stored. Errors:
+ * ARCHIVE_INVALID, IMPORT_CONFLICT, STORAGE_FULL.
  */
 export async function importRecords(
   engine: Engine,
   namespace: string,
   kind: string,
   records: readonly ArchiveRecord[],
+  matched: MatchedIds,
 ): Promise<number> {
-  try {
-    return await writeIn(engine, namespace, (tx) => store(tx, kind, records));
-  } catch (error) {
-    if (!(error instanceof UniqueViolation)) throw error;
-    const named = records.map((record) => record.id ?? record.run).join(', ');
-    throw importConflict(`A ${kind} (${named})`, 'its name or number belongs to another one in the database');
+  for (let isRepeated = false; ; isRepeated = true) {
+    try {
+      return await writeIn(engine, namespace, (tx) => store(tx, kind, records, matched));
+    } catch (error) {
+      if (!(error instanceof UniqueViolation)) throw error;
+      // Another call may have created what is matched now.
+      if (!isRepeated) continue;
+      const named = records.map((record) => record.id ?? record.run).join(', ');
+      throw importConflict(`${kind} ${named}`, 'its name or number belongs to another one in the database');
+    }
   }
 }
 
-async function store(tx: NamespaceTransaction, kind: string, records: readonly ArchiveRecord[]): Promise<number> {
+async function store(
+  tx: NamespaceTransaction,
+  kind: string,
+  records: readonly ArchiveRecord[],
+  matched: MatchedIds,
+): Promise<number> {
   if (kind === 'metric_points') return storePoints(tx, records);
   if (kind === 'main_trajectory') return storeMain(tx, records);
   if (kind === 'cancellation') return storeCancellations(tx, records);
   if (kind === 'deleted_trajectory') return storeDeleted(tx, records);
-  if (kind === 'more') return storeMore(tx, records);
-  return storeWithId(tx, kind as WithId, records);
+  if (kind === 'more') return storeMore(tx, records, matched);
+  return storeWithId(tx, kind as WithId, records, matched);
 }
 
-async function storeWithId(tx: NamespaceTransaction, kind: WithId, all: readonly ArchiveRecord[]): Promise<number> {
+async function storeWithId(
+  tx: NamespaceTransaction,
+  kind: WithId,
+  all: readonly ArchiveRecord[],
+  matched: MatchedIds,
+): Promise<number> {
   const { target, history } = WITH_ID[kind];
-  const keys = new RowKeys(tx);
-  const records = await missing(tx, kind, all);
+  const keys = new RowKeys(tx, matched);
+  if (kind === 'run') await lockExperiments(tx, all, keys);
+  const records = await missing(tx, kind, all, keys, matched);
   if (records.length === 0) return 0;
   await keys.find([
     [kind, records],
@@ -84,45 +88,14 @@ async function storeWithId(tx: NamespaceTransaction, kind: WithId, all: readonly
     return { ...set, ...keys.columns(kind, record, `${kind} ${textOf(record, 'id')}`) };
   });
   await requireRelations(tx, kind, records, rows);
+  if (kind === 'run') await numberRuns(tx, rows);
   await insert(tx, table, rows);
-  if (kind === 'run') await raiseRunNumbers(tx, rows);
   for (const [i, record] of records.entries()) {
     if (history !== undefined) await storeHistory(tx, history, rows[i]!, record);
   }
   if (kind === 'rollout') await storeParts(tx, keys, records, own);
   tx.engine.changes.announce(rows.flatMap((row) => ('run' in row ? [row.run as bigint] : [])));
   return records.length;
-}
-
-/** Returns the records whose ids are not stored. Errors: IMPORT_CONFLICT (another resource has the id). */
-async function missing(
-  tx: NamespaceTransaction,
-  kind: WithId,
-  all: readonly ArchiveRecord[],
-): Promise<ArchiveRecord[]> {
-  const ids = all.map((record) => textOf(record, 'id'));
-  const found = await tx.db
-    .selectFrom(WITH_ID[kind].target as 'stages')
-    .select(['id', ...IDENTITY])
-    .where('namespace', '=', tx.namespace)
-    .where('id', 'in', ids)
-    .execute();
-  const stored = new Map(found.map((row) => [row.id, row]));
-  const columns = plainColumns(NOUNS[kind]);
-  const seen = new Set<string>();
-  return all.filter((record, i) => {
-    const id = ids[i]!;
-    const row = stored.get(id);
-    if (row === undefined) return seen.size < seen.add(id).size;
-    for (const name of IDENTITY) {
-      const column = columns.find((each) => each.name === name)!;
-      const sent = fromRecord(column, record[name], `${kind} ${id}`) as string;
-      if (Date.parse(sent) !== Date.parse(row[name])) {
-        throw importConflict(`The ${kind} ${id}`, 'another one with this id is stored');
-      }
-    }
-    return false;
-  });
 }
 
 async function insert(
@@ -165,7 +138,11 @@ async function storeParts(
 }
 
 /** Stores what had no room in the record of a resource, unless it is stored already. */
-async function storeMore(tx: NamespaceTransaction, records: readonly ArchiveRecord[]): Promise<number> {
+async function storeMore(
+  tx: NamespaceTransaction,
+  records: readonly ArchiveRecord[],
+  matched: MatchedIds,
+): Promise<number> {
   const end = ' on conflict do nothing';
   for (const record of records) {
     const { target, history } = WITH_ID[textOf(record, 'of') as 'rollout'];
@@ -180,7 +157,7 @@ async function storeMore(tx: NamespaceTransaction, records: readonly ArchiveReco
     requireWithin(record, { ...row, attempt: 'attempt' in row ? row.attempt : -1n });
     if (record.history !== undefined) await storeHistory(tx, history, row, record, end);
     if (record.of !== 'rollout') continue;
-    const keys = new RowKeys(tx);
+    const keys = new RowKeys(tx, matched);
     await keys.find(
       IN_ROLLOUT.map(([field, name]) => [name, record[field] === undefined ? [] : listOf(record, field)] as const),
     );
@@ -256,10 +233,37 @@ async function columnOf(
   return new Map(found.rows.map(({ key, value }) => [key, value]));
 }
 
-/** The next run of an experiment gets a number above those of all its runs. */
-async function raiseRunNumbers(tx: NamespaceTransaction, rows: NewRows): Promise<void> {
+/** The holder of the locks assigns numbers and names to runs of the experiments. */
+async function lockExperiments(tx: NamespaceTransaction, records: readonly ArchiveRecord[], keys: RowKeys) {
+  await keys.find([['run', records]]);
+  const experiments = new Set(records.map((record) => keys.key('experiments', textOf(record, 'experiment'))));
+  for (const key of [...experiments].sort((a, b) => (a < b ? -1 : 1)))
+    await tx.engine.locks.rows(tx.db.selectFrom('experiments').select('key').where('key', '=', key), 'write').execute();
+}
+
+/**
+ * Runs keep their numbers. One whose number is taken gets the next one of its experiment. The next run gets a number
+ * above all.
+ */
+async function numberRuns(tx: NamespaceTransaction, rows: Record<string, unknown>[]): Promise<void> {
   for (const [experiment, runs] of Map.groupBy(rows, (row) => row.experiment as bigint)) {
-    const last = runs.reduce((most, { number }) => ((number as bigint) > most ? (number as bigint) : most), 0n);
+    const numbers = runs.map(({ number }) => number as bigint);
+    const stored = tx.db.selectFrom('runs').select('number').where('experiment', '=', experiment);
+    const found = await stored.where('number', 'in', numbers).execute();
+    const taken = new Set(found.map(({ number }) => number));
+    const { last_run_number: before } = await tx.db
+      .selectFrom('experiments')
+      .select('last_run_number')
+      .where('key', '=', experiment)
+      .executeTakeFirstOrThrow();
+    let last = numbers.reduce((most, number) => (number > most ? number : most), before);
+    for (const row of runs) {
+      if (taken.has(row.number as bigint)) {
+        last += 1n;
+        row.number = last;
+      }
+      taken.add(row.number as bigint);
+    }
     await tx.db
       .updateTable('experiments')
       .set({ last_run_number: last })

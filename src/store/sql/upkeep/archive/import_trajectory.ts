@@ -18,7 +18,7 @@ import type { StateEncoder } from '../../log/states/encoder.ts';
 import { ReferredStates } from '../../log/states/referred_states.ts';
 import { lockTrajectory } from '../trajectory/purge_marks.ts';
 import { discardImport, renewStatesOf } from './discarded_imports.ts';
-import { trajectoryDigest, trajectoryRecord } from './export_trajectory.ts';
+import { type TrajectoryLine, trajectoryDigest, trajectoryRecord } from './export_trajectory.ts';
 import { countOf, fromRecord, NOUNS, plainColumns, rowsIn, textOf } from './nouns.ts';
 import { StepsDigest, StoredComparison } from './step_chunks.ts';
 import {
@@ -39,6 +39,7 @@ export interface ImportParts {
   readonly engine: StatesEngine;
   readonly encoder: StateEncoder;
   readonly namespace: string;
+  readonly matched: ReadonlyMap<string, string>;
   /** Returns a row key that is greater than `above`. */
   nextKey(above: bigint): Promise<bigint>;
 }
@@ -133,6 +134,12 @@ export class TrajectoryImport {
     return true;
   }
 
+  /** The stored id of its experiment. */
+  get #experiment(): unknown {
+    const { experiment } = this.#record;
+    return this.#parts.matched.get(experiment as string) ?? experiment;
+  }
+
   get #end(): bigint {
     return countOf(this.#record, 'next_step_number');
   }
@@ -203,7 +210,9 @@ export class TrajectoryImport {
       const scope = scopeOf(this.#parts.engine, this.#parts.namespace);
       const there = await trajectoryRecord(scope, { ...ref, end: this.#end, hidden: this.#hidden });
       this.#isIdentical =
-        comparison.finish() === steps && there !== undefined && end.digest === trajectoryDigest(there, steps);
+        comparison.finish() === steps &&
+        there !== undefined &&
+        end.digest === trajectoryDigest(this.#asSent(there), steps);
       return;
     }
     await this.#writing;
@@ -217,6 +226,14 @@ export class TrajectoryImport {
       });
     });
     this.#parts.engine.changes.announce([this.#ref!.key]);
+  }
+
+  /** Returns the line of the stored trajectory with the id that the archive has of its experiment. */
+  #asSent(there: TrajectoryLine): TrajectoryLine {
+    const [stored, sent] = [this.#experiment, this.#record.experiment].map(
+      (id) => `"experiment":${JSON.stringify(id)}`,
+    );
+    return stored === sent ? there : { ...there, line: there.line.replace(stored!, sent!) };
   }
 
   /** Removes the rows that were written so far. */
@@ -340,7 +357,7 @@ export class TrajectoryImport {
   async #insert(tx: NamespaceTransaction, isStaged: boolean): Promise<void> {
     const record = this.#record;
     const { tree, key } = this.#ref!;
-    const belonging = await lockBelongingOf(tx, record, this.#place);
+    const belonging = await lockBelongingOf(tx, { ...record, experiment: this.#experiment }, this.#place);
     if (this.#parent !== undefined) await keepParent(tx, this.#parent, this.id);
     const columns = plainColumns(NOUNS.trajectory).map((column) => {
       return [column.name, fromRecord(column, record[column.name], this.#place)];

@@ -25,11 +25,14 @@ const ID = /^[\s\S]{1,512}$/;
 /** Keys of rows by id, in the database that is imported into. */
 export class RowKeys {
   readonly #tx: NamespaceTransaction;
+  readonly #matched: ReadonlyMap<string, string>;
   readonly #found = new Map<Target, Map<string, bigint>>();
   readonly #trajectories = new Map<string, TrajectoryRef>();
 
-  constructor(tx: NamespaceTransaction) {
+  /** `matched` has the stored ids of resources that are stored under other ids than those of records. */
+  constructor(tx: NamespaceTransaction, matched: ReadonlyMap<string, string> = new Map()) {
     this.#tx = tx;
+    this.#matched = matched;
   }
 
   /** Looks up everything that the records refer to. */
@@ -55,7 +58,15 @@ export class RowKeys {
     const known = this.#found.get(target) ?? new Map<string, bigint>();
     this.#found.set(target, known);
     const unknown = ids.filter((id) => !known.has(id));
-    for (const [id, key] of await keysById(this.#tx, target, unknown)) known.set(id, key);
+    const stored = await keysById(
+      this.#tx,
+      target,
+      unknown.map((id) => this.#matched.get(id) ?? id),
+    );
+    for (const id of unknown) {
+      const key = stored.get(this.#matched.get(id) ?? id);
+      if (key !== undefined) known.set(id, key);
+    }
   }
 
   async #addTrajectories(ids: readonly string[]): Promise<void> {
