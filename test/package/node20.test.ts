@@ -58,10 +58,9 @@ describe('anabranch/client on Node 20', () => {
     expect(await ended).toEqual([0, null]);
   });
 
-  it('C1: npm installs it on Node 20 with engine-strict; the command prints in one line that the server needs a newer Node', async () => {
+  it('C1: npm installs it on Node 20 with engine-strict; the command runs on the Node that comes with it', async () => {
     const bin = path.join(project, 'node_modules/anabranch/bin/anabranch.js');
-    const refused = await run(inject('node20'), [bin, 'serve']).catch((error: Error) => error.message);
-    expect(refused).toMatch(/^anabranch needs Node 24\.17 or newer, and this is Node 20\./m);
+    expect(await run(inject('node20'), [bin, 'serve', '--help'])).toContain('Usage: anabranch serve');
     const manifest = JSON.parse(await readFile(path.join(project, 'package.json'), 'utf8'));
     expect(Object.keys(manifest.dependencies)).toEqual(['anabranch']);
   });
