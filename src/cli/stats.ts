@@ -75,7 +75,7 @@ function statsLines(stats: GetDatabaseStatsResponse, dim: (text: string) => stri
   const counts = [
     ['trajectories', stats.trajectories],
     ['steps', stats.steps],
-    ['states', stats.states],
+    ['states', stats.states + stats.smallStates],
     ['runs', stats.runs],
     ['rollouts', stats.rollouts],
     ['metric points', stats.metricPoints],

@@ -56,6 +56,8 @@ export interface DatabaseCounts {
   readonly steps: bigint;
   /** States with rows of their own. */
   readonly states: bigint;
+  /** States that are stored with their steps. */
+  readonly smallStates: bigint;
   readonly runs: bigint;
   readonly rollouts: bigint;
   readonly metricPoints: bigint;

@@ -20,15 +20,25 @@ describe.each(ENGINES)('anabranch stats, on %s', (engine) => {
         trajectoryId: randomUUID(),
         create: { trajectory: { runId: run!.id } },
       });
-      for (let i = 0; i < steps; i += 1) await writer.append({ states: { env: Buffer.alloc(5000, i) } });
+      for (let i = 0; i < steps; i += 1)
+        await writer.append({ states: { env: Buffer.alloc(5000, i), agent: Buffer.from('same') } });
       await writer.close();
+    }
+    const { trajectories } = await client.trajectories.listTrajectories({ pageSize: 1 });
+    for (const [name, size] of [
+      ['small', 4],
+      ['large', 6000],
+    ] as const) {
+      const state = { name, data: new Uint8Array(size) };
+      const { id: trajectoryId, writerEpoch } = trajectories[0]!;
+      await client.trajectories.attachState({ trajectoryId, writerEpoch, stepNumber: 1n, state });
     }
     client.close();
     const at = ['--address', server.url];
     const json = await runCli(['stats', '--json', ...at]);
     const { bytes, largestRuns, ...stats } = fromJsonString(GetDatabaseStatsResponseSchema, json.stdout);
     expect(bytes).toBeGreaterThan(10_000n);
-    expect(stats).toMatchObject({ trajectories: 2n, steps: 4n, states: 3n, runs: 2n, rollouts: 0n, metricPoints: 0n });
+    expect(stats).toMatchObject({ trajectories: 2n, steps: 4n, states: 4n, smallStates: 5n, runs: 2n, rollouts: 0n });
     expect(stats.freeBytes === undefined).toBe(engine === 'postgres');
     expect(largestRuns).toMatchObject([
       { name: 'large', trajectories: 1n, steps: 3n },
@@ -37,7 +47,8 @@ describe.each(ENGINES)('anabranch stats, on %s', (engine) => {
     const { code, stdout } = await runCli(['stats', ...at]);
     expect(code).toBe(0);
     expect(stdout).toMatch(/^The database has [\d.]+ [KM]iB/);
-    expect(stdout).toMatch(/\nsteps +4\n/);
+    expect(stdout).toMatch(/\nsteps +4\nstates +9\n/);
+    expect((await runCli(['verify', ...at])).stdout).toBe('Read 4 steps and 9 states: no faults.\n');
     expect(stdout).toMatch(/\nlarge +1 +3\nsmall +1 +1\n$/);
   });
 });

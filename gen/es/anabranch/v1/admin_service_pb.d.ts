@@ -60,6 +60,7 @@ export declare type GetDatabaseStatsResponse = Message<"anabranch.v1.GetDatabase
 
   /**
    * Number of states with rows of their own: those of 4 KiB or more, and those that were put or are named by contents.
+   * Each counts once, however many steps have it.
    *
    * @generated from field: int64 states = 5;
    */
@@ -92,6 +93,13 @@ export declare type GetDatabaseStatsResponse = Message<"anabranch.v1.GetDatabase
    * @generated from field: repeated anabranch.v1.RunSize largest_runs = 9;
    */
   largestRuns: RunSize[];
+
+  /**
+   * Number of states of less than 4 KiB that are stored with their steps. Each counts once for each step that has it.
+   *
+   * @generated from field: int64 small_states = 10;
+   */
+  smallStates: bigint;
 };
 
 /**
@@ -176,14 +184,15 @@ export declare type VerifyDatabaseResponse = Message<"anabranch.v1.VerifyDatabas
   totalSteps: bigint;
 
   /**
-   * Number of states with rows of their own that were read so far. They are read after the steps.
+   * Number of states that were read so far: small ones with their steps, and those with rows of their own afterwards.
    *
    * @generated from field: int64 done_states = 3;
    */
   doneStates: bigint;
 
   /**
-   * Number of all states with rows of their own, of the time when the call began or more.
+   * Number of all states with rows of their own, of the time when the call began or more, and of the small states that
+   * were read so far.
    *
    * @generated from field: int64 total_states = 4;
    */
@@ -675,7 +684,8 @@ export declare const AdminService: GenService<{
   /**
    * Imports an archive into the caller's namespace, which must be the one that it was exported from. Each trajectory is
    * imported whole or not at all. What is stored already, with the same steps, is skipped, so that an interrupted call
-   * can be repeated. What was imported before an error stays.
+   * can be repeated. An experiment whose name is stored is that one; all other ids are kept. What was imported before an
+   * error stays.
    * Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.AdminService.ImportArchive

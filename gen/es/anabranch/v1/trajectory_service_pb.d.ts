@@ -2037,8 +2037,8 @@ export declare type ReadStepSeriesRequest = Message<"anabranch.v1.ReadStepSeries
   metricKey: string;
 
   /**
-   * JSON Pointer (RFC 6901), for example `/pole/angle`. Empty: the whole JSON is the number. Allowed only with ACTION,
-   * OBSERVATION, INFO and STATE.
+   * JSON Pointer (RFC 6901), for example `/pole/angle`, or `/2` for item 2 of a tensor. Empty: the whole content is the
+   * number. Allowed only with ACTION, OBSERVATION, INFO and STATE.
    *
    * @generated from field: string pointer = 9;
    */
@@ -3324,14 +3324,15 @@ export enum StepValue {
   METRIC = 4,
 
   /**
-   * A number in the JSON content of an action, at `pointer`. If several actions have one: of the first of them.
+   * A number in the content of an action, at `pointer`: in JSON, or in a tensor of at most 4,096 numbers. If several
+   * actions have one: of the one whose type is a path that `pointer` begins with, or else of the first of them.
    *
    * @generated from enum value: STEP_VALUE_ACTION = 5;
    */
   ACTION = 5,
 
   /**
-   * A number in the JSON content of an observation, in the same way.
+   * A number in the content of an observation, in the same way.
    *
    * @generated from enum value: STEP_VALUE_OBSERVATION = 6;
    */
@@ -3345,8 +3346,8 @@ export enum StepValue {
   INFO = 7,
 
   /**
-   * A number in the state `state_name`, which is JSON of at most 1 MiB, at `pointer`. At most `max_points` states are
-   * read for each trajectory, at evenly spaced steps. Extremes between them are not found.
+   * A number in the state `state_name`, which is JSON of at most 1 MiB or a tensor by its media type, at `pointer`. At
+   * most `max_points` states are read for each trajectory, at evenly spaced steps. Extremes between them are not found.
    *
    * @generated from enum value: STEP_VALUE_STATE = 8;
    */
@@ -3683,7 +3684,7 @@ export declare const TrajectoryService: GenService<{
   /**
    * Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they
    * are found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for
-   * it. States and bytes are not searched. Damaged steps are left out.
+   * it. States and bytes are not searched; tensors of at most 4,096 numbers are, as JSON. Damaged steps are left out.
    * Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING,
    * SLOW_READER.
    *

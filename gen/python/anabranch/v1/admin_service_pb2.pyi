@@ -114,6 +114,7 @@ class GetDatabaseStatsResponse(google.protobuf.message.Message):
     ROLLOUTS_FIELD_NUMBER: builtins.int
     METRIC_POINTS_FIELD_NUMBER: builtins.int
     LARGEST_RUNS_FIELD_NUMBER: builtins.int
+    SMALL_STATES_FIELD_NUMBER: builtins.int
     bytes: builtins.int
     """Bytes on disk: of the SQLite file and what is only in its log, or of the schema in Postgres with its indexes."""
     free_bytes: builtins.int
@@ -123,13 +124,17 @@ class GetDatabaseStatsResponse(google.protobuf.message.Message):
     steps: builtins.int
     """Number of steps. Inherited ones count once."""
     states: builtins.int
-    """Number of states with rows of their own: those of 4 KiB or more, and those that were put or are named by contents."""
+    """Number of states with rows of their own: those of 4 KiB or more, and those that were put or are named by contents.
+    Each counts once, however many steps have it.
+    """
     runs: builtins.int
     """Number of runs."""
     rollouts: builtins.int
     """Number of rollouts."""
     metric_points: builtins.int
     """Number of points of metrics."""
+    small_states: builtins.int
+    """Number of states of less than 4 KiB that are stored with their steps. Each counts once for each step that has it."""
     @property
     def largest_runs(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___RunSize]:
         """The 10 runs of the caller's namespace with the most steps, largest first."""
@@ -146,9 +151,10 @@ class GetDatabaseStatsResponse(google.protobuf.message.Message):
         rollouts: builtins.int = ...,
         metric_points: builtins.int = ...,
         largest_runs: collections.abc.Iterable[Global___RunSize] | None = ...,
+        small_states: builtins.int = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_free_bytes", b"_free_bytes", "free_bytes", b"free_bytes"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_free_bytes", b"_free_bytes", "bytes", b"bytes", "free_bytes", b"free_bytes", "largest_runs", b"largest_runs", "metric_points", b"metric_points", "rollouts", b"rollouts", "runs", b"runs", "states", b"states", "steps", b"steps", "trajectories", b"trajectories"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_free_bytes", b"_free_bytes", "bytes", b"bytes", "free_bytes", b"free_bytes", "largest_runs", b"largest_runs", "metric_points", b"metric_points", "rollouts", b"rollouts", "runs", b"runs", "small_states", b"small_states", "states", b"states", "steps", b"steps", "trajectories", b"trajectories"]) -> None: ...
     def WhichOneof(self, oneof_group: typing.Literal["_free_bytes", b"_free_bytes"]) -> typing.Literal["free_bytes"] | None: ...
 
 Global___GetDatabaseStatsResponse: typing_extensions.TypeAlias = GetDatabaseStatsResponse
@@ -211,9 +217,11 @@ class VerifyDatabaseResponse(google.protobuf.message.Message):
     total_steps: builtins.int
     """Number of all steps, of the time when the call began or more."""
     done_states: builtins.int
-    """Number of states with rows of their own that were read so far. They are read after the steps."""
+    """Number of states that were read so far: small ones with their steps, and those with rows of their own afterwards."""
     total_states: builtins.int
-    """Number of all states with rows of their own, of the time when the call began or more."""
+    """Number of all states with rows of their own, of the time when the call began or more, and of the small states that
+    were read so far.
+    """
     @property
     def faults(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StorageFault]:
         """Faults that were found since the message before. At most 100."""

@@ -130,14 +130,16 @@ class _StepValueEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._Enum
     STEP_VALUE_METRIC: _StepValue.ValueType  # 4
     """The metric `metric_key`."""
     STEP_VALUE_ACTION: _StepValue.ValueType  # 5
-    """A number in the JSON content of an action, at `pointer`. If several actions have one: of the first of them."""
+    """A number in the content of an action, at `pointer`: in JSON, or in a tensor of at most 4,096 numbers. If several
+    actions have one: of the one whose type is a path that `pointer` begins with, or else of the first of them.
+    """
     STEP_VALUE_OBSERVATION: _StepValue.ValueType  # 6
-    """A number in the JSON content of an observation, in the same way."""
+    """A number in the content of an observation, in the same way."""
     STEP_VALUE_INFO: _StepValue.ValueType  # 7
     """A number in `info_json`, at `pointer`."""
     STEP_VALUE_STATE: _StepValue.ValueType  # 8
-    """A number in the state `state_name`, which is JSON of at most 1 MiB, at `pointer`. At most `max_points` states are
-    read for each trajectory, at evenly spaced steps. Extremes between them are not found.
+    """A number in the state `state_name`, which is JSON of at most 1 MiB or a tensor by its media type, at `pointer`. At
+    most `max_points` states are read for each trajectory, at evenly spaced steps. Extremes between them are not found.
     """
 
 class StepValue(_StepValue, metaclass=_StepValueEnumTypeWrapper):
@@ -154,14 +156,16 @@ STEP_VALUE_REWARD_MEAN: StepValue.ValueType  # 3
 STEP_VALUE_METRIC: StepValue.ValueType  # 4
 """The metric `metric_key`."""
 STEP_VALUE_ACTION: StepValue.ValueType  # 5
-"""A number in the JSON content of an action, at `pointer`. If several actions have one: of the first of them."""
+"""A number in the content of an action, at `pointer`: in JSON, or in a tensor of at most 4,096 numbers. If several
+actions have one: of the one whose type is a path that `pointer` begins with, or else of the first of them.
+"""
 STEP_VALUE_OBSERVATION: StepValue.ValueType  # 6
-"""A number in the JSON content of an observation, in the same way."""
+"""A number in the content of an observation, in the same way."""
 STEP_VALUE_INFO: StepValue.ValueType  # 7
 """A number in `info_json`, at `pointer`."""
 STEP_VALUE_STATE: StepValue.ValueType  # 8
-"""A number in the state `state_name`, which is JSON of at most 1 MiB, at `pointer`. At most `max_points` states are
-read for each trajectory, at evenly spaced steps. Extremes between them are not found.
+"""A number in the state `state_name`, which is JSON of at most 1 MiB or a tensor by its media type, at `pointer`. At
+most `max_points` states are read for each trajectory, at evenly spaced steps. Extremes between them are not found.
 """
 Global___StepValue: typing_extensions.TypeAlias = StepValue
 
@@ -2031,8 +2035,8 @@ class ReadStepSeriesRequest(google.protobuf.message.Message):
     metric_key: builtins.str
     """Key of the metric. Required with METRIC, and allowed only with it."""
     pointer: builtins.str
-    """JSON Pointer (RFC 6901), for example `/pole/angle`. Empty: the whole JSON is the number. Allowed only with ACTION,
-    OBSERVATION, INFO and STATE.
+    """JSON Pointer (RFC 6901), for example `/pole/angle`, or `/2` for item 2 of a tensor. Empty: the whole content is the
+    number. Allowed only with ACTION, OBSERVATION, INFO and STATE.
     """
     state_name: builtins.str
     """Name of the state. Allowed only with STATE. Default: `env`."""

@@ -757,7 +757,7 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     SearchSteps: _TrajectoryServiceSearchStepsType
     """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they
     are found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for
-    it. States and bytes are not searched. Damaged steps are left out.
+    it. States and bytes are not searched; tensors of at most 4,096 numbers are, as JSON. Damaged steps are left out.
     Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING,
     SLOW_READER.
     """
@@ -1112,7 +1112,7 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[collections.abc.Iterator[anabranch.v1.trajectory_service_pb2.SearchStepsResponse], collections.abc.AsyncIterator[anabranch.v1.trajectory_service_pb2.SearchStepsResponse]]:
         """Searches the texts of steps for a literal text, from the newest trajectory to the oldest. Streams matches as they
         are found, and how much has been searched. Steps are scanned: the call needs no index, and appends do not pay for
-        it. States and bytes are not searched. Damaged steps are left out.
+        it. States and bytes are not searched; tensors of at most 4,096 numbers are, as JSON. Damaged steps are left out.
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, SERVER_DRAINING,
         SLOW_READER.
         """

@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { DatabaseCounts, RunSize } from '../../../domain/verification.ts';
 import type { Engine } from '../kit/engine.ts';
 import type { Tables } from '../kit/tables.ts';
+import { NO_RUNS, runBegin, runEnd, runsIn } from '../log/read/step_runs.ts';
 
 const LARGEST_RUNS = 10;
 
@@ -9,8 +10,14 @@ const OWN_STEPS = sql<bigint>`cast(coalesce(sum(t.next_step_number - coalesce(t.
 
 export async function countRows(engine: Engine): Promise<DatabaseCounts> {
   const count = (table: keyof Tables) => sql<bigint>`(select count(*) from ${engine.sql.table(table)})`;
+  // All states of steps, without those that steps refer to.
+  const smallStates = sql<bigint>`cast(
+    (select coalesce(sum(${runEnd('r')} - ${runBegin('r')}), 0) from ${engine.sql.table('segments')} as s
+      cross join ${runsIn(engine, sql`s.state_names`, 'r')} where s.state_names <> ${sql.lit(NO_RUNS)})
+    - (select count(*) from ${engine.sql.table('state_refs')} where name <> '') as bigint)`;
   const { rows } = await sql<DatabaseCounts>`
-    select count(*) as trajectories, ${OWN_STEPS} as steps, ${count('states')} as states, ${count('runs')} as runs,
+    select count(*) as trajectories, ${OWN_STEPS} as steps, ${count('states')} as states,
+      ${smallStates} as ${sql.ref('smallStates')}, ${count('runs')} as runs,
       ${count('rollouts')} as rollouts, ${count('metric_points')} as ${sql.ref('metricPoints')}
     from ${engine.sql.table('trajectories')} as t`.execute(engine.db);
   return rows[0]!;

@@ -26,6 +26,8 @@ export interface FoundStep {
 
 export interface FoundSteps {
   readonly steps: readonly FoundStep[];
+  /** States that are stored with the steps. */
+  readonly smallStates: number;
   /** Sums after the last step. */
   readonly sums: Sums;
 }
@@ -69,6 +71,7 @@ export function checkSegment(
     row.first_step_number,
   );
   const found: FoundStep[] = [];
+  let smallStates = 0;
   const states = readStates(row);
   try {
     const small = new SmallStates(states);
@@ -82,6 +85,7 @@ export function checkSegment(
         at.sentBytes,
       );
       found.push(foundStep(step, withBytes));
+      smallStates += withBytes.filter(({ data }) => data !== undefined).length;
     }
     if (bytes !== bytesOf(row)) report('STEPS', `${bytesOf(row) - bytes} bytes follow the last step`);
     if (small.length !== states.length) report('STATES', 'the bytes of small states do not end with the last one');
@@ -92,7 +96,7 @@ export function checkSegment(
   }
   compareColumns(row, builder.row(row.commit_time), attached, report);
   checkCommits(row, found.length, report);
-  return { steps: found, sums: builder.sums };
+  return { steps: found, smallStates, sums: builder.sums };
 }
 
 function withData(state: StateRef, small: SmallStates, report: Report): StateRef {

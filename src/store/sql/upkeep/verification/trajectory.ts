@@ -17,12 +17,24 @@ export interface CheckedTrajectory extends TrajectoryRef {
   readonly startRewardSum: number | undefined;
 }
 
-/** Checks the rows of a trajectory and of its steps. */
-export function checkTrajectory(engine: Engine, checked: CheckedTrajectory): Promise<readonly StorageFault[]> {
-  return confirmed(() => new TrajectoryCheck(engine, checked).run());
+/** Checks the rows of a trajectory and of its steps. Also returns how many states are stored with these. */
+export async function checkTrajectory(
+  engine: Engine,
+  checked: CheckedTrajectory,
+): Promise<{ readonly faults: readonly StorageFault[]; readonly smallStates: bigint }> {
+  let smallStates = 0n;
+  const faults = await confirmed(async () => {
+    const check = new TrajectoryCheck(engine, checked);
+    const found = await check.run();
+    smallStates = BigInt(check.smallStates);
+    return found;
+  });
+  return { faults, smallStates };
 }
 
 class TrajectoryCheck {
+  /** States that are stored with the steps that were read. */
+  smallStates = 0;
   readonly #engine: Engine;
   readonly #checked: CheckedTrajectory;
   readonly #faults: StorageFault[] = [];
@@ -89,7 +101,9 @@ class TrajectoryCheck {
       }
       for (const reward of JSON.parse(row.rewards) as unknown[]) this.#rewardScale += Math.abs(Number(reward)) || 0;
       steps.push(...found.steps);
+      this.smallStates += found.smallStates;
     }
+    this.smallStates += part.attached.filter(({ data, pruned_time }) => data !== null && pruned_time === null).length;
     this.#checkNamespaces(head, part);
     this.#checkAttached(head, part.attached);
     this.#checkNames(head, part, unreadable);

@@ -49,7 +49,12 @@ export async function* verify(engine: IntegrityEngine): AsyncGenerator<Verificat
       ),
     );
     for (const trajectory of page?.trajectories ?? []) {
-      const found = await faultsOf(`trajectory ${trajectory.id}`, () => checkTrajectory(engine, trajectory));
+      const found = await faultsOf(`trajectory ${trajectory.id}`, async () => {
+        const { faults, smallStates } = await checkTrajectory(engine, trajectory);
+        doneStates += smallStates;
+        totals = { ...totals, states: totals.states + smallStates };
+        return faults;
+      });
       doneSteps += trajectory.steps;
       yield progress(found);
     }
