@@ -6,7 +6,7 @@ import { Command } from 'commander';
 import type { AnabranchClient } from '../client/index.ts';
 import type { Config } from '../config/config.ts';
 import { StartError } from '../start_error.ts';
-import { valueJson } from './columns.ts';
+import { counted, valueJson } from './columns.ts';
 import { configOfDatabase, createLogger } from './config_options.ts';
 import { type CliContext, CliError, UsageError } from './context.ts';
 import { createFile, fileOf } from './new_file.ts';
@@ -43,7 +43,7 @@ async function backUp(cli: CliContext, file: string, flags: BackupFlags): Promis
     const copy = await createFile(path, (part) => download(cli, client, part, flags));
     const text = flags.json
       ? valueJson({ file, ...copy })
-      : `${file} has the database, ${copy.bytes} bytes. \`${commandPrefix(cli)} restore ${file} --database sqlite:PATH\` restores it.`;
+      : `${file} has the database, ${counted(copy.bytes, 'byte')}. \`${commandPrefix(cli)} restore ${file} --database sqlite:PATH\` restores it.`;
     await write(cli.stdout, `${text}\n`);
   });
 }
@@ -119,7 +119,7 @@ async function restore(cli: CliContext, file: string, flags: RestoreFlags): Prom
   });
   const text = flags.json
     ? valueJson({ file, database: path, ...checked })
-    : `${path} has the data of ${file}: ${checked.steps} steps and ${checked.states} states, all intact.`;
+    : `${path} has the data of ${file}: ${counted(checked.steps, 'step')} and ${counted(checked.states, 'state')}, all intact.`;
   await write(cli.stdout, `${text}\n`);
 }
 

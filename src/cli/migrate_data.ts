@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import type { Config } from '../config/config.ts';
 import { PASSWORD_IN_FLAG } from '../config/database.ts';
-import { valueJson } from './columns.ts';
+import { counted, valueJson } from './columns.ts';
 import { createLogger } from './config_options.ts';
 import { type CliContext, CliError, UsageError } from './context.ts';
 import { openProgress } from './progress.ts';
@@ -57,7 +57,7 @@ async function migrateData(cli: CliContext, flags: MigrateDataFlags): Promise<vo
   };
   const text = flags.json
     ? valueJson(Object.fromEntries(Object.entries(counts).map(([name, count]) => [name, `${count}`])))
-    : `Copied ${counts.namespaces} ${counts.namespaces === 1 ? 'namespace' : 'namespaces'}: ${counts.trajectories} trajectories with ${counts.steps} steps, ${counts.states} states, ${counts.runs} runs and ${counts.rollouts} rollouts. ${counts.identical} trajectories are equal in both databases.`;
+    : `Copied ${counted(counts.namespaces, 'namespace')}: ${counted(counts.trajectories, 'trajectory')} with ${counted(counts.steps, 'step')}, ${counted(counts.states, 'state')}, ${counted(counts.runs, 'run')} and ${counted(counts.rollouts, 'rollout')}. Equal in both databases: ${counted(counts.identical, 'trajectory')}.`;
   await write(cli.stdout, `${text}\n`);
   if (
     verified.identicalTrajectories !== counts.trajectories ||

@@ -5,7 +5,7 @@ import type { RetentionPolicy, RetentionTotals } from '../../gen/es/anabranch/v1
 import type { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient } from '../client/index.ts';
-import { bytesText } from './columns.ts';
+import { bytesText, counted } from './columns.ts';
 import { type CliContext, UsageError } from './context.ts';
 import { parseLabel, parseStatuses } from './filters.ts';
 import { addExperimentOption, findExperiment, findRun } from './references.ts';
@@ -150,6 +150,6 @@ export function spanText(span: Duration | undefined): string {
 }
 
 export function totalsText({ trajectories, steps, states, logicalBytes, storedBytes }: RetentionTotals): string {
-  const what = `${trajectories} trajectories, ${steps} steps, ${states} states`;
+  const what = [counted(trajectories, 'trajectory'), counted(steps, 'step'), counted(states, 'state')].join(', ');
   return `${what}: ${bytesText(logicalBytes)} as they were sent, about ${bytesText(storedBytes)} stored`;
 }

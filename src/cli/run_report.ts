@@ -1,7 +1,7 @@
 /** Draws a report of one run: head, config, stages, metrics, branches. */
 import { type DescMessage, type MessageShape, toJson } from '@bufbuild/protobuf';
 import { type MetricSeries, type Progress, type Run, RunSchema, type Stage } from '../../gen/es/anabranch/v1/run_pb.js';
-import { cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
+import { counted, cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { seriesLines } from './metric_lines.ts';
 import {
   countText,
@@ -144,7 +144,7 @@ function branchFact({ parentId, branchPoint }: Run, tree: readonly Run[]): strin
 
 function trajectoryFact({ mainTrajectoryId, nextStepNumber = 0n, rewardSum = 0 }: Run): string {
   if (mainTrajectoryId === '') return '';
-  return `${mainTrajectoryId}, ${nextStepNumber} steps, reward ${shortNumber(rewardSum)}`;
+  return `${mainTrajectoryId}, ${counted(nextStepNumber, 'step')}, reward ${shortNumber(rewardSum)}`;
 }
 
 function endFact({ startTime, endTime }: Run): string {

@@ -1,6 +1,6 @@
 /** Draws a list of runs, one line each: name, id, experiment, progress, time left, rollouts, reward, status. */
 import type { RunWithProgress } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { cut, fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
+import { counted, cut, fill, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { leftText, percentText, progressBar } from './progress.ts';
 import { colourOf, runStatus } from './status.ts';
 
@@ -86,9 +86,9 @@ function cellsOf({ run, progress }: RunWithProgress): Cells | undefined {
 
 function progressCell(steps: bigint | undefined, progress: RunWithProgress['progress'], bar: number): string {
   if (progress?.percent !== undefined) return `${progressBar(progress.percent, bar)} ${percentText(progress.percent)}`;
-  if (steps !== undefined) return `${steps} steps`;
+  if (steps !== undefined) return counted(steps, 'step');
   const stages = progress?.kinds.reduce((sum, { created }) => sum + created, 0n) ?? 0n;
-  return stages === 0n ? '' : `${stages} stages`;
+  return stages === 0n ? '' : counted(stages, 'stage');
 }
 
 /** `12/32`: ended rollouts, and expected ones. */

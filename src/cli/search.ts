@@ -1,7 +1,7 @@
 import { Command, Option } from 'commander';
 import { type SearchHit, SearchHitSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, type SearchOptions, searchSteps } from '../client/index.ts';
-import { messageJson, type Paint, paintFor, printable } from './columns.ts';
+import { counted, messageJson, type Paint, paintFor, printable } from './columns.ts';
 import { type CliContext, CliError, UsageError } from './context.ts';
 import { findExperiment, findRun, parseStepReference, parseWhole } from './references.ts';
 import { addServerOptions, FIRST_ANSWER, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
@@ -138,7 +138,6 @@ class SearchedSteps {
 
   /** `2 matches in 5310 steps` */
   text(found: number): string {
-    const steps = `${this.#searched} ${this.#searched === 1n ? 'step' : 'steps'}`;
-    return `${found} ${found === 1 ? 'match' : 'matches'} in ${steps}`;
+    return `${counted(found, 'match')} in ${counted(this.#searched, 'step')}`;
   }
 }

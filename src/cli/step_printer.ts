@@ -4,7 +4,17 @@ import type { Content, Step, Tensor, Trajectory } from '../../gen/es/anabranch/v
 import { OwnedStepSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, downloadState, type OwnedStep } from '../client/index.ts';
 import { numbersBytes, tensorText } from '../domain/numbers/tensor.ts';
-import { columnsOf, cut, messageJson, type Paint, paintFor, printable, shortNumber, widthOf } from './columns.ts';
+import {
+  columnsOf,
+  counted,
+  cut,
+  messageJson,
+  type Paint,
+  paintFor,
+  printable,
+  shortNumber,
+  widthOf,
+} from './columns.ts';
 import type { CliContext } from './context.ts';
 import { FIRST_ANSWER, write } from './server_access.ts';
 import { statusName } from './status.ts';
@@ -120,7 +130,7 @@ function contentText(content: Content | undefined, states: States): string {
   if (text !== undefined) return text.slice(0, MAX_CHARACTERS);
   if (tensor !== undefined) return `${tensor.dtype} [${tensor.shape.join(', ')}]`;
   const size = content.data === undefined ? content.size : content.data.length;
-  return `<${content.mediaType || 'bytes'}, ${size} bytes>`;
+  return `<${content.mediaType || 'bytes'}, ${counted(size, 'byte')}>`;
 }
 
 function numbersText({ dtype, shape, data, stateDigest = '' }: Tensor, states: States): string | undefined {

@@ -2,7 +2,7 @@ import { stat } from 'node:fs/promises';
 import { extname, resolve } from 'node:path';
 import { Command, Option } from 'commander';
 import { TABLE_FORMATS, type TableFormat } from '../tables/write.ts';
-import { valueJson } from './columns.ts';
+import { counted, valueJson } from './columns.ts';
 import { type CliContext, CliError, UsageError } from './context.ts';
 import { parseBound, parseLabel, parseStatuses, parseStepLabel } from './filters.ts';
 import { createFile } from './new_file.ts';
@@ -90,7 +90,7 @@ async function writeTableFile(cli: CliContext, argument: string | undefined, fla
     const { size: bytes } = await stat(path);
     const text = flags.json
       ? valueJson({ file: output, format, table: kind, rows, bytes })
-      : `${output} has ${rows} rows of ${kind}, ${bytes} bytes.`;
+      : `${output} has ${counted(rows, 'row')} of ${kind}, ${counted(bytes, 'byte')}.`;
     await write(cli.stdout, `${text}\n`);
   });
 }

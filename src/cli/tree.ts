@@ -9,7 +9,7 @@ import {
   TreeNodeSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, type TreePicture, watchTree } from '../client/index.ts';
-import { columnsOf, messageJson, paintFor, printable, shortNumber } from './columns.ts';
+import { columnsOf, counted, messageJson, paintFor, printable, shortNumber } from './columns.ts';
 import { type CliContext, UsageError } from './context.ts';
 import { type Forms, follow } from './follow.ts';
 import { addExperimentOption, findRun, isId, ofTrajectory, parseStepReference, parseWhole } from './references.ts';
@@ -196,6 +196,6 @@ function changeOf({ trajectory, deleted }: TreeNode): readonly [string, string] 
   const { id, name, status, nextStepNumber, rewardSum } = trajectory;
   const state = deleted
     ? 'deleted'
-    : `${statusName(status)}, ${nextStepNumber} steps, reward ${shortNumber(rewardSum)}`;
+    : `${statusName(status)}, ${counted(nextStepNumber, 'step')}, reward ${shortNumber(rewardSum)}`;
   return [id, `${id}${name === '' ? '' : ` ${printable(name)}`}: ${state}`];
 }

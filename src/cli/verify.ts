@@ -1,7 +1,7 @@
 import { create, toJson } from '@bufbuild/protobuf';
 import { Command } from 'commander';
 import { StorageCheck, type StorageFault, StorageFaultSchema } from '../../gen/es/anabranch/v1/admin_service_pb.js';
-import { JSON_FORM, paintFor, printable, valueJson } from './columns.ts';
+import { counted, JSON_FORM, paintFor, printable, valueJson } from './columns.ts';
 import { createLogger } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
 import { openProgress } from './progress.ts';
@@ -39,7 +39,10 @@ async function verify(cli: CliContext, flags: VerifyFlags): Promise<void> {
   const { steps, states, found, faults } = result;
   const text = flags.json
     ? valueJson({ steps: `${steps}`, states: `${states}`, found, faults: faults.map(asJson) })
-    : [...faultLines(cli, faults), `Read ${steps} steps and ${states} states: ${summary(found)}.`].join('\n');
+    : [
+        ...faultLines(cli, faults),
+        `Read ${counted(steps, 'step')} and ${counted(states, 'state')}: ${summary(found)}.`,
+      ].join('\n');
   await write(cli.stdout, `${text}\n`);
   if (found > 0) throw new CliError('The database is damaged: see "Verification" in docs/operations.md.');
 }
@@ -89,7 +92,7 @@ const MOST_SHOWN = 1000;
 function summary(found: number): string {
   if (found === 0) return 'no faults';
   const shown = found > MOST_SHOWN ? ` (the first ${MOST_SHOWN} are shown)` : '';
-  return `${found} ${found === 1 ? 'fault' : 'faults'}${shown}`;
+  return counted(found, 'fault') + shown;
 }
 
 function faultLines(cli: CliContext, faults: readonly Fault[]): string[] {

@@ -3,7 +3,7 @@ import type { Group, Rollout } from '../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Progress, Run, Stage } from '../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import type { RunPicture } from '../client/index.ts';
-import { cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
+import { counted, cut, fill, numbersText, type Paint, printable, shortNumber, widthOf } from './columns.ts';
 import { countsText, kindsText, leftText, percentText, progressBar, workText } from './progress.ts';
 import { rateText, verdictText } from './rollouts_table.ts';
 import { drawStages, noteOf, stageTitle } from './stage_lines.ts';
@@ -93,7 +93,7 @@ export function rolloutText(rollout: Rollout): string {
     ended || workerId === '' ? '' : `by ${workerId}`,
     phase,
     statusMessage,
-    ended && attempt > 0 ? `${turns} ${turns === 1n ? 'turn' : 'turns'}` : '',
+    ended && attempt > 0 ? counted(turns, 'turn') : '',
     ended && reward !== undefined ? `reward ${shortNumber(reward)}` : '',
     ended && success !== undefined ? `success: ${verdictText(success)}` : '',
   ];

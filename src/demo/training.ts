@@ -9,7 +9,7 @@ import { type Run, type Stage, StageKind } from '../../gen/es/anabranch/v1/run_p
 import { SummaryKey } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { IfExists } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { shortNumber } from '../cli/columns.ts';
+import { counted, shortNumber } from '../cli/columns.ts';
 import { leftText, secondsOf } from '../cli/progress.ts';
 import { type AnabranchClient, openMetricLogger, openWriter, reasonOf, watchRun } from '../client/index.ts';
 import { CartPole, type Gains, Random } from './cartpole.ts';
@@ -109,7 +109,7 @@ async function runWorkers(runId: string, options: DemoOptions): Promise<string> 
   if (hung === undefined) throw new Error('the first worker ended before it was killed');
   const { name, pid, turns } = hung;
   const [rolloutId, environmentId] = [String(hung.rolloutId), String(hung.environmentId)];
-  const lines = [`process ${pid} killed (SIGKILL) after ${turns} turns of a rollout`];
+  const lines = [`process ${pid} killed (SIGKILL) after ${counted(turns, 'turn')} of a rollout`];
   onEvent({ event: 'worker_killed', name, pid, rolloutId, turns }, { lines });
   // No other process knows that the environment of the killed worker is gone.
   const end = { runId, status: Status.FAILED, message: 'its process was killed' };
@@ -349,13 +349,13 @@ async function play(
   await client.rollouts.completeRollout(
     {
       ...claimed,
-      message: success ? `balanced for ${turns} turns` : `fell at turn ${turns}`,
+      message: success ? `balanced for ${counted(turns, 'turn')}` : `fell at turn ${turns}`,
       expectedNextStepNumber: writer.nextStepNumber,
       result: { taskCompleted: success },
       validations: Object.keys(claim.task?.validators ?? {}).map((name) => ({
         name,
         success,
-        actualResult: `${turns} turns`,
+        actualResult: counted(turns, 'turn'),
       })),
       metrics: { steps_per_second: (turns / (performance.now() - began)) * 1000 },
     },

@@ -8,7 +8,7 @@ import { setImmediate } from 'node:timers/promises';
 import { toJson } from '@bufbuild/protobuf';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { CompareTrajectoriesResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { JSON_FORM } from '../cli/columns.ts';
+import { counted, JSON_FORM } from '../cli/columns.ts';
 import { openWriter, readSteps, type StepInit, type TrajectoryWriter } from '../client/index.ts';
 import { CartPole, type Gains } from './cartpole.ts';
 import {
@@ -138,7 +138,7 @@ async function playKilledAndResumed(player: Player, options: DemoOptions): Promi
   const [made, acked] = [BigInt(String(hung.madeNextStepNumber)), BigInt(String(hung.ackedNextStepNumber))];
   const ends = { madeNextStepNumber: made, ackedNextStepNumber: acked, storedNextStepNumber: stored };
   const lines = [
-    `process ${pid} killed (SIGKILL) with ${made - acked} steps unacked:`,
+    `process ${pid} killed (SIGKILL) with ${counted(made - acked, 'step')} unacked:`,
     `    it had sent 0–${made - 1n}, and 0–${acked - 1n} were acked; the store holds 0–${stored - 1n}`,
   ];
   options.onEvent({ event: 'killed', name, pid, ...ends }, { lines });
@@ -168,7 +168,7 @@ export async function play(player: Player, { client, onEvent, signal }: PlayOpti
   }
   const { steps, x } = cart.state;
   const fall = `${Math.abs(x) > 2.4 ? 'left the track' : 'fell'} at step ${steps}`;
-  const message = cart.terminated ? fall : `balanced for ${steps} steps`;
+  const message = cart.terminated ? fall : `balanced for ${counted(steps, 'step')}`;
   const { nextStepNumber } = await writer.seal(cart.terminated ? Status.FAILED : Status.COMPLETED, message);
   onEvent(
     { event: 'sealed', name, nextStepNumber, message },
@@ -210,7 +210,10 @@ async function replay({ name, trajectoryId }: DemoTrajectory, { client, onEvent,
     identicalSteps++;
   }
   const lines = [`replayed from its step ${REPLAY_FROM} in a fresh environment:`];
-  const success = [`    ${identicalSteps} steps, `, 'every observation and state is identical, bit for bit'] as const;
+  const success = [
+    `    ${counted(identicalSteps, 'step')}, `,
+    'every observation and state is identical, bit for bit',
+  ] as const;
   onEvent({ event: 'replayed', name, fromStepNumber: REPLAY_FROM, identicalSteps }, { lines, success });
 }
 

@@ -202,7 +202,7 @@ function stepGap(trajectoryId: string, stepNumber: bigint, end: bigint): Anabran
 function trajectorySealed(trajectoryId: string, head: Head): AnabranchError {
   return new AnabranchError(
     'TRAJECTORY_SEALED',
-    `Trajectory ${trajectoryId} is sealed as ${head.status} and accepts no steps: to continue, branch at one of its ${head.end} steps.`,
+    `Trajectory ${trajectoryId} is sealed as ${head.status} and accepts no steps: to continue, branch at a step below ${head.end}.`,
     { metadata: { status: head.status, next_step_number: `${head.end}` } },
   );
 }

@@ -86,7 +86,7 @@ function Choice({ name, value, offered, onChange }: ChoiceProps) {
     <select aria-label={name} value={value} onChange={(event) => onChange(event.currentTarget.value)}>
       {[...new Set(value === '' ? ['', ...offered] : [value, ...offered])].map((each) => (
         <option key={each} value={each}>
-          {each === '' ? `Choose a ${name}` : visible(each)}
+          {each === '' ? `Choose the ${name}` : visible(each)}
         </option>
       ))}
     </select>

@@ -3,7 +3,7 @@ import { addressOf } from '../address.ts';
 import { Announcer } from '../announcer.tsx';
 import { type RolloutRead, readRollout, watchRollouts } from '../api.ts';
 import { useLatest, usePage } from '../context.ts';
-import { count, duration, number, visible } from '../format.ts';
+import { count, counted, duration, number, visible } from '../format.ts';
 import { Labels } from '../home/home_view.tsx';
 import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
@@ -39,9 +39,9 @@ export function RolloutView({ id }: { readonly id: string }) {
           <StatusMark status={rollout.status} />
           <Verdict rollout={rollout} />
           <span class="figure">reward {number(rollout.reward)}</span>
-          <span class="dim figure">{count(rollout.turns)} turns</span>
+          <span class="dim figure">{counted(rollout.turns, 'turn')}</span>
           <Lost stale={watched.stale} />
-          <Announcer text={`${statusName(rollout.status)}, ${count(rollout.turns)} turns`} />
+          <Announcer text={`${statusName(rollout.status)}, ${counted(rollout.turns, 'turn')}`} />
           <span class="space" />
           <a href={`/runs/${rollout.runId}`}>Run</a>
           {rollout.trajectoryId !== '' && (

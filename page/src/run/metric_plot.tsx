@@ -1,6 +1,6 @@
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import { beginDrawing, paletteOf, useSize, useTheme } from '../canvas.ts';
-import { count, number } from '../format.ts';
+import { count, counted, number } from '../format.ts';
 import { pixel, type Scale, ticks, valueOfPixel } from '../scale.ts';
 import { Scroller } from '../table.tsx';
 import { boundsOf, indexAt, type Series } from '../tree/series.ts';
@@ -77,7 +77,7 @@ export function MetricPlot({ title, lines, smooth, onZoom }: MetricPlotProps) {
         <canvas
           ref={canvas}
           role="img"
-          aria-label={`${title}: ${lines.map((line) => `${line.name}, ${count(line.points)} points`).join('; ')}`}
+          aria-label={`${title}: ${lines.map((line) => `${line.name}, ${counted(line.points, 'point')}`).join('; ')}`}
           onPointerMove={(event) => setPointer(at(event))}
           onPointerLeave={() => setPointer(undefined)}
           onPointerDown={(event) => setDrag(at(event))}

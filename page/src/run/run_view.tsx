@@ -94,7 +94,7 @@ function RunHeader({
       </div>
       <Operations of={runOperations(run)} />
       <Announcer
-        text={`${nameOf(run)}: ${statusName(run.status)}, ${count(progress.turnsDone)} turns${waiting && `, ${waiting}`}`}
+        text={`${nameOf(run)}: ${statusName(run.status)}, ${counted(progress.turnsDone, 'turn')}${waiting && `, ${waiting}`}`}
       />
     </header>
   );

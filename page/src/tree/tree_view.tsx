@@ -3,7 +3,7 @@ import { addressOf, stepOf } from '../address.ts';
 import { Announcer } from '../announcer.tsx';
 import { type Api, readStep, watchTree } from '../api.ts';
 import { useLatest, useLoaded, usePage } from '../context.ts';
-import { count, nameOf, number } from '../format.ts';
+import { count, counted, nameOf, number } from '../format.ts';
 import { isCommand } from '../keys.ts';
 import { useWatched } from '../live.ts';
 import { Lost } from '../lost.tsx';
@@ -123,7 +123,10 @@ function LoadedTree({ id, items, stale }: LoadedTreeProps) {
           )}
           <Lost stale={stale} />
           <Announcer
-            text={`${trajectories(items.length)}, ${count(items.reduce((sum, item) => sum + item.end - item.branchPoint - 1, 0))} steps`}
+            text={`${trajectories(items.length)}, ${counted(
+              items.reduce((sum, item) => sum + item.end - item.branchPoint - 1, 0),
+              'step',
+            )}`}
           />
           <span class="space" />
           {items.length > 2 && <a href={addressOf('/compare', { tree: root?.id })}>Compare by label</a>}

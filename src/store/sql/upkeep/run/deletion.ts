@@ -242,7 +242,7 @@ const LIVE = ['INITIALIZING', 'RUNNING'];
 function runActive(what: string, live: bigint): AnabranchError {
   return new AnabranchError(
     'RUN_ACTIVE',
-    `${what} has ${live} rollouts that are INITIALIZING or RUNNING. Wait until they end, or set cancel_live (later calls of their workers then fail).`,
+    `${what} has live rollouts (INITIALIZING or RUNNING): ${live}. Wait until they end, or set cancel_live (later calls of their workers then fail).`,
     { metadata: { rollouts: `${live}` } },
   );
 }
