@@ -51,8 +51,8 @@ class Agent:
 
 
 client, env, agent = ab.connect(), Environment(), Agent()
-t = client.trajectory(task="iron_plate_throughput", name="run 7", resume="allow")  # finds it by name, or creates it
-if point := t.checkpoint():  # the latest; t.checkpoint(40), t.checkpoint("best") for others
+t = client.trajectory(task="iron_plate_throughput", name="run 7", resume="checkpoint")  # finds it by name, or creates it
+if point := t.checkpoint():  # its states; t.rewind(40), t.rewind("best") for others
     env.load_state(point["env"])
     agent.load(point["agent"])
     print(f"continues after step {point.step}")

@@ -92,7 +92,7 @@ stub.BranchTrajectory(BranchTrajectoryRequest(
   it('continue a branch from its next step', () => {
     const { TypeScript, Python, CLI } = continuationOf('B', 201n, HERE);
     expect(TypeScript).toContain('openWriter(client, { trajectoryId })');
-    expect(Python).toContain('client.trajectory(id="B", resume="must")');
+    expect(Python).toContain('client.trajectory(id="B", resume="must")\ncheckpoint = branch.rewind()');
     expect(CLI).toContain('"stepNumber": "201"');
   });
 });

@@ -33,17 +33,7 @@ INTERNAL = {
     "Episode": {"prefetch_states"},
     "Episodes": {"connection"},
     "Rollout": {"drop_lease", "give_back", "open", "opened"},
-    "Trajectory": {
-        "after",
-        "append_step",
-        "create",
-        "dropped",
-        "position_at",
-        "recorded",
-        "say",
-        "settled",
-        "wait_for",
-    },
+    "Trajectory": {"after", "append_step", "continue_after", "create", "dropped", "position_at", "recorded", "say"},
 }
 #: Methods that wait for nothing.
 DIRECT = {

@@ -193,7 +193,9 @@ def test_a_read_sees_what_another_client_of_this_process_recorded(server: Server
 
 def test_a_read_sees_trajectories_that_step_together(client: ab.Client, task: str) -> None:
     group = client.recorder.group()
-    ts = [client.create(str(uuid.uuid4()), task, "", {}, None, None, group) for _ in range(3)]
+    ts = [client.trajectory(task=task) for _ in range(3)]
+    for t in ts:
+        t._transfer.deliver = group.add
     for number in range(10):
         with group:
             for t in ts:

@@ -29,6 +29,8 @@ from anabranch.v1.trajectory_service_pb2 import (
     GetTrajectoryRequest,
     GetTrajectoryResponse,
     ListTagsRequest,
+    ListTrajectoriesRequest,
+    ListTrajectoriesResponse,
     SetTagRequest,
 )
 from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceServicer, add_TrajectoryServiceServicer_to_server
@@ -240,7 +242,7 @@ def mute() -> Iterator[str]:
 
 
 class SlowTrajectories(TrajectoryServiceServicer):
-    """Answers GetTrajectory as a server whose trajectory has more and more successors, each after 0.1 s."""
+    """Answers as a server whose trajectory was continued by more and more branches, each after 0.1 s."""
 
     def __init__(self) -> None:
         #: How many seconds the client allowed for each call.
@@ -252,6 +254,11 @@ class SlowTrajectories(TrajectoryServiceServicer):
         if len(self.allowed) > 100:
             context.abort(grpc.StatusCode.INTERNAL, "the client did not stop")
         return GetTrajectoryResponse(trajectory=Trajectory(id=request.trajectory_id))
+
+    def ListTrajectories(
+        self, request: ListTrajectoriesRequest, context: grpc.ServicerContext
+    ) -> ListTrajectoriesResponse:
+        return ListTrajectoriesResponse(trajectories=[Trajectory(id=str(uuid.uuid4()))])
 
 
 class OwnVersion(ServerServiceServicer):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from conftest import Server, stored_steps
 
@@ -25,7 +26,7 @@ from anabranch._recording import sender as _sender
 from anabranch._recording import spool as _spool
 from anabranch._wire.failures import Failure
 from anabranch.client import _NAMES
-from anabranch.errors import RunNotFound, SpoolFull, TrajectoryNotFound, TrajectorySealed
+from anabranch.errors import RunNotFound, SpoolFull, TagNotFound, TrajectoryNotFound, TrajectorySealed
 from anabranch.v1.trajectory_service_pb2 import AppendOpened, AppendStepsResponse, ListTagsRequest
 
 
@@ -119,10 +120,43 @@ def test_a_branch_of_an_empty_trajectory_is_rejected(server: Server) -> None:
     for source in t, t.id:
         with pytest.raises(ValueError, match=f"trajectory {t.id} has no steps: branch\\(\\) needs a recorded step"):
             client.branch(source)
-        with pytest.raises(ValueError, match="`at` is -1: expected the number of a step, 0 or above"):
-            client.branch(source, at=-1)
+        for at in -1, 0:
+            with pytest.raises(ValueError, match=f"`at` is {at}: expected .* of trajectory {t.id}, which has none"):
+                client.branch(source, at=at)
     assert client.stats.dropped == 0
     assert [each.id for each in server.listed() if each.parent_id == t.id] == []
+
+
+def test_a_branch_beyond_the_end_is_rejected_at_once(server: Server) -> None:
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    t.reset(observation=0)
+    t.step(action=1, observation=1)
+    for source in t, t.id:
+        for at in 2, 99, -1:
+            with pytest.raises(ValueError, match=f"`at` is {at}: expected .* of trajectory {t.id}, 0 to 1"):
+                client.branch(source, at=at)
+        for wrong in "best", 1.5:
+            with pytest.raises(TypeError, match=f"`at` is {wrong!r}: expected the number of a step"):
+                client.branch(source, at=wrong)  # pyright: ignore[reportArgumentType]
+        with pytest.raises(ValueError, match="`at` is 1 and `tag` is 'best': expected one of them"):
+            client.branch(source, at=1, tag="best")
+        with pytest.raises(TagNotFound, match="best"):
+            client.branch(source, tag="best")
+        assert client.branch(source, at=np.int64(1)).next_step == 2
+    with pytest.raises(TrajectoryNotFound):
+        client.branch(str(uuid.uuid4()), at=0)
+    assert client.stats.dropped == 0
+
+
+def test_a_tag_needs_a_recorded_step(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    with pytest.raises(ValueError, match="needs a recorded step"):
+        t.tag("best")
+    t.reset(observation=0)
+    for step in 1, -1:
+        with pytest.raises(ValueError, match=f"`step` is {step}: expected .* of trajectory {t.id}, 0 to 0"):
+            t.tag("best", step)
 
 
 def test_steps_of_a_server_that_comes_later_arrive(own_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,7 +281,7 @@ def test_resume_continues_where_it_ended(server: Server) -> None:
     first.flush(30)
     again = client.trajectory(task="t", name=name, resume="must")
     assert (again.id, again.next_step, again.last_observation, again.reward_sum) == (first.id, 6, 5, 5.0)
-    point = again.checkpoint()
+    point = again.rewind()
     assert point is not None
     assert (point.step, point["env"], again.next_step) == (3, b"3", 4)
     again.step(action=2, observation=40)

@@ -74,8 +74,9 @@ client.close();
 
 client = ab.connect(${quoted(host)})
 branch = client.trajectory(id=${id}, resume="must")
-checkpoint = branch.checkpoint()
-# Restore your environment from checkpoint, then play from step ${nextStep} on.
+checkpoint = branch.rewind()
+# Restore your environment from checkpoint, then play from step branch.next_step on. If step ${nextStep - 1n} has no
+# state, rewind() continues after the last one before it that has, in another branch.
 branch.step(action="right", reward=1.0)
 branch.flush()
 `,

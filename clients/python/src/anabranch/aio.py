@@ -282,7 +282,7 @@ class Turn(Wrapper[_turns.Turn]):
 class Trajectory(Wrapper[_trajectory.Trajectory]):
     """A sequence of steps. `async with` seals it at the end: as completed, failed, or cancelled with its task.
 
-    After `resume`, `checkpoint` or `branch`, `reward_sum`, `last_observation` and `messages` need earlier steps: await
+    After `resume`, `rewind` or `branch`, `reward_sum`, `last_observation` and `messages` need earlier steps: await
     `load()` before.
     """
 
@@ -301,6 +301,7 @@ class Trajectory(Wrapper[_trajectory.Trajectory]):
     load = awaited(_trajectory.Trajectory.load, same)
     flush = awaited(_trajectory.Trajectory.flush, same)
     checkpoint = awaited(_trajectory.Trajectory.checkpoint, same)
+    rewind = awaited(_trajectory.Trajectory.rewind, same)
     steps = iterated(_trajectory.Trajectory.steps, Step, prepare=_episodes.Step.prefetch)
     episode = awaited(_trajectory.Trajectory.episode, Episode)
     to_numpy = awaited(_trajectory.Trajectory.to_numpy, same)
@@ -561,10 +562,9 @@ class Client(Wrapper[_client.Client]):
         tag: str | None = None,
         name: str = "",
         labels: Mapping[str, str] | None = None,
-        successor: bool = False,
     ) -> Opening[Trajectory]:
         sync = source.sync if isinstance(source, Trajectory) else source
-        return Opening(self._branch(sync, at=at, tag=tag, name=name, labels=labels, successor=successor))
+        return Opening(self._branch(sync, at=at, tag=tag, name=name, labels=labels))
 
     async def work(
         self,

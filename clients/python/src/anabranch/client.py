@@ -11,13 +11,13 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from anabranch._reading.methods import ClientReading
 from anabranch._reading.read import HasId, Selection, id_of
 from anabranch._recording.creation import METADATA_BYTES, Creation, checked_id
 from anabranch._recording.durable import await_all, await_records, await_selected
-from anabranch._recording.history import Position, find, require_run, run_exists
+from anabranch._recording.history import Position, find, find_checkpoint, find_continuation, require_run, run_exists
 from anabranch._recording.recorder import recorder_for
 from anabranch._recording.rpc import BRANCH, CREATE
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
@@ -30,7 +30,7 @@ from anabranch._wire.outage import call
 from anabranch._wire.shown import Shown
 from anabranch._wire.values import ValueEncoder
 from anabranch.errors import RunNotFound, TrajectoryNotFound
-from anabranch.trajectory import Trajectory
+from anabranch.trajectory import Trajectory, step_number
 from anabranch.v1.trajectory_pb2 import VIEW_BASIC
 from anabranch.v1.trajectory_service_pb2 import (
     BranchTrajectoryRequest,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from anabranch.v1.trajectory_pb2 import Trajectory as TrajectoryMessage
 
 Spool = str | os.PathLike[str] | Literal[False] | None
-Resume = Literal["never", "allow", "must"]
+Resume = Literal["never", "allow", "must", "checkpoint"]
 
 #: Names of trajectories that `resume` finds again.
 _NAMES = uuid.UUID("5f0c4a51-1df1-5d4f-9c2b-6c1f3b0f0a7e")
@@ -119,12 +119,15 @@ class Client(ClientReading, ClientRuns, Shown):
         id; an id is looked up once, if the server answers within a second. `id` is a UUID, by default a random one.
 
         With `resume`, the id is derived from the run's id, the task and the name. "allow" continues the
-        trajectory or creates it; "must" raises TrajectoryNotFound if it does not exist. Resuming waits for the server, for
-        at most `resume_timeout` seconds in all: first it sends what earlier processes left of the trajectory. Raises
-        TimeoutError, or Unreachable if the server does not answer.
+        trajectory at its end, or creates it; "must" raises TrajectoryNotFound if it does not exist; "checkpoint" is "allow"
+        followed by `rewind()`, whose states `checkpoint()` returns. Resuming waits for the server, for at most
+        `resume_timeout` seconds in all: first it sends what earlier processes left of the trajectory. Raises TimeoutError,
+        or Unreachable if the server does not answer.
 
         Raises TypeError or ValueError for arguments that the server would refuse, and RunNotFound.
         """
+        if resume not in get_args(Resume):
+            raise ValueError(f"`resume` is {resume!r}: expected one of {', '.join(get_args(Resume))}")
         creation = self.creation(task=task, name=name, labels=labels, run=run)
         id = None if id is None else checked_id(id)
         metadata_json = self.metadata_json(metadata)
@@ -133,6 +136,11 @@ class Client(ClientReading, ClientRuns, Shown):
             base = id or self._named(run, task, name, deadline)
             found = self._resume(base, name, creation.labels, resume_timeout, deadline, must=resume == "must")
             if found is not None:
+                checkpoint = (
+                    find_checkpoint(self.connection, found.id, None, deadline) if resume == "checkpoint" else None
+                )
+                if checkpoint is not None:
+                    found.continue_after(checkpoint, deadline)
                 return found
             id = base
         return self.create(id or str(uuid.uuid4()), creation, metadata_json)
@@ -190,24 +198,18 @@ class Client(ClientReading, ClientRuns, Shown):
         tag: str | None = None,
         name: str = "",
         labels: Mapping[str, str] | None = None,
-        successor: bool = False,
     ) -> Trajectory:
-        """Creates a trajectory that shares steps 0 to `at` of `source`, or to the step of a tag.
+        """Creates a trajectory that shares steps 0 to `at` of `source`, or to the step of a tag; not both.
 
         Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`. Raises
-        ValueError if there is no such step: the trajectory is empty, or `at` is negative. `name` and `labels` are as in
-        `trajectory`.
+        ValueError at once if there is no such step: the trajectory has none, or `at` is not one of them. Raises
+        TagNotFound and TrajectoryNotFound. `name` and `labels` are as in `trajectory`.
         """
         creation = Creation.checked(name=name, labels=labels)
+        at = self._branch_point(source, at, tag)
         source_id = source if isinstance(source, str) else source.id
-        if at is None:
-            at = self._step_of(source, tag)
-            if at < 0:
-                raise ValueError(f"trajectory {source_id} has no steps: branch() needs a recorded step")
-        elif at < 0:
-            raise ValueError(f"`at` is {at}: expected the number of a step, 0 or above")
         known = None if isinstance(source, str) else source.position_at(at)
-        branch_id = successor_of(source_id) if successor else str(uuid.uuid4())
+        branch_id = str(uuid.uuid4())
         request = BranchTrajectoryRequest(trajectory_id=source_id, step_number=at, branch_id=branch_id, name=name)
         request.request_id = branch_id
         request.labels.update(creation.labels)
@@ -296,6 +298,7 @@ class Client(ClientReading, ClientRuns, Shown):
         is_attempt: bool = False,
         task: str | None = None,
         run: str | None = None,
+        origin: str = "",
         done: bool = False,
         group: StepGroup | None = None,
     ) -> Trajectory:
@@ -309,6 +312,7 @@ class Client(ClientReading, ClientRuns, Shown):
             next_step,
             task=task,
             run=run,
+            origin=origin,
             done=done,
             group=group,
         )
@@ -326,8 +330,8 @@ class Client(ClientReading, ClientRuns, Shown):
     ) -> Trajectory | None:
         """Continues the trajectory with this id, or the last of the branches that continue it (rule W13)."""
         latest: TrajectoryMessage | None = None
-        following = trajectory_id
-        while True:
+        following: str | None = trajectory_id
+        while following is not None:
             selects = Selection(ids=(following,)).may_include
             if await_records(self.address, selects, deadline):
                 raise TimeoutError(
@@ -336,7 +340,9 @@ class Client(ClientReading, ClientRuns, Shown):
             found = find(self.connection, following, deadline)
             if found is None:
                 break
-            latest, following = found, successor_of(following)
+            latest = found
+            continuation = None if is_attempt else find_continuation(self.connection, found, deadline)
+            following = None if continuation is None else continuation.id
         if latest is None:
             if must:
                 raise TrajectoryNotFound(f"trajectory {trajectory_id} does not exist: resume is 'must'")
@@ -354,28 +360,33 @@ class Client(ClientReading, ClientRuns, Shown):
             is_attempt=is_attempt,
             task=latest.task_id,
             run=latest.run_id,
+            origin=trajectory_id,
             done=done,
         )
 
-    def _step_of(self, source: Trajectory | str, tag: str | None) -> int:
+    def _branch_point(self, source: Trajectory | str, at: int | None, tag: str | None) -> int:
+        """Returns the number of the last step that a branch shares."""
+        if at is not None and tag is not None:
+            raise ValueError(f"`at` is {at!r} and `tag` is {tag!r}: expected one of them")
         if isinstance(source, str):
             self.connection.before_read(Selection(ids=(source,)).may_include)
-        if tag is None:
+        if tag is not None:
             if not isinstance(source, str):
-                return source.next_step - 1
-            request = GetTrajectoryRequest(trajectory_id=source)
-            found = call(self.connection, lambda stubs: stubs.trajectories.GetTrajectory, request)
-            return found.trajectory.next_step_number - 1
-        if not isinstance(source, str):
-            source.flush(60)
-            source = source.id
-        by_tag = GetStepRequest(trajectory_id=source, tag=tag, view=VIEW_BASIC)
-        return call(self.connection, lambda stubs: stubs.trajectories.GetStep, by_tag).step.step_number
+                source.flush(60)
+            by_tag = GetStepRequest(trajectory_id=id_of(source), tag=tag, view=VIEW_BASIC)
+            return call(self.connection, lambda stubs: stubs.trajectories.GetStep, by_tag).step.step_number
+        end = self._end_of(source) if isinstance(source, str) else source.next_step
+        if at is not None:
+            return step_number(at, "at", id_of(source), end)
+        if end == 0:
+            raise ValueError(f"trajectory {id_of(source)} has no steps: branch() needs a recorded step")
+        return end - 1
 
-
-def successor_of(trajectory_id: str) -> str:
-    """Returns the id of the branch that continues a trajectory at a checkpoint."""
-    return str(uuid.uuid5(uuid.UUID(trajectory_id), "successor"))
+    def _end_of(self, trajectory_id: str) -> int:
+        """Returns the number of steps that the server has."""
+        request = GetTrajectoryRequest(trajectory_id=trajectory_id)
+        found = call(self.connection, lambda stubs: stubs.trajectories.GetTrajectory, request)
+        return found.trajectory.next_step_number
 
 
 def _absolute(spool: Spool) -> Spool:

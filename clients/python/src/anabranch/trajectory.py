@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import logging
+import operator
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
 
 from anabranch._reading.methods import TrajectoryReading
 from anabranch._recording import rpc
 from anabranch._recording.arguments import flag_of, names_of, number_of, prompt_of, write_metrics, write_tokens
 from anabranch._recording.fitting import fit, fitted_tags, fitted_text, text_of
-from anabranch._recording.history import Checkpoint, Position, read_checkpoint
+from anabranch._recording.history import (
+    REWOUND_FROM,
+    Checkpoint,
+    Position,
+    continue_by_branch,
+    find,
+    find_checkpoint,
+    states_of,
+)
+from anabranch._recording.recording import NoRecording, TrajectoryRecording, not_recorded_here
 from anabranch._recording.segment import Kind
 from anabranch._recording.spool import Identity, SpoolFullError
 from anabranch._recording.steps import UNSET, TooLargeError, encode, fill
 from anabranch._recording.turns import Turn, write_messages
-from anabranch._wire.errors import AnabranchError, RecorderClosed, SpoolFull
+from anabranch._wire.errors import AnabranchError, SpoolFull
 from anabranch._wire.failures import error_from_failure
 from anabranch._wire.recorded import Recorded
 from anabranch._wire.scope import is_interrupt
@@ -26,6 +39,7 @@ from anabranch._wire.values import step_too_large
 from anabranch.errors import TrajectorySealed
 from anabranch.receipt import Receipt
 from anabranch.v1.trajectory_pb2 import Step
+from anabranch.v1.trajectory_service_pb2 import BranchTrajectoryRequest
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -42,8 +56,6 @@ Status = Literal["completed", "failed", "cancelled"]
 NOTHING: tuple[()] = ()
 #: How long reads of the steps before a resumed one wait until the server has them.
 _SOURCE_SECONDS = 60
-#: Position of a step that is not recorded.
-_REFUSED = 1 << 62
 _STATUSES: dict[str, int] = {"completed": 5, "failed": 6, "cancelled": 7}
 
 
@@ -67,23 +79,40 @@ class Trajectory(TrajectoryReading, Shown):
         *,
         task: str | None = None,
         run: str | None = None,
+        origin: str = "",
         done: bool = False,
         group: StepGroup | None = None,
     ) -> None:
         self.client = client
-        self._recorder = recorder
         self.name = identity.name
         self._labels = dict(labels)
         #: What reads need to know. Task and run are None if the trajectory is a branch of one that is given by its id.
         self.recorded = Recorded(identity.trajectory_id, identity.name, task, run, self._labels)
         self._values = client.values
         self._lock = threading.RLock()
+        self._is_attempt = identity.is_attempt
+        #: The id that `resume` looks for. A trajectory that rewinds keeps it.
+        self._origin = origin or identity.trajectory_id
+        self._begin(recorder, identity, start, next_step, done=done, existed=identity.take_over, group=group)
+
+    def _begin(
+        self,
+        recorder: Recorder,
+        identity: Identity,
+        start: Position,
+        next_step: int,
+        *,
+        done: bool,
+        existed: bool,
+        group: StepGroup | None = None,
+    ) -> None:
+        """Records from a step on, into a trajectory of the server. `existed` tells whether the server has it already."""
+        self._recorder = recorder
         self._transfer, self._spooled = recorder.open(identity, group, self.recorded)
+        self._recording = TrajectoryRecording(recorder, self._transfer)
         self._next = self._start = next_step
-        self._existed = identity.take_over
+        self._existed = existed
         self._at = start
-        #: Whether `checkpoint()` returned a step before the end: the next step begins a branch there.
-        self._rewound = False
         self._sealed = False
         self._done = done
         self._ended = ""
@@ -94,7 +123,7 @@ class Trajectory(TrajectoryReading, Shown):
 
     @property
     def id(self) -> str:
-        """Id of the trajectory. It changes if another writer continues the trajectory, or after `checkpoint()`."""
+        """Id of the trajectory. It changes if another writer continues the trajectory, or after `rewind()`."""
         return self._transfer.trajectory_id
 
     @property
@@ -131,11 +160,6 @@ class Trajectory(TrajectoryReading, Shown):
     def dropped(self) -> str:
         """Why the server accepts no further steps, which are dropped. Empty if it accepts them."""
         return self._transfer.dropped
-
-    @property
-    def settled(self) -> int:
-        """Number of records that are durable on the server."""
-        return self._transfer.settled
 
     def __repr__(self) -> str:
         return f"Trajectory({self.id!r}, name={self.name!r}, next_step={self._next})"
@@ -247,12 +271,12 @@ class Trajectory(TrajectoryReading, Shown):
             return self._append(step, (), prompt)
 
     def tag(self, name: str, step: int | None = None) -> None:
-        """Names a step. Default: the last one. A tag that exists is moved. A name that the server would reject is left out,
-        or raises ValueError with `strict`."""
+        """Names a step. Default: the last one. A tag that exists is moved. Raises ValueError if there is no such step. A name
+        that the server would reject is left out, or raises ValueError with `strict`."""
         with self._lock:
-            number = self._next - 1 if step is None else step
-            if number < 0:
+            if self._next == 0:
                 raise ValueError("tag() needs a recorded step")
+            number = self._next - 1 if step is None else step_number(step, "step", self.id, self._next)
             for fitted in fitted_tags([text_of(name)], self._values):
                 self._record(Kind.TAG, rpc.tagging(fitted, number))
 
@@ -278,24 +302,10 @@ class Trajectory(TrajectoryReading, Shown):
             # Children that were terminated may have left records of other trajectories.
             self._recorder.sender.scan()
         with self._lock:
-            position = self._last_position
-        self.wait_for(position, timeout)
-
-    def wait_for(self, position: int, timeout: float | None) -> None:
-        """Waits until the record at a position is durable."""
-        transfer, recorder = self._transfer, self._recorder
-        if self._ended or position == _REFUSED or (not recorder.alive and transfer.settled <= position):
-            problem = self._problem()
-            assert problem is not None
-            raise problem
-        settled: Callable[[], bool] = lambda: transfer.settled > position or transfer.failure is not None
-        what: Callable[[], str] = lambda: f"{position + 1 - transfer.settled} records of trajectory {self.id}"
-        done = recorder.sender.wait(settled, timeout, what)
-        if transfer.failure is not None and position >= transfer.failed_at:
-            raise error_from_failure(transfer.failure, str(transfer.failure))
-        if not done:
-            text = f"steps of trajectory {self.id} are not durable after {timeout} s; they are kept"
-            raise TimeoutError(f"{text}: {recorder.sender.problem}")
+            recording, position, ended = self._recording, self._last_position, self._ended
+        if ended:
+            raise SpoolFull(ended, reason="SPOOL_FULL")
+        recording.wait_for(position, timeout)
 
     # Branches and checkpoints
 
@@ -304,24 +314,68 @@ class Trajectory(TrajectoryReading, Shown):
         return self.client.branch(self, at=at, tag=tag, name=name)
 
     def checkpoint(self, at: int | str | None = None, *, timeout: float = 30.0) -> Checkpoint | None:
-        """Returns the states of a checkpoint by name: the latest, that of a step, or that of a tag.
+        """Reads the states of a checkpoint, by name: of the latest, of a step, or of a tag. Nothing else changes.
 
-        Waits for the server. Returns None if there is no checkpoint and `at` was not given. If the checkpoint is not
-        the last step, the next recorded step makes this trajectory a branch at the checkpoint.
+        Waits for the server. Returns None if there is no checkpoint and `at` was not given. Raises CheckpointNotFound if
+        the step has no states, StepNotFound, TagNotFound, and TimeoutError if what was recorded is not durable after
+        `timeout` seconds.
         """
-        if self._next == 0:
+        step = self._checkpoint(at, timeout)
+        return None if step is None else states_of(self._connection, self.id, step)
+
+    def rewind(self, at: int | str | None = None, *, timeout: float = 30.0) -> Checkpoint | None:
+        """Reads the states of a checkpoint as `checkpoint` does, and continues the recording after it.
+
+        This trajectory becomes a branch at the checkpoint, with the same name and labels, which `resume` continues. It
+        stays the same trajectory if it ends with the checkpoint and is not sealed. What was recorded before is kept. If
+        there is no checkpoint, or with an error, nothing changes. Raises ValueError for an attempt at a rollout, whose
+        trajectory is the result of the attempt.
+        """
+        if self._is_attempt:
+            raise ValueError(
+                f"trajectory {self.id} is an attempt at a rollout, which cannot continue in a branch: rewind() is refused. "
+                "checkpoint() reads the states, and release() of the rollout lets another attempt begin"
+            )
+        deadline = time.monotonic() + timeout
+        step = self._checkpoint(at, timeout)
+        if step is None:
             return None
-        self.flush(timeout)
+        checkpoint = states_of(self._connection, self.id, step)
+        self.continue_after(step, deadline)
+        return checkpoint
+
+    def continue_after(self, step: Step, deadline: float) -> None:
+        """Continues after a stored step, in a branch if it is not the end (rule W13)."""
+        connection, number = self._connection, step.step_number
+        stored = find(connection, self.id, deadline)
+        if (
+            stored is not None
+            and number + 1 == self._next == stored.next_step_number
+            and not (self._sealed or stored.HasField("seal_time"))
+        ):
+            return
+        request = BranchTrajectoryRequest(trajectory_id=self.id, step_number=number, branch_id=str(uuid.uuid4()))
+        request.request_id, request.name = request.branch_id, self.name
+        labels = {**self._labels, REWOUND_FROM: self._origin}
+        request.labels.update(labels)
+        continue_by_branch(connection, request, deadline)
         with self._lock:
-            found = read_checkpoint(self.client.connection, self.id, at)
-            if found is None:
+            self._labels = labels
+            self.recorded = replace(self.recorded, labels=labels)
+            # A forked child has a recorder of its own.
+            recorder, identity = self.client.recorder, Identity(request.branch_id, str(uuid.uuid4()), self.name)
+            done = step.terminated or step.truncated
+            self._begin(recorder, identity, Position(number + 1), number + 1, done=done, existed=True)
+
+    def _checkpoint(self, at: int | str | None, timeout: float) -> Step | None:
+        if at is not None and not isinstance(at, str):
+            at = step_number(at, "at", self.id)
+        if self._next == 0:
+            if at is None:
                 return None
-            if found.step < self._next - 1:
-                self._rewound = True
-                self._next = found.step + 1
-                self._at = Position(self._next)
-                self._done = False
-            return found
+            raise ValueError(f"`at` is {at!r}: trajectory {self.id} has no steps")
+        self.flush(timeout)
+        return find_checkpoint(self._connection, self.id, at)
 
     def position_at(self, number: int) -> Position | None:
         """Returns what is known of the trajectory after a step, if that needs no call."""
@@ -362,8 +416,6 @@ class Trajectory(TrajectoryReading, Shown):
         tags = fitted_tags(tags, self._values) if tags else ()
         if self._next == 0 and step.actions:
             self._append(Step(), ())
-        if self._rewound:
-            self._branch_off(self._next - 1)
         number = step.step_number = self._next
         problem = self._problem()
         if problem is not None:
@@ -380,7 +432,7 @@ class Trajectory(TrajectoryReading, Shown):
         self._done = step.terminated or step.truncated
         if step.HasField("reward") and step.reward == step.reward:
             self._at.add_reward(step.reward)
-        return Receipt(self, number, position)
+        return Receipt(self._recording, number, position)
 
     def _write(self, step: Step, number: int, tags: Iterable[str]) -> int:
         def left_out(fault: str, outcome: str) -> None:
@@ -433,8 +485,7 @@ class Trajectory(TrajectoryReading, Shown):
         if self._ended:
             return SpoolFull(self._ended, reason="SPOOL_FULL")
         if not self._recorder.alive:
-            text = f"trajectory {self.id} belongs to another process, or this process is exiting"
-            return RecorderClosed(text, reason="RECORDER_CLOSED")
+            return not_recorded_here(self.id)
         if self._sealed:
             return TrajectorySealed(f"trajectory {self.id} is sealed", reason="TRAJECTORY_SEALED")
         dropped, failure = self._transfer.dropped, self._transfer.failure
@@ -448,7 +499,7 @@ class Trajectory(TrajectoryReading, Shown):
         if not self._warned:
             self._warned = True
             log.warning("anabranch: %s; its further steps are not recorded", problem)
-        return Receipt(self, -1, _REFUSED)
+        return Receipt(NoRecording(problem), -1, 0)
 
     def _end(self, problem: str) -> None:
         """Ends the recording at the last whole step."""
@@ -458,10 +509,15 @@ class Trajectory(TrajectoryReading, Shown):
         self._transfer.last_call = (rpc.UPDATE, lambda trajectory_id: rpc.labels_of(trajectory_id, labels))
         self._recorder.sender.notify(self._transfer)
 
-    def _branch_off(self, at: int) -> None:
-        """Makes this trajectory a branch at a checkpoint (rule W13)."""
-        self._rewound = False
-        following = self.client.branch(self, at=at, name=self.name, successor=True)
-        self._transfer, self._spooled = following._transfer, following._spooled
-        self._start, self._existed = at + 1, False
-        self._last_position = following._last_position
+
+def step_number(value: object, argument: str, trajectory_id: str, end: int | None = None) -> int:
+    """Returns the number of a step, which is below `end`. Raises TypeError and ValueError, which name the argument."""
+    try:
+        number = operator.index(cast("SupportsIndex", value))
+    except TypeError:
+        raise TypeError(f"`{argument}` is {value!r}: expected the number of a step") from None
+    if number < 0 or (end is not None and number >= end):
+        bound = "0 or above" if end is None else f"0 to {end - 1}" if end else "which has none"
+        expected = f"expected the number of a step of trajectory {trajectory_id}, {bound}"
+        raise ValueError(f"`{argument}` is {number}: {expected}")
+    return number

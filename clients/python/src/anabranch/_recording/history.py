@@ -21,7 +21,13 @@ from anabranch._wire.retry import retrying
 from anabranch.errors import CheckpointNotFound, RunNotFound, TrajectoryNotFound
 from anabranch.v1.run_service_pb2 import GetRunRequest
 from anabranch.v1.trajectory_pb2 import Content
-from anabranch.v1.trajectory_service_pb2 import GetCheckpointRequest, GetStepRequest, GetTrajectoryRequest
+from anabranch.v1.trajectory_service_pb2 import (
+    BranchTrajectoryRequest,
+    GetCheckpointRequest,
+    GetStepRequest,
+    GetTrajectoryRequest,
+    ListTrajectoriesRequest,
+)
 
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
@@ -30,6 +36,9 @@ if TYPE_CHECKING:
 _LOOK_UP_SECONDS = 1.0
 #: The most that the server sends with a step. Smaller states can be stored where their digests do not find them.
 _INLINE_BYTES = 256 * 1024
+
+#: Label of a branch by which a trajectory was continued at a checkpoint: the id that `resume` looks for.
+REWOUND_FROM = "anabranch.rewound_from"
 
 _T = TypeVar("_T")
 
@@ -133,6 +142,22 @@ def find(connection: Connection, trajectory_id: str, deadline: float) -> Traject
         return None
 
 
+def find_continuation(connection: Connection, trajectory: Trajectory, deadline: float) -> Trajectory | None:
+    """Returns the newest branch by which a trajectory was continued at a checkpoint (rule W13), or None. Waits as `find`
+    does."""
+    labels = {REWOUND_FROM: trajectory.id}
+    request = ListTrajectoriesRequest(tree_id=trajectory.tree_id, labels=labels, page_size=1)
+    stub = connection.stubs.trajectories
+    found = _until(connection, deadline, lambda left: stub.ListTrajectories(request, timeout=left)).trajectories
+    return found[0] if found else None
+
+
+def continue_by_branch(connection: Connection, request: BranchTrajectoryRequest, deadline: float) -> None:
+    """Creates the branch by which a trajectory continues at a checkpoint. Waits as `find` does."""
+    stub = connection.stubs.trajectories
+    _until(connection, deadline, lambda left: stub.BranchTrajectory(request, timeout=left))
+
+
 def require_run(connection: Connection, run_id: str, deadline: float) -> None:
     """Raises RunNotFound if the server does not have the run. Waits as `find` does."""
     request = GetRunRequest(run_id=run_id)
@@ -173,19 +198,29 @@ def _until(connection: Connection, deadline: float, once: Callable[[float], _T])
         raise Unreachable(f"no server answers at {address}: {error}") from error.__cause__
 
 
-def read_checkpoint(connection: Connection, trajectory_id: str, at: int | str | None) -> Checkpoint | None:
-    """Reads the states of a step, of a tag, or of the latest checkpoint. None if there is no latest one."""
+def find_checkpoint(
+    connection: Connection, trajectory_id: str, at: int | str | None = None, deadline: float | None = None
+) -> Step | None:
+    """Returns a step that has states, or that of a tag. Default: the latest checkpoint, None if there is none. With a
+    deadline, waits as `find` does."""
     request = GetCheckpointRequest(trajectory_id=trajectory_id)
-    if isinstance(at, int):
-        request.step_number = at
-    elif at is not None:
+    if isinstance(at, str):
         request.tag = at
+    elif at is not None:
+        request.step_number = at
     try:
-        step = call(connection, lambda stubs: stubs.trajectories.GetCheckpoint, request).step
+        if deadline is None:
+            return call(connection, lambda stubs: stubs.trajectories.GetCheckpoint, request).step
+        stub = connection.stubs.trajectories
+        return _until(connection, deadline, lambda left: stub.GetCheckpoint(request, timeout=left)).step
     except CheckpointNotFound:
         if at is None:
             return None
         raise
+
+
+def states_of(connection: Connection, trajectory_id: str, step: Step) -> Checkpoint:
+    """Reads the states of a step that are not in the message."""
     number = step.step_number
     found = {state.digest: state.data for state in step.states if state.HasField("data")}
     if len(found) < len(step.states):
