@@ -66,7 +66,7 @@ class Trajectory(TrajectoryReading, Shown):
     and the cancellation of a task as cancelled. Without `with`, nothing is sealed until `seal()`.
     """
 
-    _internal = frozenset({"after", "append_step", "create", "dropped", "position_at", "settled", "wait_for"})
+    _internal = frozenset({"after", "append_step", "continue_after", "create", "dropped", "position_at", "recorded"})
 
     def __init__(
         self,

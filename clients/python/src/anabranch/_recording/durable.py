@@ -47,9 +47,7 @@ def await_all(address: str, timeout: float | None) -> None:
         raise TimeoutError(f"after {timeout} s, records are not durable, and kept, of {_names(left)}")
     for recorder, _ in recorded:
         if not recorder.adopt(_left(deadline)):
-            folders = [
-                str(each.owner.folder) for each in list(recorder.sender.adopted) if not (each.done or each.stuck)
-            ]
+            folders = [str(each.owner.folder) for each in list(recorder.sender.adopted) if not each.done]
             raise TimeoutError(f"after {timeout} s, records of dead processes are not durable: {', '.join(folders)}")
     for _, unsent in recorded:
         for each in unsent:

@@ -29,12 +29,15 @@ class Record(Shown):
     def __init__(self, message: Any) -> None:
         self._proto = message
 
-    @property
-    def proto(self) -> Any:
-        """The message itself."""
-        return self._proto
+    if TYPE_CHECKING:
+        #: The message itself.
+        proto: Any
+    else:
 
-    if not TYPE_CHECKING:
+        @property
+        def proto(self) -> Any:
+            """The message itself."""
+            return self._proto
 
         def __getattr__(self, name: str) -> Any:
             if name.startswith("_"):

@@ -26,7 +26,7 @@ import logging
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from anabranch._wire.errors import StepTooLarge
 from anabranch._wire.kinds import CONTAINERS, Kind, type_name
@@ -348,7 +348,7 @@ def members_of(value: Any, kind: Kind) -> dict[Any, Any] | list[Any]:
         if kind is Kind.TABLE:
             return rows_of(value)
         if kind is Kind.NAMESPACE:
-            return dict(vars(value))
+            return dict(cast("dict[str, Any]", vars(value)))
         if kind is Kind.DATACLASS:
             return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
         return dict(value.model_dump() if kind is Kind.PYDANTIC else value)
