@@ -425,7 +425,6 @@ FORGOTTEN: dict[str, tuple[Callable[[aio.Client, aio.Trajectory], object], str]]
     "a method": (lambda client, _: client.trajectory().reset(), "Client.trajectory().reset"),
     "a method of a branch": (lambda _, t: t.branch().step(), "Trajectory.branch().step"),
     "an item": (lambda _, t: t.checkpoint()["env"], "Trajectory.checkpoint()"),
-    "a condition": (lambda _, t: not t.checkpoint(), "Trajectory.checkpoint()"),
     "a length": (lambda _, t: len(t.episode()), "Trajectory.episode()"),
     "a loop": (lambda _, t: list(t.tokens()), "Trajectory.tokens()"),
     "a block": (lambda client, _: entered(client.trajectory()), "Client.trajectory()"),
@@ -466,7 +465,9 @@ async def test_an_error_says_that_an_async_is_forgotten() -> None:
 
 async def test_calls_are_coroutines_to_asyncio() -> None:
     client = aio.connect(f"127.0.0.1:{free_port()}", spool=False)
-    await asyncio.create_task(client.close())
+    task = asyncio.create_task(client.close())
+    assert "coro=<Client.close()>" in repr(task)
+    await task
     await asyncio.gather(client.close(), asyncio.wait_for(client.close(), 30))
     assert await asyncio.gather(asyncio.ensure_future(client.trajectory()), client.trajectory()) != []
 

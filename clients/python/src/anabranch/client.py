@@ -70,7 +70,8 @@ def connect(
 
     The recorder opens a stream again on which the server owes an answer for `silence` seconds. If it makes no progress
     with a trajectory for `give_up_after` seconds, it stops sending this trajectory and reports so: its steps, also later
-    ones, stay in the spool for the next process. Default: never. Raises ValueError if one of them is not above 0.
+    ones, stay in the spool for the next process. Default: never. Raises ValueError for another address, and for a time
+    that is not above 0.
     """
     sending = Sending(silence, give_up_after)
     return Client(address_from(address), strict=strict, spool=spool, sending=sending)

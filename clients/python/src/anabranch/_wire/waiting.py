@@ -185,7 +185,11 @@ class Call(Coroutine[Any, Any, W]):
         def _refuse(self, *_: object) -> NoReturn:
             raise TypeError(f"{self.__qualname__}(): the call {self._forgotten}")
 
-        __bool__ = __len__ = __iter__ = __aiter__ = __getitem__ = __contains__ = __enter__ = __exit__ = _refuse
+        def __bool__(self) -> bool:
+            # asyncio asks for it. A condition is reported as a call that was never awaited.
+            return True
+
+        __len__ = __iter__ = __aiter__ = __getitem__ = __contains__ = __enter__ = __exit__ = _refuse
 
 
 class Opening(Call[W]):
