@@ -71,7 +71,7 @@ def test_the_program_with_asyncio_runs(server: Server) -> None:
     assert run(program, server) == "[1.]\n"
 
 
-#: What `docs/coming-from.md` leaves to its readers: an environment that counts, an agent, and a device that shows pixels.
+#: What `docs/coming-from.md` leaves to its readers: an environment that counts, an agent, and a device with a screen.
 OWN_CODE = """
 import json
 
