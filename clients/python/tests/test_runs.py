@@ -305,15 +305,100 @@ def test_metrics_that_are_no_numbers_are_left_out(client: Client, server: Server
 
     run = started(client, name)
     run.log(3, loss=np.float32(0.5), count=np.array([7]), found=True)  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match=r'metrics\["model"\] is a str, which cannot be stored'):
+    with pytest.raises(TypeError, match=r'^metrics\["model"\] is \'large\': expected a number$'):
         run.log(4, model="large")  # type: ignore[arg-type]
     lenient = connect(server.address)
     receipt = lenient.run(name).log(4, model="large", loss=0.25)  # type: ignore[arg-type]
     receipt.wait(30)
-    assert lenient.stats.unstored["str"] == 1
+    assert lenient.stats.unstored == {"metrics": 1}
     assert lenient.run(name).log(5).durable
     run.complete()
     assert points(server, run) == [("count", 3, 7.0), ("found", 3, 1.0), ("loss", 3, 0.5), ("loss", 4, 0.25)]
+
+
+def test_metrics_can_have_any_name(client: Client, server: Server, name: str) -> None:
+    names = ("step", "self", "metrics", "more", "number", "stage_id", "step.self")
+    run = started(client, name)
+    stage = run.stage("train_step", 0)
+    run.log(1, {"step": 1.0, "loss": 1.0}, loss=2.0, self=3.0, metrics=4.0)
+    run.log(2, **dict.fromkeys(names, 5.0))
+    stage.log(dict.fromkeys(names, 6.0))
+    stage.log(**dict.fromkeys(names, 7.0))
+    rollout = stage.rollout(0, 0)
+    rollout.log({"a": 1.0}, **dict.fromkeys(names, 8.0))
+    with rollout:
+        rollout.reward, rollout.success = [0.5], 1  # type: ignore[assignment]
+    ((played,),) = ((each.rollouts[0],) for each in stage.groups(complete=True))
+    assert dict(played.message.metrics) == {"a": 1.0, **dict.fromkeys(names, 8.0)}
+    assert (played.reward, played.success) == (0.5, True)
+    run.complete()
+    logged = points(server, run)
+    assert [point for point in logged if point[1] == 1] == [
+        ("loss", 1, 2.0),
+        ("metrics", 1, 4.0),
+        ("self", 1, 3.0),
+        ("step", 1, 1.0),
+    ]
+    assert [point for point in logged if point[1] == 2] == [(key, 2, 5.0) for key in sorted(names)]
+    assert {point[2] for point in logged if point[1] == 0} == {7.0}
+
+
+def test_a_step_of_log_is_a_whole_number_or_costs_the_points_of_the_call(
+    client: Client, server: Server, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    import decimal
+
+    import numpy as np
+
+    run = started(client, name)
+    whole = (2.0, np.int64(3), np.float32(4), np.array([5]), decimal.Decimal(6), -7, 2**63 - 1, -(2**63), True)
+    others = (2.5, 2**63, -(2**63) - 1, 10**400, float("nan"), float("inf"), "3", None, object(), {"loss": 1.0}, [1, 2])
+    for step in whole:
+        run.log(step, loss=1.0)  # type: ignore[arg-type]
+    for step in others:
+        with pytest.raises(TypeError, match=r"^the step of log\(\) is .*: expected a whole number of 64 bits$"):
+            run.log(step, loss=1.0)  # type: ignore[arg-type]
+    lenient = connect(server.address).run(name)
+    receipts = [lenient.log(step, loss=1.0) for step in others]  # type: ignore[arg-type]
+    assert {receipt.wait(30).number for receipt in receipts} == {-1}
+    run.complete()
+    assert sorted(point[1] for point in points(server, run)) == sorted([2, 3, 4, 5, 6, -7, 2**63 - 1, -(2**63), 1])
+    assert [record.getMessage() for record in caplog.records] == [
+        "anabranch: the step of log() is 2.5: expected a whole number of 64 bits. The points of the call are left out."
+    ]
+
+
+def test_configs_can_have_values_with_a_plain_form(client: Client, name: str) -> None:
+    import argparse
+    import enum
+    from pathlib import PurePosixPath
+
+    import numpy as np
+
+    class Color(enum.Enum):
+        RED = "red"
+
+    config = argparse.Namespace(
+        seed=np.int64(3),
+        lr=np.float32(0.5),
+        out=PurePosixPath("/x"),
+        color=Color.RED,
+        tags={"b", "a"},
+        betas=np.array([0.5, 0.25]),
+        shape=np.arange(4).reshape(2, 2),
+    )
+    plain = {
+        "seed": 3,
+        "lr": 0.5,
+        "out": "/x",
+        "color": "red",
+        "tags": ["a", "b"],
+        "betas": [0.5, 0.25],
+        "shape": [[0, 1], [2, 3]],
+    }
+    assert client.run(name, experiment=name, config=config).config == plain
+    # The same config again is no other one.
+    assert client.run(name, experiment=name, config=config).refresh().config == plain
 
 
 def test_metrics_that_the_server_rejects_cost_no_others(

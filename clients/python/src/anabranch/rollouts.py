@@ -18,13 +18,14 @@ from google.protobuf.duration_pb2 import Duration
 
 from anabranch._reading.listing import Listing
 from anabranch._reading.trajectories import read_history
-from anabranch._recording.arguments import write_metrics
+from anabranch._recording.arguments import flag_of, reward_of, write_metrics
 from anabranch._recording.fitting import fit, fitted_text, text_of
 from anabranch._wire.connection import UNARY_SECONDS
 from anabranch._wire.decode import decode_json
 from anabranch._wire.errors import AnabranchError
 from anabranch._wire.failures import raising_reasons
 from anabranch._wire.outage import call, pages, result_of, retried
+from anabranch._wire.plain import text_of_error
 from anabranch._wire.scope import Interrupted, is_interrupt
 from anabranch._wire.shown import Shown
 from anabranch.episodes import episode_of
@@ -148,12 +149,11 @@ class Rollout(Shown):
         self.start()
         return self.trajectory.turn(reply)
 
-    def log(self, **metrics: float) -> None:
-        """Adds metrics, which are stored with the result. What is no number, and names that the server rejects, are left
-        out; with `strict`, they raise TypeError and ValueError."""
+    def log(self, metrics: Mapping[str, float] | None = None, /, **more: float) -> None:
+        """Adds metrics, which are stored with the result. The arguments are those of `Run.log`."""
         self.check()
         request = CompleteRolloutRequest()
-        write_metrics(self._client.values, request, metrics)
+        write_metrics(self._client.values, request, metrics, more)
         fit(request, self._client.values)
         self._metrics.update(request.metrics)
 
@@ -254,7 +254,7 @@ class Rollout(Shown):
             elif is_interrupt(error):
                 self.release(type(error).__name__, refund_attempt=True)
             else:
-                self.fail(f"{type(error).__name__}: {error}")
+                self.fail(text_of_error(error))
         except Interrupted:
             # The steps may not have arrived: another attempt plays the rollout again.
             self.release("cancelled", refund_attempt=True)
@@ -311,11 +311,13 @@ class Rollout(Shown):
 
     def _set_result(self, request: CompleteRolloutRequest | FailRolloutRequest) -> None:
         request.validations.extend(self._validations.values())
-        if self.reward is not None:
-            request.result.reward = self.reward
+        values = self._client.values
+        reward = reward_of(values, self.reward)
+        if reward is not None:
+            request.result.reward = reward
         if self.success is not None:
-            request.result.success = self.success
-        fit(request, self._client.values)
+            request.result.success = flag_of(values, self.success, "success")
+        fit(request, values)
 
 
 class RolloutRecord(records.Rollout):

@@ -33,7 +33,7 @@ from anabranch.episodes import Episodes
 from anabranch.errors import ExperimentNotFound, NoMainTrajectory
 from anabranch.groups import group_of
 from anabranch.rollouts import Rollout, claim_by_id, worker_name
-from anabranch.tasks import Task, json_text
+from anabranch.tasks import Task, config_text, json_text
 from anabranch.v1 import records
 from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest, NewClaim, NewRollout
 from anabranch.v1.run_pb2 import STAGE_KIND_TRAIN_STEP, StageKind
@@ -173,13 +173,15 @@ class Run(records.Run):
         rollouts = OfRollouts(self.id, task, success, None if stage is None else (kind, stage))
         return Episodes(self._connection, Selection(rollouts=rollouts))
 
-    def log(self, step: int, **metrics: float) -> Receipt:
+    def log(self, step: int, metrics: Mapping[str, float] | None = None, /, **more: float) -> Receipt:
         """Records a point of each named series of the run at `step`, and returns without waiting for the server.
 
-        Values are numbers, or arrays and tensors of one number. `wait()` of the receipt returns when the server has the
-        points. The end of the run waits for them too.
+        The series are those of `metrics` and of the keywords, of which any name is free. Values are numbers, or arrays and
+        tensors of one number. Others are left out with a warning, as is the call if `step` is no whole number of 64 bits;
+        with `strict`, both raise TypeError. `wait()` of the receipt returns when the server has the points. The end of the
+        run waits for them too.
         """
-        return self._client.metrics(self.id).log("", step, metrics)
+        return self._client.metrics(self.id).log("", step, metrics, more)
 
     def series(self, *keys: str) -> dict[str, Series]:
         """Reads the series that `log` has recorded, of the run and of its stages, by their names. Default: all.
@@ -426,13 +428,12 @@ class Stage(records.Stage):
         for rollouts in read_stage(self._connection, self.id, complete=complete, follow=follow):
             yield group_of(self._connection, rollouts)
 
-    def log(self, **metrics: float) -> Receipt:
+    def log(self, metrics: Mapping[str, float] | None = None, /, **more: float) -> Receipt:
         """Records a point of each named series of this stage, at its number, and returns without waiting for the server.
 
-        Values are numbers, or arrays and tensors of one number. `wait()` of the receipt returns when the server has the
-        points. `complete()` waits for them too.
+        The arguments are those of `Run.log`. `complete()` waits for the points too.
         """
-        return self._client.metrics(self.proto.run_id).log(self.id, self.number, metrics)
+        return self._client.metrics(self.proto.run_id).log(self.id, self.number, metrics, more)
 
     def checkpoint(self, uri: str) -> None:
         """Names the model that this stage has saved. A restarted trainer continues after the latest such stage that
@@ -470,7 +471,7 @@ def open_run(
         name=name,
         experiment_name=experiment,
         if_exists=IF_EXISTS_RETURN_EXISTING,
-        config_json=json_text(config, "config"),
+        config_json=config_text(config),
         labels=labels,
         initial_status=STATUS_RUNNING,
         plan=None if plan is None else _plan_message(plan),

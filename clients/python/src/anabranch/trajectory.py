@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, SupportsIndex, cast
 
 from anabranch._reading.methods import TrajectoryReading
 from anabranch._recording import rpc
-from anabranch._recording.arguments import flag_of, names_of, number_of, prompt_of, write_metrics, write_tokens
+from anabranch._recording.arguments import flag_of, names_of, prompt_of, write_metrics, write_reward, write_tokens
 from anabranch._recording.fitting import fit, fitted_tags, fitted_text, text_of
 from anabranch._recording.history import (
     REWOUND_FROM,
@@ -32,6 +32,7 @@ from anabranch._recording.steps import UNSET, TooLargeError, encode, fill
 from anabranch._recording.turns import Turn, write_messages
 from anabranch._wire.errors import AnabranchError, SpoolFull
 from anabranch._wire.failures import error_from_failure
+from anabranch._wire.plain import text_of_error
 from anabranch._wire.recorded import Recorded
 from anabranch._wire.scope import is_interrupt
 from anabranch._wire.shown import Shown
@@ -224,10 +225,10 @@ class Trajectory(TrajectoryReading, Shown):
         if token_ids is not NOTHING or logprobs is not NOTHING or prompt_token_ids is not None:
             prompt = self._write_tokens(step, token_ids, logprobs, prompt_token_ids)
         fill(step, self._values, observation, info, screenshot, states)
-        if reward is not None:
-            number = reward if type(reward) is float else number_of(self._values, reward, "reward")
-            if number is not None:
-                step.reward = number
+        if type(reward) is float:
+            step.reward = reward
+        elif reward is not None:
+            write_reward(self._values, step, reward)
         if terminated is not False:
             step.terminated = flag_of(self._values, terminated, "terminated")
         if truncated is not False:
@@ -398,7 +399,7 @@ class Trajectory(TrajectoryReading, Shown):
         elif is_interrupt(error):
             self.seal("cancelled", type(error).__name__)
         else:
-            self.seal("failed", f"{type(error).__name__}: {error}")
+            self.seal("failed", text_of_error(error))
 
     # Details
 

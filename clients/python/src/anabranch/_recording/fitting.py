@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from google.protobuf.descriptor_pb2 import DescriptorProto, FieldDescriptorProto
 
+from anabranch._wire.kinds import type_name
+from anabranch._wire.plain import resolved
 from anabranch._wire.values import MAX_DEPTH
 from anabranch.v1.rules import RULES
 
@@ -40,8 +42,14 @@ _SHOWN = 40
 
 
 def text_of(value: Any) -> str:
-    """Returns a name as text that a message can hold: U+0000, which no rule accepts, marks lone surrogates."""
-    text = str(value)
+    """Returns a name as text that a message can hold: U+0000, which no rule accepts, marks lone surrogates. The name of the
+    type if the value has no text."""
+    try:
+        plain, _ = resolved(value)
+        # Other methods of a subclass can return another text.
+        text = str.__str__(plain) if isinstance(plain, str) else str(plain)
+    except Exception:  # noqa: BLE001 - the value's own code fails
+        text = type_name(value)
     return text if text.isascii() else _SURROGATE.sub(lambda found: f"\0u{ord(found[0]):04x}", text)
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from anabranch._recording.arguments import number_of
-from anabranch._recording.fitting import fits, shown, text_of
+from anabranch._recording.arguments import metric_step_of, numbers_of
+from anabranch._recording.fitting import fits, shown
 from anabranch._recording.spool import SpoolFullError
 from anabranch._wire.errors import SpoolFull, Unreachable
 from anabranch._wire.failures import error_from_failure
@@ -36,14 +36,18 @@ class Metrics:
         self._values = values
         self._run_id = run_id
 
-    def log(self, stage_id: str, step: int, metrics: Mapping[str, float]) -> Receipt:
-        """Records a point of each series. A value that is no number, and a name that the server rejects, are left out; with
-        `strict`, they raise TypeError and ValueError."""
-        points: list[MetricPoint] = []
-        for name, value in metrics.items():
-            number, key = number_of(self._values, value, "metrics", (name,)), text_of(name)
-            if number is not None and fits("MetricPoint.key", key, f"metrics[{shown(key)}]", self._values):
-                points.append(MetricPoint(key=key, metric_step=step, value=number, stage_id=stage_id))
+    def log(self, stage_id: str, step: Any, metrics: Any, more: Mapping[str, Any]) -> Receipt:
+        """Records a point of each series of `metrics` and `more`. Values that are no numbers and names that the server
+        rejects are left out, and all points if `step` is no whole number of 64 bits; with `strict`, they raise TypeError and
+        ValueError."""
+        number = metric_step_of(self._values, step)
+        if number is None:
+            return Receipt(self, -1, -1)
+        points = [
+            MetricPoint(key=key, metric_step=number, value=value, stage_id=stage_id)
+            for key, value in numbers_of(self._values, metrics, more).items()
+            if fits("MetricPoint.key", key, f"metrics[{shown(key)}]", self._values)
+        ]
         position = -1
         try:
             for request in self._requests(points):
@@ -54,8 +58,8 @@ class Metrics:
             if not self._values.unstored["logs"]:
                 log.warning("anabranch: metrics of run %s are not recorded: %s", self._run_id, error)
             self._values.unstored["logs"] += len(points)
-            return Receipt(self, step, 1 << 62)
-        return Receipt(self, step, position)
+            return Receipt(self, number, 1 << 62)
+        return Receipt(self, number, position)
 
     def _requests(self, points: Sequence[MetricPoint]) -> Iterator[LogMetricsRequest]:
         """Yields requests with the points, each within the limits of one message."""

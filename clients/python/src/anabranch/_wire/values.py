@@ -26,7 +26,7 @@ import logging
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from anabranch._wire.errors import StepTooLarge
 from anabranch._wire.kinds import CONTAINERS, Kind, type_name
@@ -347,11 +347,11 @@ def members_of(value: Any, kind: Kind) -> dict[Any, Any] | list[Any]:
             return sorted_members(value)
         if kind is Kind.TABLE:
             return rows_of(value)
-        if kind is Kind.NAMESPACE:
-            return dict(cast("dict[str, Any]", vars(value)))
         if kind is Kind.DATACLASS:
             return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-        return dict(value.model_dump() if kind is Kind.PYDANTIC else value)
+        if kind is Kind.PYDANTIC:
+            return dict(value.model_dump())
+        return dict(value.__dict__ if kind is Kind.NAMESPACE else value)
     except Exception as error:
         raise UnsupportedValue(type_name(value)) from error
 
