@@ -320,6 +320,7 @@ class Trajectory(Wrapper[_trajectory.Trajectory]):
         return Opening(self._branch(at=at, tag=tag, name=name))
 
     async def __aenter__(self) -> Self:
+        self.sync.__enter__()
         return self
 
     async def __aexit__(
@@ -378,6 +379,7 @@ class Rollout(Wrapper[_rollouts.Rollout]):
         return Turn(self.threads, self._opened().turn(reply))
 
     async def __aenter__(self) -> Self:
+        self.sync.__enter__()
         try:
             await self.start()
         except LeaseLost:

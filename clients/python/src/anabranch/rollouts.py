@@ -28,6 +28,7 @@ from anabranch._wire.outage import call, pages, result_of, retried
 from anabranch._wire.plain import text_of_error
 from anabranch._wire.scope import Interrupted, is_interrupt
 from anabranch._wire.shown import Shown
+from anabranch._wire.termination import blocks
 from anabranch.episodes import episode_of
 from anabranch.errors import LeaseLost, RolloutConflict
 from anabranch.tasks import Task, json_text
@@ -68,8 +69,8 @@ _logger = logging.getLogger("anabranch")
 class Rollout(Shown):
     """A rollout that this worker holds: one attempt at a task, recorded as a trajectory.
 
-    As a context manager, a normal exit completes it, an exception fails it with its text, KeyboardInterrupt and the
-    cancellation of a task return it to the queue. If the lease is lost or the run is cancelled, `cancelled` is true,
+    As a context manager, a normal exit completes it, an exception fails it with its text, KeyboardInterrupt, SIGTERM (as in
+    `Trajectory`) and the cancellation of a task return it to the queue. If the lease is lost or the run is cancelled, `cancelled` is true,
     the next call raises LeaseLost, and the context ends without an error.
     """
 
@@ -241,6 +242,7 @@ class Rollout(Shown):
         self._leases.drop(self)
 
     def __enter__(self) -> Self:
+        blocks.enter(self)
         return self
 
     def __exit__(
@@ -263,6 +265,7 @@ class Rollout(Shown):
             self.cancelled = True
         finally:
             self._leases.drop(self)
+            blocks.leave(self)
         return isinstance(error, LeaseLost)
 
     def __repr__(self) -> str:

@@ -36,6 +36,7 @@ from anabranch._wire.plain import text_of_error
 from anabranch._wire.recorded import Recorded
 from anabranch._wire.scope import is_interrupt
 from anabranch._wire.shown import Shown
+from anabranch._wire.termination import blocks
 from anabranch._wire.values import step_too_large
 from anabranch.errors import TrajectorySealed
 from anabranch.receipt import Receipt
@@ -64,7 +65,8 @@ class Trajectory(TrajectoryReading, Shown):
     """A sequence of steps. Threads can share it; steps are numbered in the order of the calls.
 
     As a context manager, a normal exit seals it as completed, an exception as failed with its text, KeyboardInterrupt
-    and the cancellation of a task as cancelled. Without `with`, nothing is sealed until `seal()`.
+    and the cancellation of a task as cancelled. So does SIGTERM in the main thread, unless the program has a handler of
+    its own: it raises SystemExit(143) there. Without `with`, nothing is sealed until `seal()`.
     """
 
     _internal = frozenset({"after", "append_step", "continue_after", "create", "dropped", "position_at", "recorded"})
@@ -386,6 +388,7 @@ class Trajectory(TrajectoryReading, Shown):
     # The context
 
     def __enter__(self) -> Self:
+        blocks.enter(self)
         return self
 
     def __exit__(
@@ -394,12 +397,15 @@ class Trajectory(TrajectoryReading, Shown):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if error is None:
-            self.seal("completed")
-        elif is_interrupt(error):
-            self.seal("cancelled", type(error).__name__)
-        else:
-            self.seal("failed", text_of_error(error))
+        try:
+            if error is None:
+                self.seal("completed")
+            elif is_interrupt(error):
+                self.seal("cancelled", type(error).__name__)
+            else:
+                self.seal("failed", text_of_error(error))
+        finally:
+            blocks.leave(self)
 
     # Details
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+from anabranch._wire.termination import Terminated
+
 
 class Interrupted(BaseException):
     """The scope of this thread was cancelled while it waited."""
@@ -59,10 +61,10 @@ class Scope:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Returns whether an error ends the program or the task on purpose: KeyboardInterrupt, or a cancelled task."""
+    """Returns whether an error ends the program or the task on purpose: KeyboardInterrupt, SIGTERM, or a cancelled task."""
     import asyncio
 
-    return isinstance(error, (KeyboardInterrupt, asyncio.CancelledError, Interrupted))
+    return isinstance(error, (KeyboardInterrupt, Terminated, asyncio.CancelledError, Interrupted))
 
 
 def sleep(seconds: float) -> None:
