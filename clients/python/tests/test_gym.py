@@ -414,3 +414,276 @@ def flush(env: RecordVector) -> None:
 
 def metadata_of(episode: Any) -> dict[str, Any]:
     return decode_json(episode.trajectory.metadata_json)
+
+
+class Given(gym.Env):
+    """Returns what it is given: results of `step()`, over and over."""
+
+    observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gym.spaces.Discrete(2)
+
+    def __init__(self, *results: Any) -> None:
+        self.results = results
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        return self.results[(self.count - 1) % len(self.results)]
+
+
+class GivenVector(gym.vector.VectorEnv):
+    """The same for a vector environment of two, whose sub-environments are none of this process."""
+
+    num_envs = 2
+    single_observation_space = Given.observation_space
+    single_action_space = Given.action_space
+    observation_space = gym.vector.utils.batch_space(single_observation_space, 2)
+    action_space = gym.vector.utils.batch_space(single_action_space, 2)
+
+    def __init__(self, *results: Any, mode: AutoresetMode = AutoresetMode.NEXT_STEP, infos: Any = None) -> None:
+        self.results, self.infos = results, {} if infos is None else infos
+        self.metadata = {"autoreset_mode": mode}
+        self.count = 0
+
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> Any:
+        return np.zeros((2, 2), np.float32), self.infos
+
+    def step(self, actions: Any) -> Any:
+        self.count += 1
+        return self.results[(self.count - 1) % len(self.results)]
+
+
+class Hostile:
+    """A value whose own code fails."""
+
+    def __float__(self) -> float:
+        raise OSError
+
+    def __bool__(self) -> bool:
+        raise OSError
+
+    def __getattr__(self, name: str) -> object:
+        raise OSError
+
+
+SEEN = np.zeros(2, np.float32)
+REWARDS: list[tuple[Any, float | None, dict[str, float]]] = [
+    (np.array([0.5]), 0.5, {}),
+    (np.float32(1), 1.0, {}),
+    (np.array([1.0, -2.0]), None, {"reward/0": 1.0, "reward/1": -2.0}),
+    ({"red": 1, "blue": np.float32(2)}, None, {"reward/red": 1.0, "reward/blue": 2.0}),
+    (None, None, {}),
+    ("high", None, {}),
+    (Hostile(), None, {}),
+]
+
+
+@pytest.fixture
+def lenient(server: Server) -> Client:
+    return connect(server.address)
+
+
+def test_rewards_of_any_kind_end_no_loop(lenient: Client, task: str) -> None:
+    env = Record(Given(*((SEEN, reward, False, False, {}) for reward, _, _ in REWARDS)), lenient, task=task)
+    env.reset(seed=1)
+    for reward, _, _ in REWARDS:
+        assert env.step(0)[1] is reward
+    steps = list(env.trajectory.steps(1))
+    assert [(step.reward, step.metrics) for step in steps] == [each[1:] for each in REWARDS]
+
+
+def test_rewards_of_any_kind_end_no_vector_loop(lenient: Client, task: str) -> None:
+    flags = np.zeros(2, bool)
+    batches: list[tuple[Any, list[Any]]] = [
+        (np.array([[0.5], [1.5]]), [(0.5, {}), (1.5, {})]),
+        (
+            np.array([[1.0, 2.0], [3.0, 4.0]]),
+            [(None, {"reward/0": 1.0, "reward/1": 2.0}), (None, {"reward/0": 3.0, "reward/1": 4.0})],
+        ),
+        ([1, None], [(1.0, {}), (None, {})]),
+        ({"a": [1, 2], "b": [3, 4]}, [(None, {"reward/a": 1, "reward/b": 3}), (None, {"reward/a": 2, "reward/b": 4})]),
+        (None, [(None, {}), (None, {})]),
+        (2.0, [(2.0, {}), (2.0, {})]),
+        (Hostile(), [(None, {}), (None, {})]),
+        ([Hostile(), 1.0], [(None, {}), (1.0, {})]),
+    ]
+    vector = GivenVector(*((np.zeros((2, 2)), rewards, flags, flags, {}) for rewards, _ in batches))
+    env = RecordVector(vector, lenient, task=task)
+    env.reset()
+    for rewards, _ in batches:
+        assert env.step(np.array([0, 1]))[1] is rewards
+    for index, trajectory in enumerate(env.trajectories):
+        assert trajectory is not None
+        stored = [(step.reward, step.metrics) for step in trajectory.steps(1)]
+        assert stored == [expected[index] for _, expected in batches]
+
+
+@pytest.mark.parametrize(
+    ("scalarize", "expected"),
+    [(lambda reward: reward @ np.array([1.0, 0.5]), 0.0), (lambda reward: reward.missing, None)],
+)
+def test_scalarize_returns_the_reward_of_several_objectives(
+    lenient: Client, task: str, scalarize: Any, expected: float | None
+) -> None:
+    reward = np.array([1.0, -2.0])
+    result = (SEEN, reward, False, False, {})
+    env = Record(Given(result, (SEEN, 3.0, True, False, {})), lenient, task=task, scalarize=scalarize)
+    env.reset(seed=1)
+    env.step(0)
+    env.step(0)
+    batch = (np.zeros((2, 2)), np.stack([reward, reward]), np.zeros(2, bool), np.zeros(2, bool), {})
+    vector = RecordVector(GivenVector(batch), lenient, task=task, scalarize=scalarize)
+    vector.reset()
+    vector.step(np.array([0, 1]))
+    for trajectory in (env.trajectory, *vector.trajectories):
+        assert trajectory is not None
+        first, *rest = trajectory.steps(1)
+        assert first.metrics == {"reward/0": 1.0, "reward/1": -2.0}
+        assert first.reward == expected
+        assert [step.reward for step in rest] in ([3.0], [])
+    resumed, _ = resume(Given(result), env.trajectory, at=1, scalarize=scalarize)
+    resumed.step(0)
+    (again,) = resumed.trajectory.steps(2)
+    assert (again.reward, again.metrics) == (first.reward, first.metrics)
+
+
+def test_a_resume_compares_all_objectives(lenient: Client, task: str) -> None:
+    env = Record(Given((SEEN, np.array([1.0, 2.0]), False, False, {})), lenient, task=task)
+    env.reset(seed=1)
+    env.step(0)
+    with pytest.raises(Diverged) as raised:
+        resume(Given((SEEN, np.array([1.0, 3.0]), False, False, {})), env.trajectory)
+    assert (raised.value.path, raised.value.stored, raised.value.got) == ("reward/1", 2.0, 3.0)
+
+
+RESULTS = [
+    (SEEN, 1.0, False, False),
+    (SEEN, 1.0, False, False, {}, "more"),
+    None,
+    (SEEN, 1.0, None, Hostile(), {}),
+    (SEEN, 1.0, np.array([False]), np.array([False, True]), None),
+    (Hostile(), Hostile(), False, False, Hostile()),
+    (None, None, None, None, None),
+]
+
+
+def test_nothing_raises_after_the_step_of_an_environment(
+    lenient: Client, task: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    env = Record(Given(*RESULTS, (SEEN, 5.0, True, False, {})), lenient, task=task)
+    env.reset(seed=1)
+    for result in RESULTS:
+        assert env.step(Hostile()) is result
+    assert not env.done
+    env.step(0)
+    assert env.done
+    assert [step.reward for step in env.trajectory.steps(1)] == [1.0, 1.0, None, None, 5.0]
+    assert env.trajectory.episode().status == "completed"
+    text = "anabranch: Record.step recorded only a part: ValueError: not enough values to unpack (expected 5, got 4)."
+    assert text in [record.getMessage() for record in caplog.records]
+
+
+@pytest.mark.parametrize("mode", list(AutoresetMode))
+def test_nothing_raises_after_the_step_of_a_vector_environment(lenient: Client, task: str, mode: AutoresetMode) -> None:
+    seen, none, ends = np.zeros((2, 2)), np.zeros(2, bool), np.array([True, False])
+    results = [
+        # The fifth would end the second sub-environment.
+        *RESULTS[:4],
+        *RESULTS[5:],
+        (seen, [1.0, 1.0], none, none, None),
+        (seen, [1.0, 1.0], none, none, [{"a": 1}, {"a": 2}]),
+        (seen, [1.0, 1.0], None, None, {"a": Hostile()}),
+        (seen, [1.0, 1.0], [Hostile(), False], none, {}),
+        ((), [1.0, 1.0], none, none, {}),
+        (seen[:1], [1.0, 1.0], none, none, {}),
+        (seen, [9.0, 1.0], ends, none, {}),
+        (seen, [1.0, 1.0], none, none, None),
+    ]
+    env = RecordVector(GivenVector(*results, mode=mode), lenient, task=task)
+    env.reset(seed=np.int64(3))
+    for result in results:
+        assert env.step(iter([0, 1])) is result
+    env.close()
+    flush(env)
+    episodes = list(lenient.episodes(task=task))
+    (ended,) = (episode for episode in episodes if episode.status == "completed")
+    assert (ended.labels["env_index"], ended.rewards[-1]) == ("0", 9.0)
+    assert {metadata_of(episode)["seed"] for episode in episodes} >= {3, 4}
+    assert sum(len(episode) for episode in episodes if episode.labels["env_index"] == "1") >= 10
+
+
+def test_a_snapshot_that_fails_ends_no_loop(lenient: Client, task: str, caplog: pytest.LogCaptureFixture) -> None:
+    def failing(_: Any) -> Any:
+        raise OSError("the device is away")
+
+    for env in (
+        Record(cartpole(), lenient, task=task, snapshot=failing, restore=load, snapshot_every=1),
+        RecordVector(SyncVectorEnv([cartpole]), lenient, task=task, snapshot=failing, restore=load, snapshot_every=1),
+    ):
+        env.reset(seed=1)
+        env.step(np.array([0]) if isinstance(env, RecordVector) else 0)
+    text = "The environment has no snapshots: the device is away. It resumes by replaying its actions."
+    assert [record.getMessage() for record in caplog.records] == [text, text]
+    for make in (Record, RecordVector):
+        with pytest.raises(ValueError, match="`snapshot_every` is 0: expected a number of steps, 1 or above"):
+            make(cartpole() if make is Record else SyncVectorEnv([cartpole]), lenient, snapshot_every=0)
+
+
+def test_an_environment_with_other_random_numbers_is_recorded(client: Client, task: str) -> None:
+    class Other(Given):
+        np_random = "of another library"  # type: ignore[assignment]
+
+        def reset(self, **_: Any) -> Any:
+            self.count = 0
+            return SEEN, {}
+
+    env = Record(Other((SEEN, 1.0, False, False, {})), client, task=task)
+    env.reset()
+    env.step(0)
+    assert metadata_of(env.trajectory.episode())["random"] is None
+
+
+class Infos(Given):
+    """Has infos whose names begin with an underscore, as the masks of vector environments."""
+
+    def __init__(self, number: int) -> None:
+        infos = [{"_x": 1.5, "__y": "a", 5: 1, "d": {"_z": 2}}, {"x": 3, "d": {"z": 1, "_z": True}}]
+        super().__init__((SEEN, 1.0, False, False, infos[number]))
+
+
+def test_infos_whose_names_begin_with_an_underscore_are_kept(client: Client, task: str) -> None:
+    env = RecordVector(SyncVectorEnv([lambda: Infos(0), lambda: Infos(0)]), client, task=task)
+    env.reset()
+    env.step(np.array([0, 1]))
+    flush(env)
+    for episode in client.episodes(task=task):
+        assert episode.infos[1] == {"_x": 1.5, "__y": "a", 5: 1, "d": {"_z": 2}}
+
+
+@pytest.mark.parametrize(
+    ("infos", "expected"),
+    [
+        # Without masks, as some vector environments have them.
+        ({"x": [1, 2], "_x": np.array([3.0, 4.0])}, [{"x": 1, "_x": 3.0}, {"x": 2, "_x": 4.0}]),
+        # Gymnasium writes an info into the mask of another one: it has a mask itself.
+        (
+            {"x": [1, 2], "_x": np.array([True, False]), "__x": np.array([True, True])},
+            [{"x": 1, "_x": True}, {"x": 2, "_x": False}],
+        ),
+        ({"x": [1, 2], "_x": np.array([True, False])}, [{"x": 1}, {}]),
+        ({5: [1, 2], "_5": np.array([False, True])}, [{}, {5: 2}]),
+        # What is of all sub-environments.
+        ({"lr": 0.5, "name": "ab", "log": {"loss": 1.0}}, [{"lr": 0.5, "name": "ab", "log": {"loss": 1.0}}] * 2),
+        ([{"a": 1}, {"a": 2}], [{"a": 1}, {"a": 2}]),
+    ],
+)
+def test_each_sub_environment_has_its_infos(client: Client, task: str, infos: Any, expected: list[Any]) -> None:
+    env = RecordVector(GivenVector(infos=infos), client, task=task)
+    env.reset()
+    flush(env)
+    found = sorted(client.episodes(task=task), key=lambda episode: episode.labels["env_index"])
+    assert [episode.steps[0].info for episode in found] == expected

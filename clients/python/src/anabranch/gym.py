@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from anabranch._reading.read import id_of
+from anabranch._recording.arguments import flag_of, objectives_of, unbroken
 from anabranch._recording.creation import Creation
+from anabranch._recording.steps import UNSET
 from anabranch._training.replay import Replay
 from anabranch._training.snapshots import Restore, Snapshot, Snapshots, random_state
 from anabranch._wire.kinds import is_a
@@ -19,6 +21,7 @@ from anabranch._wire.tensors import optional
 if TYPE_CHECKING:
     from anabranch._recording.batch import StepGroup
     from anabranch._recording.recorder import Recorder
+    from anabranch._wire.values import ValueEncoder
     from anabranch.client import Client
     from anabranch.trajectory import Trajectory
 
@@ -27,11 +30,14 @@ _gymnasium: Any = optional("gymnasium", "for anabranch.gym")
 _logger = logging.getLogger("anabranch")
 
 STATE = "env"
+Scalarize = Callable[[Any], float]
+"""Returns the reward of a step from its rewards of several objectives."""
 _FINAL = frozenset({"final_obs", "final_info", "final_observation"})
 
 
 class Record(_gymnasium.Wrapper):
-    """Records each episode as a trajectory. No call waits for the server.
+    """Records each episode as a trajectory. No call waits for the server, and none raises because of what is recorded,
+    unless the client is strict: what cannot be recorded is left out, with a warning.
 
     `reset()` starts a trajectory, whose metadata has the seed and the options; step 0 is its result. Without a seed, the
     metadata has the state of the environment's random numbers before the reset, from which `resume` begins as well. The
@@ -41,6 +47,9 @@ class Record(_gymnasium.Wrapper):
     and `restore(env, state)`, else by what the environment offers (ALE's `clone_state`, MuJoCo's positions and
     velocities, `get_state` and `set_state`), else not at all. It has the state of the wrappers and of the random
     numbers too.
+
+    Rewards of several objectives are stored as the metrics `reward/0`, `reward/1`, … of their step, and `scalarize` returns
+    its reward from them; without `scalarize`, the step has no reward.
     """
 
     def __init__(
@@ -55,12 +64,14 @@ class Record(_gymnasium.Wrapper):
         snapshot: Snapshot | None = None,
         restore: Restore | None = None,
         snapshot_every: int = 100,
+        scalarize: Scalarize | None = None,
     ) -> None:
         _gymnasium.Wrapper.__init__(self, env)
         self._client = client
         self._creation = client.creation(task=task, name=name, labels=labels, run=run)
         self._snapshots = Snapshots(env, snapshot, restore)
-        self._every = snapshot_every
+        self._every = _interval(snapshot_every)
+        self._scalarize = scalarize
         self._trajectory: Trajectory | None = None
 
     @property
@@ -78,27 +89,32 @@ class Record(_gymnasium.Wrapper):
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         self._cancel("reset")
         random = random_state(self.env) if seed is None else None
-        observation, info = self.env.reset(seed=seed, options=options)
-        metadata = episode_metadata(self._client, self.env, seed, random, options)
-        self._trajectory = self._client.create(str(uuid.uuid4()), self._creation, metadata)
-        self._trajectory.reset(observation=observation, info=info, states=self._states(0))
-        return observation, info
+        result = self.env.reset(seed=seed, options=options)
+        with unbroken(self._client.values, "Record.reset"):
+            observation, info = result
+            metadata = episode_metadata(self._client, self.env, seed, random, options)
+            self._trajectory = self._client.create(str(uuid.uuid4()), self._creation, metadata)
+            self._trajectory.reset(observation=observation, info=info, states=self._states(0))
+        return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         trajectory = self.trajectory
-        observation, reward, terminated, truncated, info = self.env.step(action)
-        trajectory.step(
-            action=action,
-            observation=observation,
-            reward=float(reward),
-            terminated=bool(terminated),
-            truncated=bool(truncated),
-            info=info,
-            states=self._states(trajectory.next_step),
-        )
-        if terminated or truncated:
-            trajectory.seal("completed")
-        return observation, reward, terminated, truncated, info
+        result = self.env.step(action)
+        with unbroken(self._client.values, "Record.step"):
+            observation, reward, terminated, truncated, info = result
+            values = self._client.values
+            ends = _ends(values, terminated, truncated)
+            trajectory.step(
+                action=action,
+                observation=observation,
+                info=info,
+                states=self._states(trajectory.next_step),
+                **ends,
+                **_reward_of(values, reward, self._scalarize),
+            )
+            if any(ends.values()):
+                trajectory.seal("completed")
+        return result
 
     def close(self) -> None:
         self._cancel("close")
@@ -147,7 +163,8 @@ class RecordVector(_gymnasium.vector.VectorWrapper):
     after an automatic reset, has the state of its random numbers before that. Snapshots are taken as in `Record`;
     `snapshot(env)` and `restore(env, state)` get a sub-environment. Both need sub-environments in this process, as those
     of SyncVectorEnv, which a wrapper then observes: otherwise there are no snapshots, and `random` of the metadata is
-    null. Raises ValueError for `snapshot` without such sub-environments.
+    null. Raises ValueError for `snapshot` without such sub-environments. Rewards of several objectives are stored as in
+    `Record`.
     """
 
     def __init__(
@@ -162,6 +179,7 @@ class RecordVector(_gymnasium.vector.VectorWrapper):
         snapshot: Snapshot | None = None,
         restore: Restore | None = None,
         snapshot_every: int = 100,
+        scalarize: Scalarize | None = None,
     ) -> None:
         _gymnasium.vector.VectorWrapper.__init__(self, env)
         self._client = client
@@ -176,7 +194,8 @@ class RecordVector(_gymnasium.vector.VectorWrapper):
         if snapshot is not None and not self._resets:
             raise ValueError("`snapshot` needs sub-environments in this process, as those of SyncVectorEnv")
         self._snapshots = [Snapshots(each.env, snapshot, restore) for each in self._resets]
-        self._every = snapshot_every
+        self._every = _interval(snapshot_every)
+        self._scalarize = scalarize
         self._recorder: Recorder | None = None
         self._group: StepGroup | None = None
         self._trajectories: list[Trajectory | None] = [None] * self.num_envs
@@ -190,46 +209,67 @@ class RecordVector(_gymnasium.vector.VectorWrapper):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         # The environment removes the mask from the options.
         mask = None if options is None else options.get("reset_mask")
-        observations, infos = self.env.reset(seed=seed, options=options)
-        rows = _rows(self.single_observation_space, observations, self.num_envs)
-        with self._together() as group:
+        result = self.env.reset(seed=seed, options=options)
+        with unbroken(self._values, "RecordVector.reset"), self._together() as group:
+            observations, infos = result
+            rows = self._rows(self.single_observation_space, observations)
             for index in range(self.num_envs):
                 if mask is None or mask[index]:
-                    self._begin(group, index, rows[index], info_of(infos, index), _seed_of(seed, index), options)
-        return observations, infos
+                    with unbroken(self._values, "RecordVector.reset"):
+                        info = info_of(infos, index, self.num_envs)
+                        self._begin(group, index, rows[index], info, _seed_of(seed, index), options)
+        return result
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        result = observations, rewards, terminations, truncations, infos = self.env.step(actions)
-        observed = _rows(self.single_observation_space, observations, self.num_envs)
-        acted = _rows(self.single_action_space, actions, self.num_envs)
-        with self._together() as group:
+        result = self.env.step(actions)
+        with unbroken(self._values, "RecordVector.step"), self._together() as group:
+            observations, rewards, terminations, truncations, infos = result
+            observed = self._rows(self.single_observation_space, observations)
+            acted = self._rows(self.single_action_space, actions)
             for index in range(self.num_envs):
-                trajectory = self._trajectories[index]
-                if trajectory is None:
-                    continue
-                info = info_of(infos, index)
-                if self._ended[index]:
-                    if self._mode == "NEXT_STEP":  # the action was ignored: this is the result of a reset
-                        self._begin(group, index, observed[index], info, None, None)
-                    continue
-                ended = bool(terminations[index] or truncations[index])
-                at_once = ended and self._mode == "SAME_STEP"
-                trajectory.step(
-                    action=acted[index],
-                    observation=infos["final_obs"][index] if at_once else observed[index],
-                    reward=float(rewards[index]),
-                    terminated=bool(terminations[index]),
-                    truncated=bool(truncations[index]),
-                    info=info_of(infos["final_info"], index) if at_once else info,
-                    # After a reset within the step, the environment is in the next episode.
-                    states=None if at_once else self._states(index, trajectory.next_step),
-                )
-                self._ended[index] = ended
-                if ended:
-                    trajectory.seal("completed")
-                if at_once:
-                    self._begin(group, index, observed[index], info, None, None)
+                with unbroken(self._values, "RecordVector.step"):
+                    reward, terminated, truncated = (
+                        row_of(batch, index, self.num_envs) for batch in (rewards, terminations, truncations)
+                    )
+                    ends = _ends(self._values, terminated, truncated)
+                    self._step(group, index, acted[index], observed[index], reward, ends, infos)
         return result
+
+    def _step(
+        self,
+        group: StepGroup,
+        index: int,
+        action: Any,
+        observation: Any,
+        reward: Any,
+        ends: dict[str, bool],
+        infos: Any,
+    ) -> None:
+        """Records the step of one sub-environment."""
+        trajectory = self._trajectories[index]
+        if trajectory is None:
+            return
+        info = info_of(infos, index, self.num_envs)
+        if self._ended[index]:
+            if self._mode == "NEXT_STEP":  # the action was ignored: this is the result of a reset
+                self._begin(group, index, observation, info, None, None)
+            return
+        ended = self._ended[index] = any(ends.values())
+        at_once = ended and self._mode == "SAME_STEP"
+        final: dict[str, Any] = infos if at_once and is_a(infos, dict) else {}
+        trajectory.step(
+            action=action,
+            observation=row_of(final.get("final_obs", UNSET), index, self.num_envs) if at_once else observation,
+            info=info_of(final.get("final_info", {}), index, self.num_envs) if at_once else info,
+            # After a reset within the step, the environment is in the next episode.
+            states=None if at_once else self._states(index, trajectory.next_step),
+            **ends,
+            **_reward_of(self._values, reward, self._scalarize),
+        )
+        if ended:
+            trajectory.seal("completed")
+        if at_once:
+            self._begin(group, index, observation, info, None, None)
 
     def close(self, **fields: Any) -> None:
         with self._together():
@@ -254,6 +294,17 @@ class RecordVector(_gymnasium.vector.VectorWrapper):
         trajectory.reset(observation=observation, info=info, states=self._states(index, 0))
         self._trajectories[index] = trajectory
         self._ended[index] = False
+
+    @property
+    def _values(self) -> ValueEncoder:
+        return self._client.values
+
+    def _rows(self, space: Any, batch: Any) -> list[Any]:
+        """Splits a batch of observations or actions. One that cannot be split is recorded by none."""
+        rows: list[Any] = [UNSET] * self.num_envs
+        with unbroken(self._values, "RecordVector"):
+            rows = _split(space, batch, self.num_envs)
+        return rows
 
     def _cancel(self, index: int, cause: str) -> None:
         trajectory = self._trajectories[index]
@@ -287,6 +338,7 @@ def resume(
     snapshot: Snapshot | None = None,
     restore: Restore | None = None,
     snapshot_every: int = 100,
+    scalarize: Scalarize | None = None,
 ) -> tuple[Record, Any]:
     """Brings an environment to a recorded step, and records what follows as a branch at this step.
 
@@ -312,6 +364,7 @@ def resume(
         snapshot=snapshot,
         restore=restore,
         snapshot_every=snapshot_every,
+        scalarize=scalarize,
     )
     recording.continue_as(client.branch(trajectory, at=at, name=name, labels=labels))
     return recording, observation
@@ -329,7 +382,7 @@ def episode_metadata(client: Client, env: Any, seed: int | None, random: Any, op
     """Returns what a replay needs to begin an episode again, as JSON text. `random` is the state of the random numbers
     before a reset without a seed; None if it is not known. What is too large is left out, with a warning."""
     spec = getattr(env, "spec", None)
-    metadata = {"env": None if spec is None else spec.id, "seed": seed, "random": random, "options": options}
+    metadata = {"env": getattr(spec, "id", None), "seed": seed, "random": random, "options": options}
     for part in "options", "random":
         try:
             return client.metadata_json(metadata)
@@ -352,31 +405,75 @@ def _observe_resets(env: Any) -> list[Resets]:
     return own
 
 
-def info_of(infos: Mapping[str, Any], index: int) -> dict[str, Any]:
-    """Returns the info of one sub-environment. `infos` has an array for each key, and a mask `_key` of those that have
-    a value."""
-    own: dict[str, Any] = {}
+def info_of(infos: Any, index: int, count: int) -> Any:
+    """Returns the info of one of `count` sub-environments. `infos` has an array for each key, and a mask `_key` of those
+    that have a value."""
+    if not is_a(infos, dict):
+        return row_of(infos, index, count)
+    own: dict[Any, Any] = {}
+    # A mask has no mask. An info of an environment that is named like the mask of another one has its own.
+    masks = {f"_{key}" for key in infos if f"__{key}" not in infos and _is_mask(infos.get(f"_{key}"), count)}
     for key, values in infos.items():
-        is_mask = key.startswith("_") and key[1:] in infos
-        mask = infos.get(f"_{key}")
-        if is_mask or key in _FINAL or (mask is not None and not mask[index]):
+        mask = f"_{key}"
+        if key in masks or key in _FINAL or (mask in masks and not infos[mask][index]):
             continue
-        own[key] = info_of(values, index) if is_a(values, dict) else values[index]
+        own[key] = info_of(values, index, count) if is_a(values, dict) else row_of(values, index, count)
     return own
 
 
-def _rows(space: Any, batch: Any, count: int) -> list[Any]:
-    """Splits a batch of observations or actions."""
+def row_of(batch: Any, index: int, count: int) -> Any:
+    """Returns the part of one of `count` sub-environments. What has no part for each of them belongs to all."""
     if is_a(batch, dict):
-        parts = {key: _rows(space[key], member, count) for key, member in batch.items()}
+        return {key: row_of(member, index, count) for key, member in batch.items()}
+    try:
+        return batch[index] if len(batch) == count and not is_a(batch, (str, bytes)) else batch
+    except Exception:  # noqa: BLE001 - what has neither length nor parts
+        return batch
+
+
+def _is_mask(values: Any, count: int) -> bool:
+    return "bool" in str(getattr(values, "dtype", "")) and tuple(values.shape) == (count,)
+
+
+def _split(space: Any, batch: Any, count: int) -> list[Any]:
+    """Splits a batch of observations or actions into those of the sub-environments."""
+    if is_a(batch, dict):
+        parts = {key: _split(space[key], member, count) for key, member in batch.items()}
         return [{key: part[index] for key, part in parts.items()} for index in range(count)]
     is_split = is_a(batch, tuple) and type(space).__name__ == "Tuple"
     if is_split:
-        members = [_rows(inner, member, count) for inner, member in zip(space.spaces, batch, strict=True)]
+        members = [_split(inner, member, count) for inner, member in zip(space.spaces, batch, strict=True)]
         return [tuple(member[index] for member in members) for index in range(count)]
     return [batch[index] for index in range(count)]
 
 
 def _seed_of(seed: Any, index: int) -> int | None:
     """Returns the seed of a sub-environment: vector environments seed them with consecutive numbers."""
-    return None if seed is None else int(seed) + index if is_a(seed, int) else seed[index]
+    if seed is None:
+        return None
+    return seed[index] if hasattr(seed, "__len__") else int(seed) + index
+
+
+def _ends(values: ValueEncoder, terminated: Any, truncated: Any) -> dict[str, bool]:
+    """Returns the flags of a step as arguments of `step()`."""
+    return {
+        "terminated": flag_of(values, terminated, "terminated"),
+        "truncated": flag_of(values, truncated, "truncated"),
+    }
+
+
+def _reward_of(values: ValueEncoder, reward: Any, scalarize: Scalarize | None) -> dict[str, Any]:
+    """Returns the reward of a step as arguments of `step()`."""
+    objectives = objectives_of(reward) if scalarize is not None else {}
+    if scalarize is None or not objectives:
+        return {"reward": reward}
+    scalar = None
+    with unbroken(values, "scalarize"):
+        scalar = scalarize(reward)
+    return {"reward": scalar, "metrics": objectives}
+
+
+def _interval(snapshot_every: int) -> int:
+    if snapshot_every < 1:
+        raise ValueError(f"`snapshot_every` is {snapshot_every}: expected a number of steps, 1 or above")
+    return snapshot_every

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anabranch._recording.arguments import numbers_of, objectives_of, reward_of
 from anabranch._training.snapshots import set_random_state
 from anabranch._wire.decode import decode_json
 from anabranch._wire.errors import Diverged
 from anabranch._wire.kinds import is_a
 from anabranch._wire.paths import format_path
 from anabranch._wire.tensors import optional
+from anabranch._wire.values import ValueEncoder
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from anabranch._training.snapshots import Snapshots
     from anabranch.episodes import Episode, Step
 
@@ -38,7 +42,8 @@ class Replay:
         for step in steps[start + 1 : at + 1]:
             observation, reward, terminated, truncated, _ = self._env.step(step.action)
             _check(step, "", step.observation, observation)
-            _check(step, "reward", step.reward, float(reward))
+            for path, stored, got in _rewards(step, reward):
+                _check(step, path, stored, got)
             _check(step, "terminated", step.terminated, bool(terminated))
             _check(step, "truncated", step.truncated, bool(truncated))
         return observation
@@ -66,6 +71,17 @@ def _check(step: Step, path: str, stored: Any, got: Any) -> None:
     if difference is not None:
         inner, stored, got = difference
         raise Diverged(step.number, path or format_path(inner), stored, got)
+
+
+def _rewards(step: Step, reward: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yields the rewards of a step to compare, as `Record` has stored them: path, stored and new value."""
+    values = ValueEncoder()
+    objectives = objectives_of(reward)
+    if objectives:
+        for name, number in numbers_of(values, objectives).items():
+            yield name, step.metrics.get(name), number
+    else:
+        yield "reward", step.reward, reward_of(values, reward)
 
 
 Difference = tuple[tuple[str | int, ...], Any, Any]

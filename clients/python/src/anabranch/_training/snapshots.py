@@ -47,7 +47,7 @@ class Snapshots:
                 "wrappers": [_wrapper_state(wrapper) for wrapper in _wrappers(self._env)],
             }
             ValueEncoder(strict=True).info_json(state, "snapshot")
-        except TypeError as error:
+        except Exception as error:  # noqa: BLE001 - the environment's own code fails
             self._unstorable = True
             _logger.warning("The environment has no snapshots: %s. It resumes by replaying its actions.", error)
             return None
@@ -98,8 +98,10 @@ def _restore_mujoco(env: Any, state: Any) -> None:
 
 def random_state(env: Any) -> Any:
     """Returns the state of an environment's random numbers, as a value that can be stored. None if it has none."""
-    generator = getattr(env.unwrapped, "np_random", None)
-    return None if generator is None else generator.bit_generator.state
+    try:
+        return env.unwrapped.np_random.bit_generator.state
+    except Exception:  # noqa: BLE001 - the environment has none, or others than Gymnasium's
+        return None
 
 
 def set_random_state(env: Any, state: Any) -> None:
