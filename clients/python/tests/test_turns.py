@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import array
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from conftest import Server, stored_steps
 
 import anabranch as ab
+from anabranch.v1.trajectory_pb2 import Step
 
 CALL = {"id": "c1", "type": "function", "function": {"name": "run", "arguments": '{"code": "1+1"}'}}
 CHAT: dict[str, Any] = {
@@ -140,3 +143,121 @@ def test_unknown_replies_and_calls_are_named(server: Server) -> None:
         t.turn(3)
     with pytest.raises(ValueError, match="no tool call 'c9'"):
         t.turn(CHAT).result("c9", "")
+
+
+def chat_of(message: Any, **choice: Any) -> dict[str, Any]:
+    return {"choices": [{"message": message, **choice}]}
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+#: What services have answered, or what their clients have made of it.
+UNREADABLE = [
+    None,
+    {},
+    {"error": {"code": 502, "message": "bad gateway"}},
+    SimpleNamespace(choices=None, error={"code": 502}),
+    {"choices": []},
+    {"choices": None, "usage": None},
+    {"choices": [None]},
+    {"choices": [{}]},
+    chat_of(None, finish_reason="content_filter"),
+    chat_of(3),
+    chat_of({"role": "assistant", "content": [None]}),
+    chat_of({"role": "assistant", "content": None, "tool_calls": [None]}),
+    {**chat_of({"role": "assistant", "content": "a"}), "usage": 3},
+    {"output": []},
+    {"output": [None]},
+    {"role": "assistant", "content": []},
+    {"role": "assistant", "content": [{"type": "tool_use", "id": "c1", "name": "run", "input": nested(5000)}]},
+]
+
+
+@pytest.mark.parametrize("as_it_is", [True, False])
+def test_a_reply_that_cannot_be_read_is_a_turn_without_tool_calls(server: Server, as_it_is: bool) -> None:
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    t.reset(messages=[{"role": "user", "content": "go"}])
+    replies = UNREADABLE if as_it_is else [as_object(reply) for reply in UNREADABLE[4:-1]]
+    for reply in replies:
+        with t.turn(reply) as turn:
+            assert turn.tool_calls == []
+            turn.reward = 1.0
+    with t.turn(CHAT):
+        pass
+    steps = list(t.steps(1))
+    assert [step.reward for step in steps] == [1.0] * len(replies) + [None]
+    assert client.branch(t.id, at=t.next_step - 1).messages == t.messages
+    assert t.messages[-1]["content"] == "Let me see."
+    if as_it_is:
+        # The reply itself is kept.
+        assert steps[2].action == {"message": UNREADABLE[2]}
+
+
+def test_strict_raises_for_a_reply_that_cannot_be_read(server: Server) -> None:
+    t = ab.connect(server.address, strict=True).trajectory()
+    with pytest.raises(ValueError, match="the reply has none of `choices`, `output` and `content`"):
+        t.turn({"error": "overloaded"})
+    assert t.next_step == 0
+
+
+@pytest.mark.parametrize("given", [7, 0, "c1", 7.5])
+def test_ids_of_tool_calls_are_text(server: Server, given: Any) -> None:
+    client = ab.connect(server.address)
+    t = client.trajectory()
+    t.reset(messages=[])
+    raw = {**CALL, "id": given}
+    replies = [
+        chat_of({"role": "assistant", "content": None, "tool_calls": [raw]}),
+        {"output": [{"type": "function_call", "call_id": given, "name": "run", "arguments": "{}"}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": given, "name": "run", "input": {}}]},
+    ]
+    for reply in replies:
+        for call in (None, given, raw, str(given)):
+            with t.turn(reply) as turn:
+                assert turn.tool_calls[0].id == str(given)
+                turn.result(turn.tool_calls[0] if call is None else call, "done")
+    for step in t.steps(1):
+        assert [action.call_id for action in step.message.actions] == ["", str(given)]
+        assert step.message.observations[0].call_id == str(given)
+    assert client.branch(t.id, at=t.next_step - 1).messages == t.messages
+
+
+@pytest.mark.parametrize("listed", [list, tuple, np.array, lambda ids: array.array("i", ids)])
+def test_token_ids_are_lists_or_arrays(server: Server, listed: Any) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    for tokens in ([10, 11], []):
+        message = {"role": "assistant", "content": "a"}
+        with t.turn({"prompt_token_ids": listed([1, 2]), **chat_of(message, token_ids=listed(tokens))}):
+            pass
+        with t.turn(chat_of(message, token_ids=listed(tokens), prompt_token_ids=listed([1, 2]))):
+            pass
+    first, second, *rest = (step.actions[0] for step in steps_of(server, t))
+    assert list(first.token_ids) == list(second.token_ids) == [10, 11]
+    assert list(first.prompt_token_ids) == [1, 2]
+    assert all(not action.token_ids for action in rest)
+
+
+@pytest.mark.parametrize("arguments", ["[" * 2000, '{"a":' * 100_000, "[" * 5000 + "]" * 5000, "", "{"])
+def test_arguments_of_any_depth_and_syntax_end_no_turn(server: Server, arguments: str) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    call = {**CALL, "function": {"name": "run", "arguments": arguments}}
+    with t.turn(chat_of({"role": "assistant", "content": None, "tool_calls": [call]})) as turn:
+        turn.result(turn.tool_calls[0], "done")
+        turn.reward = np.array([1.0, 2.0])  # type: ignore[assignment]
+    (step,) = steps_of(server, t)
+    assert turn.tool_calls[0].arguments == arguments
+    assert dict(step.metrics) == {"reward/0": 1.0, "reward/1": 2.0}
+
+
+def steps_of(server: Server, t: ab.Trajectory) -> list[Step]:
+    """Returns the steps after the reset, when the server has them."""
+    t.flush(60)
+    return stored_steps(server, t.id)[1:]

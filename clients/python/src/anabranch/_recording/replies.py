@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter, itemgetter
 from typing import Any, cast
 
+from anabranch._recording.context import listed
 from anabranch._wire.kinds import is_a, type_name
 
 CHAT = "openai.chat"
@@ -28,6 +29,10 @@ class ToolCall:
     #: The call as the reply has it.
     raw: object = None
 
+    def __post_init__(self) -> None:
+        # Some services send integers.
+        object.__setattr__(self, "id", "" if self.id is None else str(self.id))  # pyright: ignore[reportUnnecessaryComparison]
+
     @property
     def input(self) -> Any:
         """The arguments as a value. Raises ValueError if they are not JSON."""
@@ -43,7 +48,7 @@ class Reply:
     messages: list[dict[str, Any]]
     text: str = ""
     tool_calls: list[ToolCall] = field(default_factory=list[ToolCall])
-    token_ids: list[int] = field(default_factory=list[int])
+    token_ids: Sequence[int] = field(default_factory=list[int])
     prompt_token_ids: list[int] | None = None
     logprobs: list[float] = field(default_factory=list[float])
     usage: dict[str, float] = field(default_factory=dict[str, float])
@@ -51,9 +56,13 @@ class Reply:
     stop_reason: str = ""
 
 
+class NotAReply(TypeError):
+    """The object can never be a reply: a mistake of the program, which shows at its first turn."""
+
+
 def parse(reply: object) -> Reply:
-    """Reads a reply. Raises TypeError if its format is unknown."""
-    if _get(reply, "choices"):
+    """Reads a reply. Raises NotAReply if it is none, and any other error if it cannot be read."""
+    if _get(reply, "choices") is not None:
         return _chat(reply)
     if isinstance(_get(reply, "output"), list):
         return _responses(plain(reply))
@@ -61,10 +70,10 @@ def parse(reply: object) -> Reply:
         return _anthropic(plain(reply))
     if is_a(reply, Awaitable):
         raise TypeError(f"reply is a {type_name(reply)}: `await` it, and give its result to turn()")
-    raise TypeError(
-        f"reply is a {type(reply).__name__}: expected a reply of OpenAI's chat or responses format, "
-        "or of Anthropic's messages format"
-    )
+    expected = "expected a reply of OpenAI's chat or responses format, or of Anthropic's messages format"
+    if reply is None or isinstance(reply, Mapping) or hasattr(reply, "choices"):
+        raise ValueError(f"the reply has none of `choices`, `output` and `content`: {expected}")
+    raise NotAReply(f"reply is a {type(reply).__name__}: {expected}")
 
 
 def plain(value: Any) -> Any:
@@ -114,19 +123,22 @@ def _get(value: Any, key: str) -> Any:
 
 def _chat(data: object) -> Reply:
     # The lists of tokens are long: they are not copied, and no object is made for each token.
-    choice: Any = _get(data, "choices")[0]
-    message = {key: value for key, value in plain(_get(choice, "message") or {}).items() if value is not None}
+    choice: Any = next(iter(_get(data, "choices")), None)
+    if _get(choice, "message") is None:
+        return _with_usage(Reply(CHAT, []), data, _get(choice, "finish_reason"))
+    message = {key: value for key, value in plain(_get(choice, "message")).items() if value is not None}
     message.setdefault("role", "assistant")
     message.setdefault("content", None)
     reply = Reply(CHAT, [message], _text(message["content"]))
     for call in _items(message, "tool_calls"):
         function = _member(call, "function") or _member(call, "custom")
         arguments = str(function.get("arguments", function.get("input", "")))
-        reply.tool_calls.append(ToolCall(call.get("id") or "", function.get("name") or "", arguments, call))
+        reply.tool_calls.append(ToolCall(call.get("id", ""), function.get("name") or "", arguments, call))
     entries: list[Any] = _get(_get(choice, "logprobs"), "content") or []
     are_dicts = bool(entries) and isinstance(entries[0], dict)
     reply.logprobs = list(map(itemgetter("logprob") if are_dicts else attrgetter("logprob"), entries))
-    reply.token_ids = _get(choice, "token_ids") or []
+    tokens = _get(choice, "token_ids")
+    reply.token_ids = [] if tokens is None else listed(tokens)
     prompt = _get(choice, "prompt_token_ids")
     reply.prompt_token_ids = _get(data, "prompt_token_ids") if prompt is None else prompt
     return _with_usage(reply, data, _get(choice, "finish_reason"))

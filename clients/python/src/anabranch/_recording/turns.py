@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from anabranch._recording.arguments import flag_of, number_of, prompt_of, write_tokens
+from anabranch._recording.arguments import flag_of, prompt_of, unbroken, write_reward, write_tokens
 from anabranch._recording.fitting import is_plain_json, is_same_id, text_of
-from anabranch._recording.replies import Reply, ToolCall, call_ids_in, parse, plain, result_message
+from anabranch._recording.replies import NotAReply, Reply, ToolCall, call_ids_in, parse, plain, result_message
 from anabranch._wire.decode import decode_content
+from anabranch._wire.kinds import is_a
 from anabranch.v1.trajectory_pb2 import Step
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class Turn:
     """One turn of an agent. The step is recorded at the end of the `with` block."""
 
     def __init__(self, trajectory: Conversation, values: ValueEncoder, reply: object) -> None:
-        self.reply: Reply = parse(reply)
+        self.reply: Reply = _read(values, reply)
         self.reward: float | None = None
         self.terminated = False
         self.truncated = False
@@ -42,7 +43,8 @@ class Turn:
         self._values = values
         self._step = Step()
         self._answered: set[str] = set()
-        self._write_actions()
+        with unbroken(values, "turn()"):
+            self._write_actions(reply)
         trajectory.say(self.reply.messages)
 
     @property
@@ -83,18 +85,16 @@ class Turn:
                 self.result(failed, error)
         values = self._values
         if self.reward is not None:
-            reward = number_of(values, self.reward, "reward")
-            if reward is not None:
-                self._step.reward = reward
+            write_reward(values, self._step, self.reward)
         self._step.terminated = flag_of(values, self.terminated, "terminated")
         self._step.truncated = flag_of(values, self.truncated, "truncated")
         self.receipt = self._trajectory.append_step(self._step, prompt_of(values, self.reply.prompt_token_ids))
 
-    def _write_actions(self) -> None:
+    def _write_actions(self, given: object) -> None:
         reply, step, values = self.reply, self._step, self._values
         first = step.actions.add()
         first.type, first.name = "message", reply.format
-        values.set_content(first.content, reply.messages, "reply")
+        values.set_content(first.content, reply.messages if reply.format else given, "reply")
         if reply.token_ids:
             logprobs = reply.logprobs if len(reply.logprobs) == len(reply.token_ids) else ()
             write_tokens(values, first, reply.token_ids, logprobs)
@@ -114,11 +114,21 @@ class Turn:
         if isinstance(call, ToolCall):
             return call
         data = plain(call)
-        wanted = {data} if isinstance(data, str) else {data.get("id"), data.get("call_id")}
+        ids: list[Any] = [data.get("id"), data.get("call_id")] if is_a(data, dict) else [data]
+        wanted = {str(each) for each in ids if each is not None}
         for known in self.tool_calls:
             if known.id in wanted:
                 return known
         raise ValueError(f"the reply has no tool call {call!r}")
+
+
+def _read(values: ValueEncoder, given: object) -> Reply:
+    """Reads a reply. One that cannot be read has neither text nor tool calls, and its turn has it as it came. Raises
+    NotAReply, and with `strict` any error."""
+    reply = Reply("", [])
+    with unbroken(values, "turn()", NotAReply):
+        reply = parse(given)
+    return reply
 
 
 @functools.lru_cache(maxsize=64)
