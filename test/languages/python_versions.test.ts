@@ -27,6 +27,7 @@ const TESTS = [
   'test_tokens.py::test_a_rejected_step_keeps_its_tokens',
   'test_tokens.py::test_logprobs_beyond_a_step_are_stored_apart_and_read_back[step]',
   'test_turns.py::test_a_prompt_is_sent_as_what_it_adds_to_the_context',
+  'test_termination.py::test_sigterm_cancels_the_trajectory_of_a_block',
   'test_aio.py::test_a_trainer_and_a_worker_play_a_run',
   'test_aio.py::test_a_rollout_must_be_started_before_its_first_step',
   'test_aio.py::test_an_exception_fails_and_a_cancelled_task_cancels_a_trajectory',

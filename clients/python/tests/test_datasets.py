@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import datetime
 import uuid
 from pathlib import Path
 
 import gymnasium as gym
 import minari
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from conftest import Server
@@ -196,3 +198,25 @@ def test_torch_sees_each_episode_once(episodes: Episodes) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed: to_torch is not tested")
     loader = torch.utils.data.DataLoader(episodes.to_torch(shuffle=10), num_workers=2)
     assert sorted(len(batch["rewards"][0]) for batch in loader) == [3, 4]
+
+
+TIME = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
+TABLE = pd.DataFrame({"a": [1, 2], "b": ["x", "y"], "at": [pd.Timestamp(TIME), pd.NaT]})
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (TABLE, [{"a": 1, "b": "x", "at": TIME.isoformat()}, {"a": 2, "b": "y", "at": None}]),
+        (TABLE["a"], [1, 2]),
+        (TABLE.index, [0, 1]),
+        (pd.NA, None),
+        (pa.table({"a": [1, 2]}), [{"a": 1}, {"a": 2}]),
+        (pa.record_batch({"a": [TIME]}), [{"a": TIME.isoformat()}]),
+        (pa.array(["x", None]), ["x", None]),
+        (pa.chunked_array([[1], [2]]), [1, 2]),
+    ],
+)
+def test_tables_are_stored_as_lists_of_their_rows(connection: Connection, value: object, expected: object) -> None:
+    (episode,) = of_steps(connection, [new_step(0, observation=value, info={"table": [value]})])
+    assert (episode.steps[0].observation, episode.steps[0].info) == (expected, {"table": [expected]})

@@ -93,7 +93,8 @@ with client.trajectory() as t:
 def run(program: str, server: Server) -> tuple[str, int, str]:
     """Runs a program, and sends SIGTERM when it has printed the id of its trajectory. Returns the id, the exit code, and
     what it has written to stderr."""
-    command = [sys.executable, "-c", BEGIN + program, server.address]
+    # Python 3.12 warns of forks beside threads.
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", BEGIN + program, server.address]
     environment = {**os.environ, "ANABRANCH_EXIT_SECONDS": "60"}
     pipe = subprocess.PIPE
     child = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)

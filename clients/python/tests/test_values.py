@@ -20,8 +20,6 @@ import uuid
 from typing import Any
 
 import numpy as np
-import pandas as pd
-import pyarrow as pa
 import pydantic
 import pytest
 from conftest import IS_LARGE_DOSE, Server, dose
@@ -423,11 +421,6 @@ class Level(enum.IntEnum):
 DAY = datetime.date(2026, 1, 2)
 MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 6, datetime.timezone.utc)
 UUID = uuid.UUID(int=1)
-TABLE = pd.DataFrame({"a": [1, 2], "b": ["x", "y"], "at": [pd.Timestamp(MOMENT), pd.NaT]})
-ROWS = [
-    {"a": 1, "b": "x", "at": "2026-01-02T03:04:05.000006+00:00"},
-    {"a": 2, "b": "y", "at": None},
-]
 PLAIN = [
     (Color.RED, "red"),
     (Color.BOTH, ["red", 2]),
@@ -461,12 +454,6 @@ PLAIN = [
     (types.SimpleNamespace(a={1}), {"a": [1]}),
     (argparse.Namespace(lr=0.5, out=pathlib.PurePosixPath("x")), {"lr": 0.5, "out": "x"}),
     (collections.namedtuple("Pair", "a b")(1, DAY), [1, "2026-01-02"]),
-    (TABLE, ROWS),
-    (TABLE["a"], [1, 2]),
-    (TABLE.index, [0, 1]),
-    (pd.NA, None),
-    (pa.table({"a": [1, 2]}), [{"a": 1}, {"a": 2}]),
-    (pa.array(["x", None]), ["x", None]),
 ]
 
 
