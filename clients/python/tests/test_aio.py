@@ -487,3 +487,14 @@ async def test_values_that_are_not_awaited_are_reported(caplog: pytest.LogCaptur
         "observation is a coroutine, which cannot be stored. A marker replaces it. Was `await` forgotten?"
         in caplog.text
     )
+
+
+async def test_metrics_can_have_any_name(server: Server, name: str) -> None:
+    names = ("step", "self", "metrics", "more", "args", "kwargs")
+    async with aio.connect(server.address) as client:
+        stage = await running_stage(client, name)
+        run = await client.run(name)
+        await run.log(1, {"loss": 1.0}, **dict.fromkeys(names, 2.0))
+        await stage.log(**dict.fromkeys(names, 3.0))
+        found = await run.metrics()
+    assert set(found) == {"loss", *names}

@@ -47,7 +47,7 @@ class Stats:
     durable: int
     #: Steps that wait in the spool.
     spooled: int
-    #: Values that could not be stored, by type.
+    #: Values that could not be stored, by type, and arguments that were left out, by name.
     unstored: dict[str, int]
     #: Steps that are not recorded: the spool was full, or their trajectory was deleted, or a lease was lost.
     dropped: int

@@ -228,7 +228,7 @@ def direct(method: Callable[Concatenate[S, P], R], wrap: Wrap[R, W]) -> Callable
     """A method that does not wait: the call of the synchronous object, with a wrapped result."""
 
     @functools.wraps(method)
-    def call(self: Wrapper[S], *args: P.args, **kwargs: P.kwargs) -> W:
+    def call(self: Wrapper[S], /, *args: P.args, **kwargs: P.kwargs) -> W:
         return wrap(self.threads, method(self.sync, *args, **kwargs))
 
     return call
