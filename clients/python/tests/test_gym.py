@@ -587,6 +587,17 @@ def test_nothing_raises_after_the_step_of_an_environment(
     assert text in [record.getMessage() for record in caplog.records]
 
 
+def test_a_reset_that_cannot_be_recorded_ends_no_loop(lenient: Client) -> None:
+    class Other(Given):
+        def reset(self, **_: Any) -> Any:
+            self.count = 0
+
+    env = Record(Other((SEEN, 1.0, False, False, {})), lenient)
+    assert env.reset() is None
+    env.step(0)
+    assert lenient.stats.unstored == {"Record.reset": 1, "Record.step": 1}
+
+
 @pytest.mark.parametrize("mode", list(AutoresetMode))
 def test_nothing_raises_after_the_step_of_a_vector_environment(lenient: Client, task: str, mode: AutoresetMode) -> None:
     seen, none, ends = np.zeros((2, 2)), np.zeros(2, bool), np.array([True, False])

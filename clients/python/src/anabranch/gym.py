@@ -48,8 +48,8 @@ class Record(_gymnasium.Wrapper):
     velocities, `get_state` and `set_state`), else not at all. It has the state of the wrappers and of the random
     numbers too.
 
-    Rewards of several objectives are stored as the metrics `reward/0`, `reward/1`, … of their step, and `scalarize` returns
-    its reward from them; without `scalarize`, the step has no reward.
+    Rewards of several objectives are stored as the metrics `reward/0`, `reward/1`, … of their step, and `scalarize`
+    returns its reward from them; without `scalarize`, the step has no reward.
     """
 
     def __init__(
@@ -98,9 +98,9 @@ class Record(_gymnasium.Wrapper):
         return result
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        trajectory = self.trajectory
         result = self.env.step(action)
         with unbroken(self._client.values, "Record.step"):
+            trajectory = self.trajectory
             observation, reward, terminated, truncated, info = result
             values = self._client.values
             ends = _ends(values, terminated, truncated)
@@ -406,8 +406,8 @@ def _observe_resets(env: Any) -> list[Resets]:
 
 
 def info_of(infos: Any, index: int, count: int) -> Any:
-    """Returns the info of one of `count` sub-environments. `infos` has an array for each key, and a mask `_key` of those
-    that have a value."""
+    """Returns the info of one of `count` sub-environments. `infos` has an array for each key, and a mask `_key` of
+    those that have a value."""
     if not is_a(infos, dict):
         return row_of(infos, index, count)
     own: dict[Any, Any] = {}
@@ -432,7 +432,7 @@ def row_of(batch: Any, index: int, count: int) -> Any:
 
 
 def _is_mask(values: Any, count: int) -> bool:
-    return "bool" in str(getattr(values, "dtype", "")) and tuple(values.shape) == (count,)
+    return "bool" in str(getattr(values, "dtype", "")) and tuple(getattr(values, "shape", ())) == (count,)
 
 
 def _split(space: Any, batch: Any, count: int) -> list[Any]:

@@ -69,9 +69,9 @@ _logger = logging.getLogger("anabranch")
 class Rollout(Shown):
     """A rollout that this worker holds: one attempt at a task, recorded as a trajectory.
 
-    As a context manager, a normal exit completes it, an exception fails it with its text, KeyboardInterrupt, SIGTERM (as in
-    `Trajectory`) and the cancellation of a task return it to the queue. If the lease is lost or the run is cancelled, `cancelled` is true,
-    the next call raises LeaseLost, and the context ends without an error.
+    As a context manager, a normal exit completes it, an exception fails it with its text, KeyboardInterrupt, SIGTERM
+    (as in `Trajectory`) and the cancellation of a task return it to the queue. If the lease is lost or the run is
+    cancelled, `cancelled` is true, the next call raises LeaseLost, and the context ends without an error.
     """
 
     _internal = frozenset({"drop_lease", "ended", "give_back", "message", "open", "opened"})
@@ -166,10 +166,10 @@ class Rollout(Shown):
         self.check()
         validation = NewValidation(
             name=text_of(name),
-            success=success,
+            success=flag_of(self._client.values, success, "success"),
             advisory=advisory,
             details_json=json_text(details, "details"),
-            error_message=text_of(error),
+            error_message=text_of(error or ""),
         )
         fit(validation, self._client.values)
         self._validations[validation.name] = validation

@@ -209,15 +209,17 @@ class Trajectory(TrajectoryReading, Shown):
     ) -> Receipt:
         """Records one step and returns without waiting for the server.
 
-        `action`, `observation` and `info` are values of any shape (docs/python.md, "Values"); arrays are copied before
-        the call returns. `reward` and the values of `metrics` are numbers, or arrays of one. A reward of several numbers is
-        stored as the metrics `reward/0`, `reward/1`, …, and the step has none. `token_ids` are those of the reply, with one of `logprobs` (natural logarithms) for each, or none. `prompt_token_ids` is the whole prompt of the
-        model; only what it adds to the tokens before is sent. `states` are bytes or values by name, at most 256; a step
-        with states is a checkpoint. `tags` are at most 16 names that move to this step.
+        `action`, `observation` and `info` are values of any shape (docs/python.md, "Values"); arrays are copied
+        before the call returns. `reward` and the values of `metrics` are numbers, or arrays of one. A reward of
+        several numbers is stored as the metrics `reward/0`, `reward/1`, …, and the step has none. `token_ids` are
+        those of the reply, with one of `logprobs` (natural logarithms) for each, or none. `prompt_token_ids` is the
+        whole prompt of the model; only what it adds to the tokens before is sent. `states` are bytes or values by
+        name, at most 256; a step with states is a checkpoint. `tags` are at most 16 names that move to this step.
 
-        A step without `reset()` before it follows an empty step 0. Values that cannot be stored are replaced by markers,
-        names that break a limit and arguments that are none are left out, and a full spool ends the recording; none of these raises. With `strict`,
-        the call raises TypeError, ValueError and SpoolFull for them, StepTooLarge for what is too large, and
+        A step without `reset()` before it follows an empty step 0. Values that cannot be stored are replaced by
+        markers, names that break a limit and arguments that are none are left out, and a full spool ends the recording;
+        none of these raises. With `strict`, the call raises TypeError, ValueError and SpoolFull for them, StepTooLarge
+        for what is too large, and
         TrajectorySealed after `seal()`.
         """
         step = Step()
@@ -259,9 +261,9 @@ class Trajectory(TrajectoryReading, Shown):
     def turn(self, reply: object) -> Turn:
         """Returns a context manager that records a reply of a model, with the results of its tool calls, as one step.
 
-        `reply` is an object or a dict in OpenAI's chat or responses format, or in Anthropic's messages format. One that
-        cannot be read, for example without `choices`, has neither text nor tool calls. Raises TypeError for an object that
-        can be no reply, and with `strict` any error of reading.
+        `reply` is an object or a dict in OpenAI's chat or responses format, or in Anthropic's messages format. One
+        that cannot be read, for example without `choices`, has neither text nor tool calls. Raises TypeError for an
+        object that can be no reply, and with `strict` any error of reading.
         """
         return Turn(self, self._values, reply)
 

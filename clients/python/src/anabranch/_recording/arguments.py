@@ -1,7 +1,7 @@
 """Writes the arguments of `step()` and `log()` that are not values of the environment: numbers, flags, tokens, names.
 
-An argument that is none is left out and counted, with one warning for each argument; with `strict`, TypeError is raised. A
-reward that is None in hour 15 does not end a run.
+An argument that is none is left out and counted, with one warning for each argument; with `strict`, TypeError is
+raised. A reward that is None in hour 15 does not end a run.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def metric_step_of(values: ValueEncoder, value: Any) -> int | None:
 
 
 def objectives_of(reward: Any) -> dict[str, Any]:
-    """Returns the numbers of a reward of several objectives as metrics: `reward/0`, `reward/1`, …, those of a dict by its
-    keys. Empty if the reward is something else, for example one number."""
+    """Returns the numbers of a reward of several objectives as metrics: `reward/0`, `reward/1`, …, those of a dict by
+    its keys. Empty if the reward is something else, for example one number."""
     if reward is None or is_a(reward, (int, float, str)):
         return {}
     try:
@@ -67,7 +67,7 @@ def objectives_of(reward: Any) -> dict[str, Any]:
 
 
 def write_reward(values: ValueEncoder, step: Step, reward: Any) -> None:
-    """Writes the reward of a step. One of several objectives becomes metrics: only the program knows how to sum them up."""
+    """Writes the reward of a step. One of several objectives becomes metrics: only the program knows how to sum them."""
     objectives = objectives_of(reward)
     if objectives:
         write_metrics(values, step, objectives)
@@ -170,10 +170,10 @@ def prompt_of(values: ValueEncoder, prompt: Any) -> Context | Sequence[int] | No
 
 @contextmanager
 def unbroken(values: ValueEncoder, call: str, but: type[Exception] | tuple[()] = ()) -> Generator[None, None, None]:
-    """Reports an exception of the block and ends it, so that the program goes on. With `strict`, the exception is raised,
-    as is one of the class `but`.
+    """Reports an exception of the block and ends it, so that the program continues. With `strict`, the exception is
+    raised, as is one of the class `but`. `call` names the call in the report.
 
-    The last resort around what is recorded after an environment's step, which cannot be repeated. `call` names the call.
+    The last resort around what is recorded after an environment's step, which cannot be repeated.
     """
     try:
         yield
@@ -193,7 +193,7 @@ def _left_out(
     argument: str = "",
     remedy: str = "It is left out",
 ) -> None:
-    """Reports an argument that is left out. `expected` says what is accepted; `argument` is counted (default: the subject)."""
+    """Reports an argument that is left out. `expected` says what is accepted, `argument` what is counted."""
     text = f"{subject} is {_shown(value)}: expected {expected}"
     if values.strict:
         raise TypeError(text) from None

@@ -77,7 +77,7 @@ def fitted_tags(names: Iterable[str], values: ValueEncoder) -> list[str]:
 
 def fitted_text(rule: str, text: str, limits: Limits) -> str:
     """Returns text as the rule of its field accepts it: escaped, and without its end."""
-    return _text_rule(rule, "").fitted(text_of(text), limits)
+    return _text_rule(rule, "").fitted(text_of(text or ""), limits)
 
 
 def is_same_id(recorded: str, original: str) -> bool:

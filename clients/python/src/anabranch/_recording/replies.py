@@ -31,7 +31,8 @@ class ToolCall:
 
     def __post_init__(self) -> None:
         # Some services send integers.
-        object.__setattr__(self, "id", "" if self.id is None else str(self.id))  # pyright: ignore[reportUnnecessaryComparison]
+        given: Any = self.id
+        object.__setattr__(self, "id", "" if given is None else str(given))
 
     @property
     def input(self) -> Any:

@@ -61,7 +61,7 @@ class Scope:
 
 
 def is_interrupt(error: BaseException | None) -> bool:
-    """Returns whether an error ends the program or the task on purpose: KeyboardInterrupt, SIGTERM, or a cancelled task."""
+    """Returns whether an error ends the program or the task on purpose: an interrupt, SIGTERM, or a cancelled task."""
     import asyncio
 
     return isinstance(error, (KeyboardInterrupt, Terminated, asyncio.CancelledError, Interrupted))

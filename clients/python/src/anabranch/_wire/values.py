@@ -183,7 +183,7 @@ class ValueEncoder:
             _set_json(content, _to_json(self.marker(self.unsupported(error, value), root, path)))
 
     def unsupported(self, error: Exception, value: object) -> UnsupportedValue:
-        """Returns why a value is not stored: the value's own code may have failed. With `strict`, raises other errors."""
+        """Returns why a value is not stored. Its own code may have failed: with `strict`, raises such an error."""
         if isinstance(error, UnsupportedValue):
             return error
         if self.strict:
