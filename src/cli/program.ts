@@ -5,8 +5,9 @@ import { StartError } from '../start_error.ts';
 import { packageVersion } from '../version.ts';
 import { exportCommand, importCommand } from './archive.ts';
 import { backupCommand, restoreCommand } from './backup.ts';
-import { printableLines } from './columns.ts';
+import { columnsOf, printableLines } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
+import { fitHelp } from './help.ts';
 import { migrateDataCommand } from './migrate_data.ts';
 import { pageCommand } from './page.ts';
 import { pictureCommand } from './picture.ts';
@@ -59,13 +60,16 @@ function program(cli: CliContext): Command {
 export async function run(args: readonly string[], cli: CliContext): Promise<number> {
   const root = program(cli);
   for (const command of [root, ...root.commands, ...root.commands.flatMap((each) => each.commands)]) {
-    command.exitOverride().configureOutput({
-      writeOut: (text) => void cli.stdout.write(text),
-      writeErr: (text) => void cli.stderr.write(printableLines(text)),
-      outputError: (text, write) => write(withoutValues(text)),
-      getOutHelpWidth: () => cli.stdout.columns ?? 80,
-      getErrHelpWidth: () => cli.stderr.columns ?? 80,
-    });
+    command
+      .exitOverride()
+      .configureHelp({ minWidthToWrap: LEAST_HELP_COLUMNS })
+      .configureOutput({
+        writeOut: (text) => void cli.stdout.write(text.startsWith(EXAMPLES) ? fitHelp(text, columnsOf(cli)) : text),
+        writeErr: (text) => void cli.stderr.write(printableLines(text)),
+        outputError: (text, write) => write(withHint(withoutValues(text), command)),
+        getOutHelpWidth: () => columnsOf(cli),
+        getErrHelpWidth: () => cli.stderr.columns ?? 80,
+      });
   }
   try {
     await root.parseAsync([...args], { from: 'user' });
@@ -73,6 +77,23 @@ export async function run(args: readonly string[], cli: CliContext): Promise<num
   } catch (error) {
     return explain(error, cli);
   }
+}
+
+/** Columns that descriptions need beside the longest command or option, so that they are wrapped. */
+const LEAST_HELP_COLUMNS = 30;
+
+/** How the texts begin that commands add to their help. */
+const EXAMPLES = '\nExamples:\n';
+
+/** How other programs call where a server listens, or where it is. */
+const PLACES = /^error: unknown option '(?:--port|-p|--host|--hostname|-H|--bind|--url|--server)'/u;
+
+/** Adds the option that is meant to the message about one of another program. */
+function withHint(message: string, { options }: Command): string {
+  if (!PLACES.test(message)) return message;
+  const own = ['--listen', '--address'].find((flag) => options.some(({ long }) => long === flag));
+  const hint = own === undefined ? 'serve --listen HOST:PORT' : `${own} HOST:PORT`;
+  return `${message.trimEnd()}: use ${hint}, for example ${own ?? 'serve --listen'} 127.0.0.1:50051\n`;
 }
 
 /** Removes what was typed in a wrong place from a message of commander: it may be a URL with a password. */

@@ -2,7 +2,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { toJson } from '@bufbuild/protobuf';
-import { Command, Option } from 'commander';
+import { Command } from 'commander';
 import { SummarySchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { columnsOf, JSON_FORM, paintFor } from '../cli/columns.ts';
 import { type CliContext, CliError } from '../cli/context.ts';
@@ -26,7 +26,6 @@ import { type Player, play, playAllVariants } from './variants.ts';
 
 interface DemoFlags extends ServerFlags {
   readonly seed: string;
-  readonly keep: boolean;
   readonly json?: true;
 }
 
@@ -36,7 +35,8 @@ const DESCRIPTION =
 
 const EXAMPLES = `
 Examples:
-  anabranch demo                               on a scratch database, which is kept for you to look at
+  anabranch demo                               on a scratch database, which is removed afterwards
+  anabranch demo --database sqlite:demo.db     on a database that is kept for you to look at
   anabranch demo --address 127.0.0.1:50051     on a server that is running
   anabranch demo --seed 42 --json              other steps, and events for a script`;
 
@@ -47,7 +47,6 @@ export function demoCommand(cli: CliContext): Command {
   const command = new Command('demo')
     .description(DESCRIPTION)
     .option('--seed <N>', 'seed of the environment; the same seed gives the same steps', '7')
-    .addOption(new Option('--no-keep', 'remove the scratch database afterwards').conflicts(['address', 'database']))
     .option('--json', 'print events as JSON, one per line');
   const scratch = 'a server within this command, on a scratch SQLite file';
   return addServerOptions(command, `address of the server (default: ${scratch})`)
@@ -78,14 +77,14 @@ async function runDemo(cli: CliContext, flags: DemoFlags): Promise<void> {
   const folder = await mkdtemp(join(tmpdir(), 'anabranch-demo-'));
   try {
     const database = `sqlite:${join(folder, 'demo.db')}`;
-    await withServer(cli, { database }, (access) => demonstrate(cli, access, { ...flags, database }, seed));
+    await withServer(cli, { database }, (access) => demonstrate(cli, access, flags, seed));
   } finally {
-    if (!flags.keep) await rm(folder, { recursive: true, force: true });
+    await rm(folder, { recursive: true, force: true });
   }
 }
 
 async function demonstrate(cli: CliContext, access: Access, options: DemoFlags, seed: number): Promise<void> {
-  const { json = false, keep } = options;
+  const { json = false, address } = options;
   const { client, flags } = access;
   const database = options.database === undefined ? undefined : scrubUrl(options.database);
   const columns = columnsOf(cli);
@@ -125,12 +124,15 @@ async function demonstrate(cli: CliContext, access: Access, options: DemoFlags, 
   const training = await shown(runTraining);
   if (json) {
     const summaries = training.summaries.map((summary) => toJson(SummarySchema, summary, JSON_FORM));
-    const kept = keep && database !== undefined ? { database } : {};
+    const kept = database === undefined ? {} : { database };
     return print(eventJson({ event: 'done', ...result, ...kept, training: { ...training, summaries } }));
   }
   await print('', ...withHead(summaryTable(training.summaries, columns)));
-  if (!keep) return;
   const command = commandPrefix(cli);
+  if (address === undefined && database === undefined) {
+    await print('', 'The data is removed. To keep it and look around:', `  ${command} demo --database sqlite:demo.db`);
+    return;
+  }
   const fallen = result.variants.at(-1)?.trajectoryId ?? trajectoryId;
   await print(
     '',

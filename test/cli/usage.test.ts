@@ -36,6 +36,43 @@ describe('the command line', () => {
     expect((await runCli([...words, '--help'])).stdout).toContain(`Usage: anabranch ${words.join(' ')}`);
   });
 
+  it.each([76, 80, 100])(
+    '--help of every command fits a terminal of %i columns, and says the same as a wide one',
+    async (columns) => {
+      const { stdout: root } = await runCli(['--help']);
+      const commands = [...root.matchAll(/^ {2}([a-z-]+) /gm)]
+        .map(([, name]) => [name!])
+        .filter(([name]) => name !== 'help');
+      const all = [[], ...commands, ...['plan', 'apply', 'set', 'list', 'delete'].map((name) => ['retention', name])];
+      expect(all.length).toBeGreaterThan(20);
+      for (const command of all) {
+        const [narrow, wide] = await Promise.all(
+          [columns, 400].map((width) => runCli([...command, '--help'], { terminal: true, columns: width })),
+        );
+        for (const line of narrow!.stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(columns);
+        const words = (text: string) => text.replaceAll(/ \\\n/g, ' ').split(/\s+/);
+        expect(words(narrow!.stdout)).toEqual(words(wide!.stdout));
+      }
+    },
+  );
+
+  it.each([
+    [
+      ['serve', '--port', '3000'],
+      "error: unknown option '--port': use --listen HOST:PORT, for example --listen 127.0.0.1:50051",
+    ],
+    [
+      ['tree', '--port=3000'],
+      "error: unknown option '--port': use --address HOST:PORT, for example --address 127.0.0.1:50051",
+    ],
+    [
+      ['--host', 'x', 'serve'],
+      "error: unknown option '--host': use serve --listen HOST:PORT, for example serve --listen 127.0.0.1:50051",
+    ],
+  ])('%j names the option that is meant', async (args, message) => {
+    expect(await runCli(args)).toEqual({ code: 2, stdout: '', stderr: `${message}\n` });
+  });
+
   it('lists its commands, except the internal processes of the demo', async () => {
     const { stdout } = await runCli(['--help']);
     for (const command of [
@@ -84,7 +121,6 @@ describe('the command line', () => {
     [['tail', MAIN_LINE, '--from', '3', '-n', '4'], '-n and --from both set the first step: use only one of them.'],
     [['tree', '--limit', '0'], '--limit is "0": expected a whole number, 1 to 1000.'],
     [['demo', '--seed', 'abc'], '--seed is "abc": expected a whole number, 0 to 4294967295.'],
-    [['demo', '--no-keep', '--address', 'x:1'], "'--no-keep' cannot be used with option '--address <HOST:PORT>'"],
     [['tree', '--address', 'x:1', '--database', 'y'], 'cannot be used with option'],
     [['tree', '--address', 'http://'], '--address: address is "http://": expected host:port'],
     [['tree', '--database', 'mysql://x'], '--database begins with "mysql://": expected sqlite:PATH'],

@@ -1,10 +1,10 @@
 import { readFileSync } from 'node:fs';
-import { readdir, rm } from 'node:fs/promises';
+import { mkdtemp, readdir, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { stripVTControlCharacters } from 'node:util';
 import { timestampMs } from '@bufbuild/protobuf/wkt';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, it, vi } from 'vitest';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { type AnabranchClient, connectClient, readSteps } from '../../src/client/index.ts';
@@ -259,6 +259,19 @@ describe.runIf(ON_POSTGRES)('anabranch demo, on a server on Postgres', { timeout
   });
 });
 
+/** Makes another temporary folder that of the process, until the test ends. */
+async function temporaryFolder(): Promise<string> {
+  const folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-demo-test-'));
+  vi.stubEnv('TMPDIR', folder);
+  return folder;
+}
+
+afterEach(async () => {
+  const folder = os.tmpdir();
+  vi.unstubAllEnvs();
+  if (folder !== os.tmpdir()) await rm(folder, { recursive: true, force: true });
+});
+
 describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
   let server: TestServer;
   beforeAll(async () => {
@@ -266,20 +279,17 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
   });
   afterAll(() => server?.stop());
 
-  const scratchFolders = async () =>
-    (await readdir(os.tmpdir())).filter((name) => name.startsWith('anabranch-demo-')).toSorted();
-
-  it('during its variants stops at once with a message, leaves no process running, and --no-keep removes the scratch database', async () => {
+  it('during its variants stops at once with a message, leaves no process running, and removes the scratch database', async () => {
     const stop = new AbortController();
-    const before = await scratchFolders();
-    const { code, stdout, stderr } = await runCli(['demo', '--json', '--no-keep'], {
+    const temporary = await temporaryFolder();
+    const { code, stdout, stderr } = await runCli(['demo', '--json'], {
       signal: stop.signal,
       onOutput: (text) => {
         if (text.includes('"event":"step","name":"hasty"')) stop.abort(); // its process is running at full speed
       },
     });
     expect({ code, stderr }).toEqual({ code: 1, stderr: 'Interrupted.\n' });
-    expect(await scratchFolders()).toEqual(before);
+    expect(await readdir(temporary)).toEqual([]);
     const started = events(stdout).find(({ event }) => event === 'started');
     expect(() => process.kill(Number(started?.pid), 0)).toThrow(/ESRCH/);
   });
@@ -312,14 +322,29 @@ describe('anabranch demo, when it is interrupted', { timeout: 240_000 }, () => {
 
 // A demo takes some seconds of two cores, and a multiple of that if tests share them.
 describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
+  let folder: string;
   /** The database of the demo, for the tests after it. */
-  let scratch: string | undefined;
-  afterAll(async () => {
-    if (scratch !== undefined) await rm(path.dirname(scratch), { recursive: true, force: true });
+  let kept: string;
+  beforeAll(async () => {
+    folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-kept-demo-'));
+    kept = path.join(folder, 'demo.db');
+  });
+  afterAll(() => rm(folder, { recursive: true, force: true }));
+
+  it('leaves nothing in the temporary folder, and names the option that keeps the data', async () => {
+    const temporary = await temporaryFolder();
+    const { code, stdout, stderr } = await runCli(['demo']);
+    expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
+    expect(await readdir(temporary)).toEqual([]);
+    expect(stdout.split('\n').slice(-3)).toEqual([
+      'The data is removed. To keep it and look around:',
+      '  npm run -s anabranch -- demo --database sqlite:demo.db',
+      '',
+    ]);
   });
 
-  it('keeps a scratch database, draws the picture of README.md, prints the summary of the training and commands that read the database', async () => {
-    const { code, stdout, stderr } = await runCli(['demo']);
+  it('keeps a named database, draws the picture of README.md, prints the summary of the training and commands that read the database', async () => {
+    const { code, stdout, stderr } = await runCli(['demo', '--database', `sqlite:${kept}`]);
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     const picture = /^```\n([^`]+)\n```$/mu.exec(readFileSync('README.md', 'utf8'))?.[1] ?? '';
     expect(picture.split('\n')).toHaveLength(6);
@@ -356,11 +381,10 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
     await expect(drawn.stdout).toMatchFileSnapshot('../../docs/images/tree.svg');
     const dark = await runCli(['picture', ...tree, ...value, '--theme', 'dark']);
     await expect(dark.stdout).toMatchFileSnapshot('../../docs/images/tree-dark.svg');
-    scratch = scratchFile(stdout);
   });
 
   it('W13: stores of every variant what an undisturbed run would have produced, and completes every rollout', async () => {
-    await using server = await startTestServer({ database: databaseAt(`sqlite:${scratch}`) });
+    await using server = await startTestServer({ database: databaseAt(`sqlite:${kept}`) });
     const client = connectClient({ address: server.url });
     const { trajectories } = await client.trajectories.listTrajectories({
       labels: { demo: 'cartpole' },
@@ -383,9 +407,5 @@ describe('anabranch demo, without a server', { timeout: 240_000 }, () => {
   function databaseAt(url: string): TestDatabase {
     const drop = async () => undefined;
     return { engine: 'sqlite', url, adminUrl: url, drop, [Symbol.asyncDispose]: drop };
-  }
-
-  function scratchFile(stdout: string): string {
-    return /^Server .* on sqlite:(.*)$/m.exec(stdout)?.[1]?.trimEnd() ?? 'no scratch database was named';
   }
 });
