@@ -109,7 +109,7 @@ async function runWorkers(runId: string, options: DemoOptions): Promise<string> 
   if (hung === undefined) throw new Error('the first worker ended before it was killed');
   const { name, pid, turns } = hung;
   const [rolloutId, environmentId] = [String(hung.rolloutId), String(hung.environmentId)];
-  const lines = [`process ${pid} killed (SIGKILL) after ${counted(turns, 'turn')} of a rollout`];
+  const lines = [`process ${pid} killed (SIGKILL) after ${counted(Number(turns), 'turn')} of a rollout`];
   onEvent({ event: 'worker_killed', name, pid, rolloutId, turns }, { lines });
   // No other process knows that the environment of the killed worker is gone.
   const end = { runId, status: Status.FAILED, message: 'its process was killed' };

@@ -30,7 +30,7 @@ const none = () => undefined;
 describe('the numbers of a tensor', () => {
   it('are nested lists, and JSON Pointers address them, whatever the shape and the type', () => {
     const dtype = fc.constantFrom(...(Object.keys(WRITERS) as (keyof typeof WRITERS)[]));
-    const shape = fc.array(fc.integer({ min: 1, max: 4 }), { maxLength: 4 });
+    const shape = fc.array(fc.integer({ min: 1, max: 4 }), { maxLength: 3 });
     fc.assert(
       fc.property(dtype, shape, (type, lengths) => {
         const count = lengths.reduce((product, length) => product * length, 1);

@@ -78,7 +78,7 @@ describe('bin/anabranch.js', () => {
     const wrapper = spawn(command, [...before, BIN, ...args], { cwd: folder, stdio: ['ignore', 'pipe', 'ignore'] });
     const ended = once(wrapper, 'exit');
     const lines = createInterface(wrapper.stdout)[Symbol.asyncIterator]();
-    expect(JSON.parse((await lines.next()).value)).toMatchObject({ event: 'ready' });
+    expect(JSON.parse((await lines.next()).value ?? '')).toMatchObject({ event: 'ready' });
     wrapper.kill('SIGTERM');
     expect(await ended).toEqual([0, null]);
   });

@@ -124,8 +124,8 @@ class AdminServiceServicer(object):
     def ImportArchive(self, request_iterator, context):
         """Imports an archive into the caller's namespace, which must be the one that it was exported from. Each trajectory is
         imported whole or not at all. What is stored already, with the same steps, is skipped, so that an interrupted call
-        can be repeated. An experiment whose name is stored is that one; all other ids are kept. What was imported before an
-        error stays.
+        can be repeated. An experiment whose name is stored is that one; all other ids are kept. What was imported before
+        an error stays.
         Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -217,8 +217,8 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
     ImportArchive: _AdminServiceImportArchiveType
     """Imports an archive into the caller's namespace, which must be the one that it was exported from. Each trajectory is
     imported whole or not at all. What is stored already, with the same steps, is skipped, so that an interrupted call
-    can be repeated. An experiment whose name is stored is that one; all other ids are kept. What was imported before an
-    error stays.
+    can be repeated. An experiment whose name is stored is that one; all other ids are kept. What was imported before
+    an error stays.
     Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
     """
 
@@ -319,8 +319,8 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
     ) -> typing.Union[anabranch.v1.admin_service_pb2.ImportArchiveResponse, collections.abc.Awaitable[anabranch.v1.admin_service_pb2.ImportArchiveResponse]]:
         """Imports an archive into the caller's namespace, which must be the one that it was exported from. Each trajectory is
         imported whole or not at all. What is stored already, with the same steps, is skipped, so that an interrupted call
-        can be repeated. An experiment whose name is stored is that one; all other ids are kept. What was imported before an
-        error stays.
+        can be repeated. An experiment whose name is stored is that one; all other ids are kept. What was imported before
+        an error stays.
         Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
         """
 

@@ -73,7 +73,7 @@ async function withoutEqual(
   keys: RowKeys,
   matched: MatchedIds,
 ): Promise<ArchiveRecord[]> {
-  const rows = await rowsWith(tx, 'validator', records, keys, 'task', 'type');
+  const rows = await rowsWith(tx, 'validator', records, keys);
   return records.filter((record, i) => {
     const row = rows[i];
     if (row === undefined) return true;
@@ -87,7 +87,7 @@ async function withoutEqual(
 
 /** Names of runs are unique within their experiment. */
 async function requireFreeNames(tx: NamespaceTransaction, records: readonly ArchiveRecord[], keys: RowKeys) {
-  const rows = await rowsWith(tx, 'run', records, keys, 'experiment', 'name');
+  const rows = await rowsWith(tx, 'run', records, keys);
   for (const [i, record] of records.entries()) {
     const row = rows[i];
     if (row === undefined) continue;
@@ -106,16 +106,18 @@ async function requireFreeNames(tx: NamespaceTransaction, records: readonly Arch
   }
 }
 
+/** What is unique within what. */
+const NAMED = { run: ['experiment', 'name'], validator: ['task', 'type'] } as const;
+
 /** Returns for each record the visible row that has the same name within the same owner. */
 async function rowsWith(
   tx: NamespaceTransaction,
   kind: 'run' | 'validator',
   records: readonly ArchiveRecord[],
   keys: RowKeys,
-  owner: 'experiment' | 'task',
-  name: 'name' | 'type',
 ): Promise<readonly (Row | undefined)[]> {
   if (records.length === 0) return [];
+  const [owner, name] = NAMED[kind];
   await keys.find([[kind, records]]);
   const wanted = records.map((record) => {
     return { owner: keys.key(`${owner}s`, textOf(record, owner)), name: textOf(record, name) };
