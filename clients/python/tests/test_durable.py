@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from conftest import Server, free_port, stored_steps
@@ -38,9 +39,9 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float | None]:
     begun: list[float | None] = []
     wait = Sender.wait
 
-    def counted(self: Sender, condition: Callable[[], bool], seconds: float | None) -> bool:
+    def counted(self: Sender, condition: Callable[[], bool], seconds: float | None, what: Any = None) -> bool:
         begun.append(seconds)
-        return wait(self, condition, seconds)
+        return wait(self, condition, seconds, what)
 
     monkeypatch.setattr(Sender, "wait", counted)
     return begun

@@ -324,7 +324,7 @@ def test_points_whose_names_the_server_rejects_cost_no_others(server: Server) ->
     # More than one message can have, by number and by size.
     run.log(2, **{f"{number:06}{long if number < 5000 else ''}": float(number) for number in range(12_000)})
     run.log(3, good=2.0)
-    found = run.metrics("good", "also", f"000000{long}", f"004999{long}", "011999")
+    found = run.series("good", "also", f"000000{long}", f"004999{long}", "011999")
     assert {key: list(series.values) for key, series in found.items()} == {
         "good": [1.0, 2.0],
         "also": [6.0],
@@ -361,7 +361,7 @@ def test_a_rollout_ends_with_all_valid_parts_of_its_result(server: Server) -> No
     assert validation.error_message.startswith("e\\x00e")
     assert failed.rollout.status_message.startswith("RuntimeError: 🌊\\x00\\ud83d")
     run.fail("🌊\0" * 2000)
-    assert run.status == "failed" and run.message.status_message.startswith("🌊\\x00")
+    assert run.status == "failed" and run.status_message.startswith("🌊\\x00")
 
 
 def test_a_seal_has_what_fits_of_its_message(server: Server) -> None:

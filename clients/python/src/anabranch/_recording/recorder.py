@@ -199,20 +199,32 @@ class Recorder:
 
         Returns whether nothing of it waits any more, apart from what cannot be sent.
         """
-        if not self.alive:
+        if not self.alive or not self._has_neighbours():
             return True
         scanned = self.sender.scan()
 
-        def settled() -> bool:
-            transfers = [transfer for each in list(self.sender.adopted) for transfer in each.transfers]
-            return scanned() and not any(
+        def waits() -> bool:
+            return any(
                 transfer.waiting
                 and transfer.failure is None
                 and (selects is None or selects(Recorded(transfer.trajectory_id)))
-                for transfer in transfers
+                for each in list(self.sender.adopted)
+                for transfer in each.transfers
             )
 
-        return self.sender.wait(settled, seconds, lambda: "what dead processes left")
+        what = "what dead processes left"
+        return self.sender.wait(lambda: scanned() and not waits(), seconds, lambda: what) or not waits()
+
+    def _has_neighbours(self) -> bool:
+        """Whether other processes have spools for this server. Most reads find none, and need not wait for a scan."""
+        if self._parent is None:
+            return False
+        own = None if self._owner is None else self._owner.folder.name
+        try:
+            return any(name != own for name in os.listdir(self._parent))
+        except OSError:
+            # No process has recorded for this server; the sender reports other reasons.
+            return False
 
     def close(self, seconds: float) -> None:
         """Sends what waits, for a time, or until connections are refused for a second. Reports what is kept."""
