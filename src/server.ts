@@ -23,7 +23,7 @@ import { openStore } from './store/open.ts';
 import { dropSchema, sizeOfSchema } from './store/postgres_schema/schema.ts';
 import { SqliteFile } from './store/sqlite_file/file.ts';
 import { compact, deleteFile } from './store/sqlite_file/unserved.ts';
-import { type App, createApp } from './stream/app.ts';
+import { type App, createApp, type Ids } from './stream/app.ts';
 import type { AppSettings } from './stream/settings.ts';
 import { packageVersion } from './version.ts';
 
@@ -91,7 +91,7 @@ export async function serveStore(
   const app = createApp({
     store,
     file: database.file,
-    ids: { uuid: () => v7({ rng: randomBytes16 }), uid: randomUUID },
+    ids: pooledIds(),
     logger,
     settings: {
       stateTtlHours: config.stateTtlHours,
@@ -296,15 +296,17 @@ function reachableHost(host: string): string {
   return host.includes(':') ? `[${host}]` : host;
 }
 
-const random = new Uint8Array(4096);
-let usedRandom = random.length;
-
-/** Returns 16 random bytes. To ask the system for those of each id costs 3 % of the CPU of a claim. */
-function randomBytes16(): Uint8Array {
-  if (usedRandom === random.length) {
-    randomFillSync(random);
-    usedRandom = 0;
-  }
-  usedRandom += 16;
-  return random.subarray(usedRandom - 16, usedRandom);
+/** Returns the maker of ids. To ask the system for the random bytes of each id costs 3 % of the CPU of a claim. */
+function pooledIds(): Ids {
+  const pool = new Uint8Array(4096);
+  let used = pool.length;
+  const rng = () => {
+    if (used === pool.length) {
+      randomFillSync(pool);
+      used = 0;
+    }
+    used += 16;
+    return pool.subarray(used - 16, used);
+  };
+  return { uuid: () => v7({ rng }), uid: randomUUID };
 }

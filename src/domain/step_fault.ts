@@ -74,7 +74,7 @@ function isContent(content: Content | undefined): boolean {
     case 'text':
       return isStorableText(content.text);
     case 'json':
-      return jsonFault(content.json) === undefined && isText(content.mediaType, MEDIA_TYPE_BYTES);
+      return jsonFault(content.json) === undefined && isText(content.mediaType, LIMITS.mediaTypeBytes);
     case 'data':
       return content.data.length < LIMITS.contentStateBytes && isText(content.mediaType, LIMITS.mediaTypeBytes);
     case 'uri':

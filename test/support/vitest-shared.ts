@@ -13,7 +13,7 @@ export const shared = {
     'test/support/fast-check-seed.ts',
     ...(process.env.STATEMENTS_SENT === undefined ? [] : ['test/support/sent_statements.ts']),
   ],
-  // Far above the duration of any test: a busy machine must not fail a test, and a test of seconds takes minutes on one.
+  // Far above the duration of any test: one of seconds takes minutes on a busy machine, and must not fail.
   testTimeout: 300_000,
   hookTimeout: 300_000,
   teardownTimeout: 30_000,
