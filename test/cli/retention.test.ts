@@ -87,7 +87,7 @@ describe('anabranch retention', () => {
     const plan = await runCli(['retention', 'plan', '--experiment', id, '--state', 'env', ...at]);
     expect(plan.stdout.split('\n').slice(0, -3)).toEqual([`${inside}@0  env`]);
     const applied = await runCli(['retention', 'apply', '--experiment', 'sweep', '--state', 'env', ...at]);
-    expect(applied.stdout).toContain('Removed 0 trajectories, 0 steps, 1 states');
+    expect(applied.stdout).toContain('Removed 0 trajectories, 0 steps, 1 state');
     expect([await hasState(inside), await hasState(outside)]).toEqual([false, true]);
   });
 
@@ -97,7 +97,7 @@ describe('anabranch retention', () => {
     const policy = ['--trajectories', '--status', 'running,failed', '--label', 'model=pid'];
     const { code, stdout } = await runCli(['retention', 'apply', ...policy, ...at]);
     expect([code, stdout.split('\n')[0]]).toEqual([0, `${running}  deleted`]);
-    expect(stdout).toContain('Removed 1 trajectories, 1 steps, 1 states');
+    expect(stdout).toContain('Removed 1 trajectory, 1 step, 1 state');
     expect(await hasState(other)).toBe(true);
     const pending = await runCli(['retention', 'apply', '--trajectories', '--status', 'pending', ...at]);
     expect([pending.code, pending.stderr]).toEqual([1, expect.stringContaining('statuses')]);
@@ -147,7 +147,7 @@ describe('anabranch retention', () => {
     const list = async (...flags: string[]) => (await runCli(['retention', 'list', ...flags, ...at])).stdout;
     await expect
       .poll(() => list(), { timeout: 30_000 })
-      .toContain('removed 0 trajectories, 0 steps, 1 states: 4.9 KiB as');
+      .toContain('removed 0 trajectories, 0 steps, 1 state: 4.9 KiB as');
     const stored = fromJsonString(StoredRetentionPolicySchema, await list('--json'));
     expect(stored).toMatchObject({
       name: 'nightly',
