@@ -104,6 +104,34 @@ describe('a step', () => {
     await page.close();
   });
 
+  it('shows the numbers of tensors, wherever they are stored, and the plot offers them', async () => {
+    const { trajectories } = scene.client;
+    const trajectoryId = (await trajectories.createTrajectory({ name: 'arrays' })).trajectory?.id ?? '';
+    const stored = Float32Array.from({ length: 4096 }, (_, i) => i / 8);
+    const stateDigest = await uploadState(scene.client, new Uint8Array(stored.buffer));
+    for (const stepNumber of [0n, 1n]) {
+      const small = { dtype: '<f4', shape: [2, 2], data: new Uint8Array(Float32Array.of(0.1, 2, 3, 4).buffer) };
+      const observations = [
+        { type: 'small', content: { tensor: small } },
+        { type: 'large', content: { tensor: { dtype: '<f4', shape: [4096], stateDigest } } },
+        { type: 'pixels', content: { tensor: { dtype: '|u1', shape: [4097], data: new Uint8Array(4097) } } },
+      ];
+      await trajectories.appendStep({ trajectoryId, step: { stepNumber, observations } });
+    }
+    const { page, faults } = await openPage(scene.context);
+    await show(page, `/trees/${trajectoryId}?step=1`);
+    await waitForText(page, 'tensor <f4 [2, 2]');
+    await waitForText(page, '[[0.1, 2],\n [3, 4]]');
+    await waitForText(page, '[0, 0.125, 0.25, ');
+    await waitForText(page, 'tensor |u1 [4097]');
+    await choose(page, `${has('label', 'plotted value')} select`, 'observation /small/0/1');
+    expect(new URL(await addressOf(page)).searchParams.get('value')).toBe('observation:/small/0/1');
+    await show(page, `/trees/${trajectoryId}?step=1&value=observation:/nothing`);
+    await waitForText(page, 'No step has this value.');
+    expect(faults).toEqual([]);
+    await page.close();
+  });
+
   it('that cannot be read while the connection is lost is read with its states after the reconnect', async () => {
     await using proxy = await startTcpProxy(scene.target);
     const { trajectories } = scene.client;
