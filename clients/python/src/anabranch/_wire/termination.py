@@ -44,7 +44,10 @@ class Blocks:
         self._restore()
 
     def _terminate(self, number: int, frame: FrameType | None) -> None:
-        """Handles the signal. A second one ends the process at once, as does one outside of all blocks."""
+        """Handles the signal. A second one ends the process at once, as does one outside of all blocks.
+
+        The exception is lost, as that of an interrupt, where Python ignores exceptions: in `__del__`, or around a fork.
+        """
         self._restore()
         if self._open:
             raise Terminated
