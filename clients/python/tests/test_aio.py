@@ -29,7 +29,17 @@ from anabranch.v1.status_pb2 import STATUS_CANCELLED
 SHARED = {"AnabranchError", "Checkpoint", "Plan", "Stats", "aio", "errors"}
 #: Public members of classes that other modules of the package use, and programs do not.
 INTERNAL = {
-    "Client": {"attempt", "connection", "create", "flush_metrics", "metrics", "recorder", "values"},
+    "Client": {
+        "attempt",
+        "connection",
+        "create",
+        "creation",
+        "flush_metrics",
+        "metadata_json",
+        "metrics",
+        "recorder",
+        "values",
+    },
     "Episode": {"prefetch_states"},
     "Episodes": {"connection"},
     "Rollout": {"drop_lease", "give_back", "open", "opened"},

@@ -18,6 +18,7 @@ from anabranch._recording.rpc import Connections
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import MemorySpool, Spool
 from anabranch._recording.transfer import Transfer
+from anabranch._wire.connection import is_refused
 from anabranch._wire.failures import Failure
 from anabranch._wire.reach import reach_of
 from anabranch._wire.scope import scope
@@ -142,9 +143,12 @@ class Sender:
         self.later(self._retry_now)
 
     def refuses(self, seconds: float) -> bool:
-        """Whether each connection of this time was refused: nothing listens at the address."""
+        """Whether connections were refused for some time, and still are: nothing listens at the address.
+
+        Between its attempts, gRPC repeats its last failure.
+        """
         since = self._refused_since
-        return since is not None and self.now() - since >= seconds
+        return since is not None and self.now() - since >= seconds and is_refused(self.address)
 
     def wait(self, condition: Callable[[], bool], seconds: float | None, what: Callable[[], str] | None = None) -> bool:
         """Waits until a condition of transfers holds. Returns whether it does.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import socket
 import threading
 import weakref
 from collections.abc import Callable
@@ -72,6 +73,18 @@ def address_from(address: str | None) -> str:
         expected = "expected HOST:PORT or http://HOST:PORT, with a port from 1 to 65535 and no blanks"
         raise ValueError(f"{source} is {shown!r}: {expected}")
     return f"{found['host']}:{found['port']}"
+
+
+def is_refused(address: str) -> bool:
+    """Returns whether a connection to an address is refused now."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+    except ConnectionRefusedError:
+        return True
+    except (OSError, ValueError):
+        pass
+    return False
 
 
 def open_stubs(address: str) -> Stubs:
