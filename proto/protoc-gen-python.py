@@ -110,17 +110,24 @@ def records(request: CodeGeneratorRequest) -> str:
     return source
 
 
-def attribute_of(field: FieldDescriptorProto, entries: dict[str, DescriptorProto], waiting: list[str]) -> tuple[str, str]:
+def attribute_of(
+    field: FieldDescriptorProto, entries: dict[str, DescriptorProto], waiting: list[str]
+) -> tuple[str, str]:
     """Returns the name and the type of an attribute. Adds the message that it names to those that wait."""
     if field.name.endswith("_json"):
         return field.name.removesuffix("_json"), "Any"
     entry = entries.get(field.type_name.rsplit(".", 1)[-1])
     if entry is not None:
-        return field.name, f"Mapping[{attribute_of(entry.field[0], {}, waiting)[1]}, {plain_of(entry.field[1], waiting)}]"
+        return (
+            field.name,
+            f"Mapping[{attribute_of(entry.field[0], {}, waiting)[1]}, {plain_of(entry.field[1], waiting)}]",
+        )
     kind = plain_of(field, waiting)
     if field.label == FieldDescriptorProto.LABEL_REPEATED:
         return field.name, f"tuple[{kind}, ...]"
-    can_be_unset = field.proto3_optional or (field.type == FieldDescriptorProto.TYPE_MESSAGE and field.name not in ALWAYS)
+    can_be_unset = field.proto3_optional or (
+        field.type == FieldDescriptorProto.TYPE_MESSAGE and field.name not in ALWAYS
+    )
     return field.name, f"{kind} | None" if can_be_unset else kind
 
 

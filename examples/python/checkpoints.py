@@ -51,7 +51,9 @@ class Agent:
 
 
 client, env, agent = ab.connect(), Environment(), Agent()
-t = client.trajectory(task="iron_plate_throughput", name="run 7", resume="checkpoint")  # finds it by name, or creates it
+t = client.trajectory(
+    task="iron_plate_throughput", name="run 7", resume="checkpoint"
+)  # finds it by name, or creates it
 if point := t.checkpoint():  # its states; t.rewind(40), t.rewind("best") for others
     env.load_state(point["env"])
     agent.load(point["agent"])

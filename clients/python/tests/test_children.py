@@ -1,4 +1,4 @@
-"""What workers of `multiprocessing` record arrives: they wait at their end, and others send what terminated ones left."""
+"""What workers of `multiprocessing` record arrives: they wait at their end, and others send what was left."""
 
 from __future__ import annotations
 

@@ -115,9 +115,9 @@ class Client(ClientReading, ClientRuns, Shown):
     ) -> Trajectory:
         """Returns a new trajectory, or continues one. A new one needs no server: its creation is recorded.
 
-        `task` and `name` have at most 256 bytes. `labels` are at most 64, with keys of 1 to 64 and values of at most 256
-        bytes. `metadata` is a value of any shape, as `info` of a step, of at most 512 KiB as JSON. `run` is a Run or its
-        id; an id is looked up once, if the server answers within a second. `id` is a UUID, by default a random one.
+        `task` and `name` have at most 256 bytes. `labels` are at most 64, with keys of 1 to 64 and values of at most
+        256 bytes. `metadata` is a value of any shape, as `info` of a step, of at most 512 KiB as JSON. `run` is a Run or
+        its id; an id is looked up once, if the server answers within a second. `id` is a UUID, by default a random one.
 
         With `resume`, the id is derived from the run's id, the task and the name. "allow" continues the
         trajectory at its end, or creates it; "must" raises TrajectoryNotFound if it does not exist; "checkpoint" is "allow"
@@ -149,7 +149,7 @@ class Client(ClientReading, ClientRuns, Shown):
     def creation(
         self, *, task: str = "", name: str = "", labels: Mapping[str, str] | None = None, run: HasId | str | None = None
     ) -> Creation:
-        """Returns what `create` needs. Raises TypeError or ValueError for what the server would refuse, and RunNotFound."""
+        """Returns what `create` needs. Raises as `trajectory` does for what the server would refuse."""
         creation = Creation.checked(task=task, name=name, labels=labels, run=run)
         if isinstance(run, str) and run and run not in self._asked_runs:
             self._asked_runs.add(run)

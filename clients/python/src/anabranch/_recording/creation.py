@@ -1,5 +1,5 @@
-"""What a program says about a trajectory when it creates it. It is checked at once: a server that refuses it later, when
-the steps are recorded, would never get them."""
+"""What a program says about a trajectory when it creates it. It is checked at once: a server that refuses it later
+would never get the steps."""
 
 from __future__ import annotations
 

@@ -307,8 +307,10 @@ class _Process:
             return recorder
 
     def end_with_multiprocessing(self) -> None:
-        """Lets a child of `multiprocessing` call `exit` at its end, which has no `atexit`. To be called when it records: at
-        its beginning, it clears what was to be called."""
+        """Lets a child of `multiprocessing` call `exit` at its end, which has no `atexit`.
+
+        To be called when it records: at its beginning, it clears what was to be called.
+        """
         for name in () if self._ends_with_multiprocessing else ("multiprocessing", "multiprocess"):
             util, process = sys.modules.get(f"{name}.util"), sys.modules.get(f"{name}.process")
             if util is not None and process is not None and process.parent_process() is not None:

@@ -1,4 +1,4 @@
-"""Trajectories that the server has refused: they are kept in the spool until the user renames, drops or exports them."""
+"""Trajectories that the server has refused: the spool keeps them until the user renames or drops them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Changes:
 
 @contextmanager
 def refused(root: Path, trajectory_id: str) -> Generator[tuple[Abandoned, Left], None, None]:
-    """Takes the folder with a refused trajectory for the block. Raises ValueError if there is none, or a process owns it."""
+    """Takes the folder of a refused trajectory for the block. Raises ValueError if there is none, or it is in use."""
     for folder in folders_of(root):
         owner = Owner.lock(folder)
         if owner is None:
@@ -61,8 +61,9 @@ def refused(root: Path, trajectory_id: str) -> Generator[tuple[Abandoned, Left],
 
 
 def rename(found: Abandoned, left: Left, changes: Changes) -> None:
-    """Lets the next process create the trajectory with changes, and send it. Raises ValueError if they do not apply, and
-    SpoolFullError."""
+    """Lets the next process create the trajectory with changes, and send it.
+
+    Raises ValueError if the changes do not apply, and SpoolFullError."""
     contents = [left.load(entry) for entry in left.entries]
     creation = next((index for index, entry in enumerate(left.entries) if entry.kind == Kind.CREATE), None)
     if creation is not None:

@@ -70,7 +70,7 @@ def parse(reply: object) -> Reply:
     if isinstance(_get(reply, "content"), list) and (_get(reply, "role") or "assistant") == "assistant":
         return _anthropic(plain(reply))
     if is_a(reply, Awaitable):
-        raise TypeError(f"reply is a {type_name(reply)}: `await` it, and give its result to turn()")
+        raise NotAReply(f"reply is a {type_name(reply)}: `await` it, and give its result to turn()")
     expected = "expected a reply of OpenAI's chat or responses format, or of Anthropic's messages format"
     if reply is None or isinstance(reply, Mapping) or hasattr(reply, "choices"):
         raise ValueError(f"the reply has none of `choices`, `output` and `content`: {expected}")

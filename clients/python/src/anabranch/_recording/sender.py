@@ -199,7 +199,10 @@ class Sender:
         return [transfer for transfer in list(self._transfers) if transfer.waiting and transfer.is_in(spool)]
 
     def stop(self) -> bool:
-        """Ends the thread and the connections. What is not sent stays in the spool. Returns whether the thread has ended."""
+        """Ends the thread and the connections. What is not sent stays in the spool.
+
+        Returns whether the thread has ended.
+        """
         self._stopped = True
         self._events.put(None)
         if self._thread is not None:

@@ -39,8 +39,8 @@ class Records(Protocol):
 
 class SenderInterface(Protocol):
     """What a transfer needs of the sender. `later` runs a function in the sender's thread, and `ask` asks the server for
-    its version and limits, and calls a function there: with None if they are known and compatible. `refused` returns the
-    failure with what to do about it."""
+    its version and limits, and calls a function there: with None if they are known and compatible. `refused` returns
+    the failure with what to do about it."""
 
     connections: Connections
     #: Retry limit: how many seconds after the first failure without progress a transfer stops sending.
