@@ -1,4 +1,4 @@
-"""`python -m anabranch spool`: sends what is not on a server yet, sets it aside, or settles what a server has refused."""
+"""`python -m anabranch spool`: sends what waits, sets it aside, or settles what a server has refused."""
 
 from __future__ import annotations
 

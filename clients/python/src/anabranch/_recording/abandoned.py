@@ -260,7 +260,7 @@ class Abandoned:
         self.left.remove(left)
 
     def finish(self) -> None:
-        """Deletes the folder when nothing is left to send, apart from refused trajectories. Sets damaged segments aside."""
+        """Deletes the folder, unless it has refused trajectories. Damaged segments are set aside."""
         kept = self._segments_of_refused()
         for path in set(self.damaged) - set(kept):
             aside = self.owner.folder.parent.parent / SET_ASIDE
