@@ -80,7 +80,19 @@ def connect(
 class Client(ClientReading, ClientRuns, Shown):
     """A client of one server. Threads can share it, and it can be pickled: the pickle has the address."""
 
-    _internal = frozenset({"attempt", "connection", "create", "flush_metrics", "metrics", "recorder", "values"})
+    _internal = frozenset(
+        {
+            "attempt",
+            "connection",
+            "create",
+            "creation",
+            "flush_metrics",
+            "metadata_json",
+            "metrics",
+            "recorder",
+            "values",
+        }
+    )
 
     def __init__(
         self, address: str, *, strict: bool = False, spool: Spool = None, sending: Sending = DEFAULT_SENDING

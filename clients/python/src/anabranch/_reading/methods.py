@@ -64,6 +64,8 @@ class ClientReading:
         these labels; inherited steps do not count. The episodes are read newest first; `ids` are read in their order, and
         those that do not exist are left out.
         """
+        statuses: tuple[Status, ...] = (status,) if isinstance(status, str) else tuple(status)
+        statuses_of(statuses, Status)
         selection = Selection(
             ids=None if ids is None else tuple(id_of(resource) for resource in ids),
             task=task,
@@ -72,7 +74,7 @@ class ClientReading:
             name=name,
             labels=dict(labels or {}),
             step_labels=dict(step_labels or {}),
-            statuses=tuple(statuses_of(status, Status)),
+            statuses=statuses,
             min_reward=min_reward,
             max_reward=max_reward,
         )

@@ -74,8 +74,7 @@ class Selection:
     name: str = ""
     labels: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     step_labels: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
-    #: As the protos have them.
-    statuses: tuple[StatusEnum.ValueType, ...] = ()
+    statuses: tuple[Status, ...] = ()
     min_reward: float | None = None
     max_reward: float | None = None
     #: Part of the selection and count of parts. A trajectory belongs to one part for ever, by its id.
@@ -298,7 +297,7 @@ def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
         name=selection.name,
         labels=selection.labels,
         step_labels=selection.step_labels,
-        statuses=selection.statuses,
+        statuses=statuses_of(selection.statuses, Status),
         min_reward_sum=selection.min_reward,
         max_reward_sum=selection.max_reward,
         descending=True,
