@@ -26,7 +26,7 @@ from anabranch.v1.run_service_pb2 import GetStageRequest
 from anabranch.v1.status_pb2 import STATUS_CANCELLED
 
 #: Names that have one form: values, errors, modules.
-SHARED = {"AnabranchError", "Checkpoint", "Plan", "Stats", "aio", "errors"}
+SHARED = {"AnabranchError", "Checkpoint", "Plan", "Stats", "Undecodable", "Unstored", "aio", "errors"}
 #: Public members of classes that other modules of the package use, and programs do not.
 INTERNAL = {
     "Client": {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import array
+import base64
 import collections
 import dataclasses
 import datetime
@@ -12,6 +13,7 @@ import enum
 import fractions
 import io
 import ipaddress
+import json
 import math
 import pathlib
 import socket
@@ -23,6 +25,7 @@ import numpy as np
 import pydantic
 import pytest
 from conftest import IS_LARGE_DOSE, Server, dose
+from google.protobuf.timestamp_pb2 import Timestamp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -30,10 +33,20 @@ from PIL import Image
 
 import anabranch as ab
 from anabranch._wire import values as _values
-from anabranch._wire.decode import Unstored, decode_items, decode_json
+from anabranch._wire.decode import (
+    Undecodable,
+    Unstored,
+    decode_content,
+    decode_items,
+    decode_json,
+    digests_of,
+    parse_json,
+)
 from anabranch._wire.kinds import type_name
+from anabranch._wire.tensors import png_of
 from anabranch._wire.values import ValueEncoder
-from anabranch.v1.trajectory_pb2 import Step
+from anabranch.errors import StateNotFound
+from anabranch.v1.trajectory_pb2 import Content, Observation, Step, Tensor
 
 
 def observed(value: object, *, strict: bool = True) -> tuple[Step, Any]:
@@ -46,17 +59,28 @@ def observed(value: object, *, strict: bool = True) -> tuple[Step, Any]:
 
 def equal(one: Any, other: Any) -> bool:
     if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
-        return len(one) == len(other) and all(map(equal, one, other))
+        # Only lists with arrays, bytes or images are read as tuples.
+        same = isinstance(other, list) == isinstance(one, list) or (isinstance(one, list) and has_binary(one))
+        return same and len(one) == len(other) and all(map(equal, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
         return list(map(str, one)) == list(map(str, other)) and all(map(equal, one.values(), other.values()))
     if isinstance(one, (np.ndarray, np.generic)) and isinstance(other, (np.ndarray, np.generic)):
-        one = one[()]  # scalars have the native order of bytes, and no padding
+        one = np.asarray(one)[()]  # scalars have the native order of bytes, and no padding
         return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
     if isinstance(one, Image.Image) and isinstance(other, Image.Image):
         return one.mode == other.mode and one.tobytes() == other.tobytes()
     if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
         return math.isnan(other)
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+
+
+def has_binary(value: Any) -> bool:
+    """Returns whether a value contains an array, bytes or an image."""
+    if isinstance(value, dict):
+        return any(map(has_binary, value.values()))
+    if isinstance(value, (list, tuple)):
+        return any(map(has_binary, value))
+    return isinstance(value, (np.ndarray, np.generic, bytes, Image.Image))
 
 
 numbers = st.none() | st.booleans() | st.integers() | st.floats()
@@ -91,14 +115,18 @@ large_dose = settings(small_dose, max_examples=dose(250, 10_000), derandomize=Fa
 def test_nested_values_read_back_equal(value: object) -> None:
     step, read = observed(value)
     assert equal(value, read)
+    # What a program stores is data, whatever it looks like: only our media type makes tags of it.
+    assert all(
+        "$" not in item.content.json or item.content.media_type or "$" in str(value) for item in step.observations
+    )
     assert len(step.observations) <= 1024
     assert all(len(item.type.encode()) <= 128 for item in step.observations)
 
 
 @small_dose
 @given(nested)
-def test_nested_info_reads_back_equal_but_for_the_names_of_nan_and_infinities(value: object) -> None:
-    assert equal(named(value), decode_json(ValueEncoder(strict=True).info_json(value)))
+def test_info_is_plain_json(value: object) -> None:
+    assert decode_json(ValueEncoder(strict=True).info_json(value)) == as_info(value)
 
 
 @small_dose
@@ -106,16 +134,20 @@ def test_nested_info_reads_back_equal_but_for_the_names_of_nan_and_infinities(va
 def test_values_that_json_has_as_they_are_are_written_as_all_others(value: object, is_info: bool) -> None:
     encoder = ValueEncoder()
     tree = _values._Tree(encoder, "value", is_info=is_info)
-    assert encoder._tree_json(tree, value, ()) == _values._to_json(tree.plain(value))
+    text, media_type = encoder._tree_json(tree, value, ())
+    others = _values._to_json(tree.plain(value)), _values.VALUE_TYPE if tree.has_tags else ""
+    assert equal(parse_json(text, media_type), parse_json(*others))
+    assert media_type != "" or not tree.has_tags or "$" in str(value)
 
 
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
         ([], True),
-        ({"a": [1, "é", 0.5, None, True, (2,)]}, True),
+        ({"a": [1, "é", 0.5, None, True]}, True),
         ({"$a": 1, "b": 2}, True),
-        ({"$a": 1}, False),
+        ({"$a": 1}, True),
+        ([(2,)], False),
         ({1: "a"}, False),
         (["\ud800"], False),
         ({"\udfff": 1}, False),
@@ -140,17 +172,25 @@ def test_values_that_contain_themselves_or_are_nested_too_deep_are_not_written_a
     assert _values._is_json(deep[0], _values.MAX_DEPTH)
 
 
-def named(value: Any) -> Any:
-    """Returns info as it is read back: scalars of NumPy are numbers there."""
+def as_info(value: Any) -> Any:
+    """Returns a value as info has it: JSON that any program reads."""
+    if any(value is each for each in UNSUPPORTED):
+        return {"$unstored": type_name(value)}
     if isinstance(value, (list, tuple)):
-        return [named(member) for member in value]
+        return [as_info(member) for member in value]
     if isinstance(value, dict):
-        return {key: named(member) for key, member in value.items()}
-    if isinstance(value, (np.ndarray, np.generic)) and value.shape == () and value.dtype.char in "?bBhHiIlLqQefd":
-        return named(value.item())
+        members = [(as_info(key), as_info(member)) for key, member in value.items()]
+        named = {key if isinstance(key, str) else _values._to_json(key): member for key, member in members}
+        return named if len(named) == len(members) else [list(member) for member in members]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return as_info((value.astype(str) if value.dtype.kind in "cmM" else value).tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value
+    if isinstance(value, bytes):
+        return f"data:application/octet-stream;base64,{base64.b64encode(value).decode()}"
+    if isinstance(value, Image.Image):
+        return f"data:image/png;base64,{base64.b64encode(png_of(value)).decode()}"
+    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
 
 
 class Hostile:
@@ -223,6 +263,15 @@ def same_type(one: Any, other: Any) -> bool:
     return equal(one, other)
 
 
+def shapes(info: Any) -> Any:
+    """Returns info without the texts of its markers, which say more than the name of a type."""
+    if isinstance(info, list):
+        return [shapes(member) for member in info]
+    if isinstance(info, dict):
+        return "marker" if list(info) == ["$unstored"] else {key: shapes(member) for key, member in info.items()}
+    return info
+
+
 @pytest.mark.parametrize("strict", [False, True])
 @pytest.mark.faults
 def test_step_accepts_any_values_and_they_read_back_equal(server: Server, strict: bool) -> None:
@@ -248,7 +297,7 @@ def test_step_accepts_any_values_and_they_read_back_equal(server: Server, strict
     for (value, other), step in zip(recorded, steps, strict=True):
         assert same_type(marked(value, list), step.observation)
         assert same_type(marked(other, list), step.action)
-        assert same_type(named(marked(value, list)), step.info)
+        assert shapes(as_info(value)) == shapes(step.info)
     assert len(recorded) > 100
 
 
@@ -293,9 +342,11 @@ def test_markers_name_the_type_and_are_counted_and_reported_once(caplog: pytest.
     encoder = ValueEncoder()
     with socket.socket() as renderer:
         infos = [decode_json(encoder.info_json({"renderer": renderer, "lives": 3})) for _ in range(3)]
-    assert infos == [{"renderer": Unstored("socket.socket"), "lives": 3}] * 3
+        observation = observed([renderer], strict=False)[1]
+    assert infos == [{"renderer": {"$unstored": "socket.socket"}, "lives": 3}] * 3
+    assert observation == [Unstored("socket.socket")]
     assert encoder.unstored == {"socket.socket": 3}
-    assert [record.getMessage() for record in caplog.records] == [
+    assert [record.getMessage() for record in caplog.records[:1]] == [
         'info["renderer"] is a socket.socket, which cannot be stored. A marker replaces it.'
     ]
 
@@ -349,10 +400,97 @@ def test_a_value_of_a_dict_space_has_one_observation_for_each_leaf() -> None:
     assert equal(read, value)
 
 
-def test_a_value_without_arrays_is_one_json() -> None:
-    step, read = observed({"score": 3, "path": ["a", (1, 2.5)]})
-    assert [item.content.json for item in step.observations] == ['{"score":3,"path":["a",[1,2.5]]}']
-    assert read == {"score": 3, "path": ["a", [1, 2.5]]}
+@pytest.mark.parametrize(
+    ("value", "text", "media_type"),
+    [
+        ({"score": 3, "path": ["a", [1, 2.5]]}, '{"score":3,"path":["a",[1,2.5]]}', ""),
+        ({"$bytes": 5}, '{"$bytes":5}', ""),
+        ((14, 10, 0), "[14,10,0]", _values.TUPLES_TYPE),
+        ({"at": (1, 2), "seen": ((0, 0), ())}, '{"at":[1,2],"seen":[[0,0],[]]}', _values.TUPLES_TYPE),
+        ([(1, 2)], '[{"$tuple":[1,2]}]', _values.VALUE_TYPE),
+        (({"$tuple": 1},), '{"$tuple":[{"$items":[["$tuple",1]]}]}', _values.VALUE_TYPE),
+        ([math.inf], '[{"$float":"Infinity"}]', _values.VALUE_TYPE),
+    ],
+)
+def test_a_value_without_arrays_is_one_json_and_its_media_type_tells_how_to_read_it(
+    value: object, text: str, media_type: str
+) -> None:
+    step, read = observed(value)
+    (content,) = (item.content for item in step.observations)
+    assert (content.json, content.media_type) == (text, media_type)
+    assert repr(read) == repr(value)
+    data, state_type = ValueEncoder().state(value, "state")
+    assert repr(decode_content(Content(data=data, media_type=state_type), bytes)) == repr(value)
+
+
+@pytest.mark.parametrize("text", ['{"$bytes":5}', '[{"$tensor":"x"}]', '{"q":{"$items":[1,2]}}', '{"$float":"abc"}'])
+@pytest.mark.parametrize("media_type", ["", "application/json", "application/geo+json"])
+def test_stored_text_is_data(text: str, media_type: str) -> None:
+    assert decode_content(Content(json=text, media_type=media_type), bytes) == json.loads(text)
+    assert decode_json(text) == json.loads(text)
+    if media_type == "application/json":
+        assert decode_content(Content(data=text.encode(), media_type=media_type), bytes) == json.loads(text)
+
+
+DEEP = "[" * 100_000 + "]" * 100_000
+BEYOND = '{"a":[' * 250 + "[1]" + "]}" * 250
+OURS = _values.VALUE_TYPE
+PNG = png_of(Image.new("RGB", (9, 9)))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (Content(json=DEEP), "RecursionError"),
+        (Content(json=BEYOND), "nested deeper than 500 levels"),
+        (Content(json="9" * 5000), "ValueError"),
+        (Content(json='{"$bytes": 5}', media_type=OURS), "TypeError"),
+        (Content(json='{"$bytes": "a"}', media_type=OURS), "Error"),
+        (Content(json='{"$tensor": {}}', media_type=OURS), "KeyError"),
+        (Content(json='{"$float": "abc"}', media_type=OURS), "ValueError"),
+        (Content(json='{"$items": [1]}', media_type=OURS), "TypeError"),
+        (Content(json='{"$tuple": 1}', media_type=OURS), "TypeError"),
+        (Content(json='{"$png": "AAAA"}', media_type=OURS), "ValueError"),
+        (Content(data=b"\0\0\0", media_type="image/png"), "Pillow knows no image of this form"),
+        (Content(data=b"\0\0\0", media_type=_values.TENSOR_TYPE), "KeyError"),
+        (Content(data=b"\0\0\0", media_type=f"{_values.TENSOR_TYPE};dtype=<f4;shape=2"), "cannot have dtype"),
+        (Content(data=PNG[:-20], media_type="image/png"), "Error"),
+        (Content(tensor=Tensor(dtype="|O8", data=bytes(8))), "Error"),
+        (Content(tensor=Tensor(dtype="|S0", shape=[2**31 - 1, 2])), "too many items"),
+        (Content(tensor=Tensor(dtype="<U1", shape=[1], data=b"\xff" * 4)), "no character"),
+        (Content(tensor=Tensor(dtype=">U1", shape=[1], data=b"\xff" * 4)), "no character"),
+        (Content(data=b"\xff\xfe", media_type=_values.TEXT_TYPE), "UnicodeDecodeError"),
+        (Content(data=b"\xed\xa0\x80", media_type=_values.TEXT_TYPE), "UnicodeDecodeError"),
+        (Content(data=b"\xff", media_type=_values.JSON_TYPE), "UnicodeDecodeError"),
+        (Content(data=b"{", media_type=_values.JSON_TYPE), "JSONDecodeError"),
+    ],
+)
+def test_what_cannot_be_decoded_is_a_value(content: Content, reason: str) -> None:
+    read = decode_content(content, bytes)
+    assert isinstance(read, Undecodable)
+    assert reason in read.reason
+    assert read.bytes == (content.data or content.json.encode() or content.tensor.data)
+
+
+def test_json_of_many_values_that_is_not_deep_is_decoded() -> None:
+    for text in ("[" + "[[]]," * 1000 + "[]]", '{"a":[' * 249 + "[1]" + "]}" * 249):
+        assert decode_json(text) == json.loads(text)
+
+
+def test_contents_that_are_gone_are_values() -> None:
+    def fetch(digest: str) -> bytes:
+        raise StateNotFound(f"no state {digest} is stored")
+
+    pruned = Content(state_digest="a" * 64, media_type="image/png", pruned_time=Timestamp(seconds=1))
+    assert decode_content(pruned, bytes) == Undecodable("the content was pruned at 1970-01-01T00:00:01Z", b"")
+    assert decode_content(Content(state_digest="b"), fetch) == Undecodable("no state b is stored", b"")
+    assert digests_of(Step(observations=[Observation(content=pruned)])) == []
+
+
+@pytest.mark.parametrize("kind", ['["\\x"]', "[01]", "a..b", "a[", '["a"'])
+def test_types_of_other_clients_that_are_no_paths_are_no_leaves(kind: str) -> None:
+    items = [Observation(type=kind, content=Content(json="1")), Observation(type="a", content=Content(json="2"))]
+    assert decode_items(items, bytes) == [1, 2]
 
 
 def test_leaves_beyond_the_limits_of_a_step_are_one_json() -> None:
@@ -560,7 +698,7 @@ def test_arrays_are_copied() -> None:
 def test_nan_keeps_its_payload_in_arrays() -> None:
     value = np.array([0x7FF8000000000123], np.uint64).view(np.float64)
     assert observed(value)[1].tobytes() == value.tobytes()
-    (read,) = decode_json(ValueEncoder().info_json([value]))
+    (read,) = observed([value])[1]
     assert read.tobytes() == value.tobytes()
 
 

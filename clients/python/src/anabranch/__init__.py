@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from anabranch._recording.history import Checkpoint as Checkpoint
     from anabranch._recording.recorder import Stats as Stats
     from anabranch._recording.turns import Turn as Turn
+    from anabranch._wire.decode import Undecodable as Undecodable
+    from anabranch._wire.decode import Unstored as Unstored
     from anabranch._wire.errors import AnabranchError as AnabranchError
     from anabranch.client import Client as Client
     from anabranch.client import connect as connect
@@ -48,6 +50,8 @@ _MODULES = {
     "Step": "anabranch.episodes",
     "Trajectory": "anabranch.trajectory",
     "Turn": "anabranch._recording.turns",
+    "Undecodable": "anabranch._wire.decode",
+    "Unstored": "anabranch._wire.decode",
     "connect": "anabranch.client",
 }
 
@@ -70,6 +74,8 @@ __all__ = [
     "Step",
     "Trajectory",
     "Turn",
+    "Undecodable",
+    "Unstored",
     "aio",
     "connect",
     "errors",

@@ -31,6 +31,7 @@ from anabranch._recording import turns as _turns
 from anabranch._recording.history import Checkpoint
 from anabranch._recording.recorder import Stats
 from anabranch._recording.replies import Reply, ToolCall
+from anabranch._wire.decode import Undecodable, Unstored
 from anabranch._wire.errors import AnabranchError
 from anabranch._wire.waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, refused, same, sent
 from anabranch.errors import LeaseLost
@@ -59,6 +60,8 @@ __all__ = [
     "Step",
     "Trajectory",
     "Turn",
+    "Undecodable",
+    "Unstored",
     "connect",
     "errors",
 ]

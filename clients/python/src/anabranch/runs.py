@@ -33,7 +33,7 @@ from anabranch.episodes import Episodes
 from anabranch.errors import ExperimentNotFound, NoMainTrajectory
 from anabranch.groups import group_of
 from anabranch.rollouts import Rollout, claim_by_id, worker_name
-from anabranch.tasks import Task, config_text, json_text
+from anabranch.tasks import Task, json_text
 from anabranch.v1 import records
 from anabranch.v1.rollout_service_pb2 import CreateRolloutsRequest, NewClaim, NewRollout
 from anabranch.v1.run_pb2 import STAGE_KIND_TRAIN_STEP, StageKind
@@ -471,7 +471,7 @@ def open_run(
         name=name,
         experiment_name=experiment,
         if_exists=IF_EXISTS_RETURN_EXISTING,
-        config_json=config_text(config),
+        config_json=json_text(config, "config"),
         labels=labels,
         initial_status=STATUS_RUNNING,
         plan=None if plan is None else _plan_message(plan),

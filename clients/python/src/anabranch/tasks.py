@@ -80,12 +80,6 @@ def json_text(value: object, name: str) -> str:
     return "" if value is None else ValueEncoder(strict=True).info_json(value, name)
 
 
-def config_text(config: object) -> str:
-    """Returns a config as JSON text; empty for None. Arrays become lists: the server merges and compares configs. Raises
-    TypeError if JSON cannot hold it."""
-    return "" if config is None else ValueEncoder(strict=True).info_json(config, "config", with_lists=True)
-
-
 def _task_upsert(fields: Mapping[str, Any]) -> Any:
     upsert = TaskUpsert(id=fields["id"])
     for name, value in fields.items():

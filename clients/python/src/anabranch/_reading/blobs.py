@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from anabranch._reading.read import OwnedStep, fetch_state_of, fetch_states
+from anabranch._reading.read import OwnedStep, fetch_state_of, fetch_stored, not_stored
 from anabranch._wire.decode import digests_of, state_of
 
 if TYPE_CHECKING:
@@ -27,13 +27,18 @@ class Blobs:
                 self._data.update(step.blobs)
         self._order: list[str] = []
         self._ahead: dict[str, bytes] = {}
+        #: States that were pruned after the steps were read. They are not asked for again.
+        self._missing: set[str] = set()
 
     def get(self, digest: str) -> bytes:
-        """Returns a state. If it is not there, the next ones that contents name are fetched with it."""
+        """Returns a state. If it is not there, the next ones that contents name are fetched with it. Raises
+        StateNotFound."""
         found = self._data.get(digest, self._ahead.get(digest))
+        if found is None and digest not in self._missing:
+            self._ahead = self._fetch(self._from(digest))
+            found = self._ahead.get(digest)
         if found is None:
-            self._ahead = fetch_states(self._connection, self._from(digest))
-            found = self._ahead[digest]
+            raise not_stored(digest)
         return found
 
     def state_of(self, step: OwnedStep, name: str) -> bytes | None:
@@ -50,7 +55,13 @@ class Blobs:
         return found
 
     def prefetch(self, digests: Iterable[str]) -> None:
-        self._data.update(fetch_states(self._connection, [digest for digest in digests if digest not in self._data]))
+        """Reads states that are stored. Others raise when they are used."""
+        self._data.update(self._fetch([digest for digest in digests if digest not in self._data]))
+
+    def _fetch(self, digests: list[str]) -> dict[str, bytes]:
+        found = fetch_stored(self._connection, digests)
+        self._missing.update(digest for digest in digests if digest not in found)
+        return found
 
     def _from(self, digest: str) -> list[str]:
         if not self._order:

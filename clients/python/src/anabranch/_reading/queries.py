@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from anabranch._wire.decode import decode_json
+from anabranch._wire.decode import parse_json
 from anabranch._wire.failures import error_from_failure, failure_of_part
 from anabranch._wire.outage import call, received, resumed, retried
 from anabranch._wire.tensors import optional
@@ -216,8 +216,8 @@ def diff_states(connection: Connection, state: StateAt, other: StateAt) -> State
 
     one, two = (_state_bytes(connection, each) for each in (state, other))
     try:
-        patch = json_patch(decode_json(one.decode()), decode_json(two.decode()))
-    except ValueError:
+        patch = json_patch(parse_json(one.decode()), parse_json(two.decode()))
+    except (RecursionError, ValueError):
         patch = None
     return StateDifference(one == two, patch)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from anabranch._wire.decode import digests_of
 from anabranch._wire.outage import call, pages, received, resumed, retried
+from anabranch.errors import StateNotFound
 from anabranch.v1.rollout_service_pb2 import ListRolloutsRequest, ReadRolloutsRequest
 from anabranch.v1.run_pb2 import StageKind
 from anabranch.v1.run_service_pb2 import GetStageRequest
@@ -137,13 +138,15 @@ def blobs_of(step: Step, data: Mapping[str, bytes]) -> dict[str, bytes]:
     return {digest: data[digest] for digest in digests if digest in data}
 
 
-def read_trajectories(connection: Connection, selection: Selection) -> Iterator[tuple[Trajectory, list[OwnedStep]]]:
+def read_trajectories(
+    connection: Connection, selection: Selection, *, inline_bytes: int = INLINE_BYTES
+) -> Iterator[tuple[Trajectory, list[OwnedStep]]]:
     """Yields the trajectories that match, newest first, or in the order of the ids, each with all of its steps.
 
     Uses one stream, or one for each 1,000 ids. Trajectories that are deleted meanwhile and ids that do not exist are left
     out.
     """
-    request = _request_of(selection)
+    request = _request_of(selection, inline_bytes)
     if selection.ids is not None:
         pages: Iterable[Sequence[str]]
         pages = (selection.ids[start : start + _IDS] for start in range(0, len(selection.ids), _IDS))
@@ -153,7 +156,7 @@ def read_trajectories(connection: Connection, selection: Selection) -> Iterator[
         yield from _stream(connection, request)
         return
     for page in pages:
-        own = _request_of(selection)
+        own = _request_of(selection, inline_bytes)
         own.trajectory_ids.extend(page)
         if len(own.trajectory_ids) > 1:
             own.order, own.descending = TRAJECTORY_ORDER_REQUESTED, False
@@ -204,11 +207,25 @@ def read_steps(
 def fetch_states(connection: Connection, digests: Iterable[str]) -> dict[str, bytes]:
     """Returns the bytes of states by their digests. Raises StateNotFound if one is not stored."""
     wanted = list(dict.fromkeys(digests))
+    found = fetch_stored(connection, wanted)
+    for digest in wanted:
+        if digest not in found:
+            raise not_stored(digest)
+    return found
+
+
+def fetch_stored(connection: Connection, digests: Iterable[str]) -> dict[str, bytes]:
+    """Returns the bytes of those states that are stored, by their digests."""
+    wanted = list(dict.fromkeys(digests))
     found: dict[str, bytes] = {}
     for start in range(0, len(wanted), _DIGESTS):
         batch = wanted[start : start + _DIGESTS]
         found |= retried(connection, lambda batch=batch: _read_states(connection, batch))
     return found
+
+
+def not_stored(digest: str) -> StateNotFound:
+    return StateNotFound(f"no state {digest} is stored", reason="STATE_NOT_FOUND", metadata={"digest": digest})
 
 
 def fetch_state_of(connection: Connection, trajectory_id: str, step_number: int, name: str) -> bytes:
@@ -256,15 +273,11 @@ def read_stage(
 
 
 def _read_states(connection: Connection, digests: list[str]) -> dict[str, bytes]:
-    from anabranch.errors import StateNotFound
     from anabranch.v1.state_service_pb2 import ReadStatesRequest
 
     pieces: dict[str, list[bytes]] = {}
     request = ReadStatesRequest(digests=digests)
     for response in received(connection.stubs.states.ReadStates(request)):
-        for unknown in response.unknown_digests:
-            metadata = {"digest": unknown}
-            raise StateNotFound(f"no state {unknown} is stored", reason="STATE_NOT_FOUND", metadata=metadata)
         for piece in response.pieces:
             pieces.setdefault(piece.digest, []).append(piece.data)
     return {digest: b"".join(parts) for digest, parts in pieces.items()}
@@ -289,7 +302,7 @@ def _stream(connection: Connection, request: ReadTrajectoriesRequest) -> Iterato
             yield trajectory, steps
 
 
-def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
+def _request_of(selection: Selection, inline_bytes: int) -> ReadTrajectoriesRequest:
     request = ReadTrajectoriesRequest(
         task_id=selection.task,
         run_id=selection.run,
@@ -301,7 +314,7 @@ def _request_of(selection: Selection) -> ReadTrajectoriesRequest:
         min_reward_sum=selection.min_reward,
         max_reward_sum=selection.max_reward,
         descending=True,
-        inline_bytes=INLINE_BYTES,
+        inline_bytes=inline_bytes,
     )
     index, count = selection.shard
     if count > 1:

@@ -160,7 +160,8 @@ def messages_of(step: Step, fetch: Callable[[str], bytes]) -> list[dict[str, obj
     first = step.actions[0] if step.actions else None
     if first is None or first.type != "message" or not first.name:
         return messages
-    replies: list[dict[str, object]] = decode_content(first.content, fetch)
+    reply = decode_content(first.content, fetch)
+    replies: list[dict[str, object]] = reply if isinstance(reply, list) else [reply]
     messages += replies
     ids = call_ids_in(replies)
     for item in step.observations:

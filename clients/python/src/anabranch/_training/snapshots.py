@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from anabranch._wire.decode import decode_json
 from anabranch._wire.kinds import is_a
 from anabranch._wire.tensors import optional
 from anabranch._wire.values import ValueEncoder
@@ -46,18 +45,17 @@ class Snapshots:
                 "random": random_state(self._env),
                 "wrappers": [_wrapper_state(wrapper) for wrapper in _wrappers(self._env)],
             }
-            ValueEncoder(strict=True).info_json(state, "snapshot")
+            ValueEncoder(strict=True).value_json(state, "snapshot")
         except Exception as error:  # noqa: BLE001 - the environment's own code fails
             self._unstorable = True
             _logger.warning("The environment has no snapshots: %s. It resumes by replaying its actions.", error)
             return None
         return state
 
-    def restore(self, stored: bytes) -> None:
-        """Sets the environment to a stored snapshot. It must have been reset before."""
+    def restore(self, state: Any) -> None:
+        """Sets the environment to a snapshot. It must have been reset before."""
         if self._restore is None:
             raise ValueError("the environment cannot restore snapshots: give `snapshot` and `restore`")
-        state = decode_json(stored.decode())
         wrappers = list(_wrappers(self._env))
         if len(wrappers) != len(state["wrappers"]):
             raise ValueError(f"the snapshot has {len(state['wrappers'])} wrappers, the environment {len(wrappers)}")
@@ -117,21 +115,17 @@ def _wrappers(env: Any) -> Any:
 def _wrapper_state(wrapper: Any) -> dict[str, Any]:
     """Returns the members of a wrapper that can change."""
     members: dict[str, Any] = wrapper.__dict__
-    return {name: _tagged(member) for name, member in members.items() if not _is_fixed(member)}
+    return {name: _described(member) for name, member in members.items() if not _is_fixed(member)}
 
 
-def _tagged(member: Any) -> dict[str, Any]:
-    if is_a(member, deque):
-        return {"deque": list(member), "maxlen": member.maxlen}
-    return {"tuple": list(member)} if is_a(member, tuple) else {"value": member}
+def _described(member: Any) -> dict[str, Any]:
+    return {"deque": list(member), "maxlen": member.maxlen} if is_a(member, deque) else {"value": member}
 
 
 def _restore_wrapper(wrapper: Any, members: dict[str, Any]) -> None:
     for name, member in members.items():
-        if "deque" in member:
-            setattr(wrapper, name, deque(member["deque"], maxlen=member["maxlen"]))
-        else:
-            setattr(wrapper, name, tuple(member["tuple"]) if "tuple" in member else member["value"])
+        is_deque = "deque" in member
+        setattr(wrapper, name, deque(member["deque"], maxlen=member["maxlen"]) if is_deque else member["value"])
 
 
 def _is_fixed(member: Any) -> bool:

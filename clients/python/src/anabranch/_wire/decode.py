@@ -1,4 +1,7 @@
-"""Reads contents, observations, actions and info of steps back as Python values. The inverse of `values`."""
+"""Reads contents, observations, actions and info of steps back as Python values. The inverse of `values`.
+
+Stored values come from any client, so none of them stops a read: what cannot be decoded is `Undecodable`.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from anabranch._wire.paths import parse_path
+from anabranch._wire.kinds import is_a
+from anabranch._wire.paths import Path, parse_path
 from anabranch._wire.tensors import Tensor, array_of, image_of
-from anabranch._wire.values import JSON_TYPE, SURROGATES_TYPE, TENSOR_TYPE, TEXT_TYPE
+from anabranch._wire.values import (
+    JSON_TYPE,
+    SURROGATES_TYPE,
+    TENSOR_TYPE,
+    TEXT_TYPE,
+    TUPLES_TYPE,
+    VALUE_TYPE,
+    content_bytes,
+)
+from anabranch.errors import StateNotFound
 
 if TYPE_CHECKING:
     from anabranch.v1.trajectory_pb2 import Action, Content, Observation, Step, StepState
@@ -19,7 +32,29 @@ if TYPE_CHECKING:
 LOGPROBS_TYPE = "anabranch.logprobs"
 
 Fetch = Callable[[str], bytes]
-"""Returns the bytes of the state with a digest."""
+"""Returns the bytes of the state with a digest. Raises StateNotFound."""
+
+_MOST_DEPTH = 500
+
+Decode = Callable[["Content"], Any]
+"""Returns the value of a content."""
+
+_Bytes = bytes
+
+
+def no_states(digest: str) -> bytes:
+    """Returns the states of contents that have none."""
+    raise StateNotFound(f"no state {digest} is read", reason="STATE_NOT_FOUND")
+
+
+@dataclass(frozen=True)
+class Undecodable:
+    """Stands for a stored value that cannot be decoded: broken JSON, an image that is none, a content that was pruned."""
+
+    #: What is wrong.
+    reason: str
+    #: What is stored. Empty if nothing is.
+    bytes: _Bytes
 
 
 @dataclass(frozen=True)
@@ -39,33 +74,85 @@ class Uri:
 
 def decode_content(content: Content, fetch: Fetch) -> Any:
     """Returns the value of a content. `fetch` is called for contents that are stored as states."""
-    if content.HasField("json"):
-        return decode_json(content.json)
-    if content.HasField("text"):
-        return content.text
-    if content.HasField("uri"):
-        return Uri(content.uri, content.media_type)
-    if content.HasField("tensor"):
-        tensor = content.tensor
-        items = fetch(tensor.state_digest) if tensor.HasField("state_digest") else tensor.data
-        return array_of(Tensor(tensor.dtype, tuple(tensor.shape), items))
-    data = fetch(content.state_digest) if content.HasField("state_digest") else content.data
-    return _decode_bytes(data, content.media_type)
+    if content.HasField("pruned_time"):
+        return Undecodable(f"the content was pruned at {content.pruned_time.ToJsonString()}", b"")
+    digest = digest_of(content)
+    try:
+        stored = fetch(digest) if digest else None
+    except StateNotFound as error:
+        return Undecodable(str(error), b"")
+    try:
+        if content.HasField("json"):
+            return parse_json(content.json, content.media_type)
+        if content.HasField("text"):
+            return content.text
+        if content.HasField("uri"):
+            return Uri(content.uri, content.media_type)
+        if content.HasField("tensor"):
+            tensor = content.tensor
+            return array_of(Tensor(tensor.dtype, tuple(tensor.shape), tensor.data if stored is None else stored))
+        return _decode_bytes(content.data if stored is None else stored, content.media_type)
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001 - the value is another client's
+        return Undecodable(_reason_of(error), content_bytes(content)[0] if stored is None else stored)
 
 
 def decode_json(text: str) -> Any:
-    """Returns the value of info, metadata or JSON content."""
-    return _JSON.decode(text)
+    """Returns the value of info, metadata or a config: of plain JSON."""
+    try:
+        return parse_json(text)
+    except (RecursionError, ValueError) as error:
+        return Undecodable(_reason_of(error), text.encode())
+
+
+def parse_json(text: str, media_type: str = "") -> Any:
+    """Returns the value of JSON. Tags are read only if the media type is ours. Raises ValueError and RecursionError."""
+    is_ours = media_type in (VALUE_TYPE, TUPLES_TYPE)
+    value = (_TAGGED if is_ours else _PLAIN).decode(text)
+    if text.count("[") + text.count("{") > _MOST_DEPTH:
+        _check_depth(value)
+    return _with_tuples(value) if media_type == TUPLES_TYPE else value
+
+
+def _check_depth(value: Any) -> None:
+    """Raises ValueError for a value that many functions of Python could not work on, with any version."""
+    level: list[Any] = [value]
+    for _ in range(_MOST_DEPTH):
+        members = (each.values() if is_a(each, dict) else each for each in level if is_a(each, (dict, list, tuple)))
+        level = [member for each in members for member in each]
+        if not level:
+            return
+    raise ValueError(f"the JSON is nested deeper than {_MOST_DEPTH} levels")
+
+
+def undecodable_in(value: Any) -> Undecodable | None:
+    """Returns the first part of a value that could not be decoded."""
+    if isinstance(value, Undecodable):
+        return value
+    members: Any = value.values() if is_a(value, dict) else value if is_a(value, (list, tuple)) else ()
+    return next((found for member in members if (found := undecodable_in(member)) is not None), None)
+
+
+def digest_of(content: Content) -> str:
+    """Returns the digest of the state that has the bytes of a content; empty if there is none, or it was pruned."""
+    holder = content.tensor if content.HasField("tensor") else content
+    return "" if content.HasField("pruned_time") else holder.state_digest
 
 
 def decode_items(items: Sequence[Observation] | Sequence[Action], fetch: Fetch) -> Any:
-    """Returns the value of all observations or actions of a step: None if there is none; the value of a single one
-    without type; nested dicts and tuples if the types are paths of leaves; otherwise the list of values."""
+    """Returns the value of all observations or actions of a step."""
+    return items_value(items, lambda content: decode_content(content, fetch))
+
+
+def items_value(items: Sequence[Observation] | Sequence[Action], decode: Decode) -> Any:
+    """Returns the value of observations or actions: None if there is none; the value of a single one without type; nested
+    dicts and tuples if the types are paths of leaves; otherwise the list of values."""
     if items and items[-1].type == LOGPROBS_TYPE:
         items = items[:-1]
     if not items:
         return None
-    values = [decode_content(item.content, fetch) if item.HasField("content") else None for item in items]
+    values = [decode(item.content) if item.HasField("content") else None for item in items]
     if len(values) == 1 and not items[0].type:
         return values[0]
     paths = [parse_path(item.type) for item in items]
@@ -77,12 +164,8 @@ def decode_items(items: Sequence[Observation] | Sequence[Action], fetch: Fetch) 
 
 def digests_of(step: Step) -> list[str]:
     """Returns the digests of all states that the values and the tokens of a step need."""
-    digests: list[str] = []
-    for item in (*step.observations, *step.actions):
-        content = item.content.tensor if item.content.HasField("tensor") else item.content
-        if content.HasField("state_digest"):
-            digests.append(content.state_digest)
-    return list(dict.fromkeys(digests + token_digests_of(step)))
+    digests = [digest_of(item.content) for item in (*step.observations, *step.actions)]
+    return list(dict.fromkeys([*filter(None, digests), *token_digests_of(step)]))
 
 
 def token_digests_of(step: Step) -> list[str]:
@@ -109,8 +192,8 @@ def _decode_bytes(data: bytes, media_type: str) -> Any:
         return data.decode()
     if media_type == SURROGATES_TYPE:
         return data.decode("utf-8", "surrogatepass")
-    if media_type == JSON_TYPE:
-        return decode_json(data.decode())
+    if media_type in (JSON_TYPE, VALUE_TYPE, TUPLES_TYPE):
+        return parse_json(data.decode(), media_type)
     return image_of(data) if media_type.startswith("image/") else data
 
 
@@ -145,26 +228,41 @@ _TAGS: dict[str, Callable[[Any], Any]] = {
     "$png": lambda value: image_of(base64.b64decode(value)),
     "$float": float,
     "$surrogates": lambda value: base64.b64decode(value).decode("utf-8", "surrogatepass"),
+    "$tuple": tuple,
     "$items": _items,
     "$unstored": Unstored,
 }
 
 
+def _with_tuples(value: Any) -> Any:
+    """Returns a value with tuples in the place of its lists."""
+    if isinstance(value, list):
+        return tuple(map(_with_tuples, value))  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+    if isinstance(value, dict):
+        return {key: _with_tuples(member) for key, member in value.items()}  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def _reason_of(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
 #: `json.loads` would create a decoder for each text.
-_JSON = json.JSONDecoder(object_hook=_untag)
+_PLAIN = json.JSONDecoder()
+_TAGGED = json.JSONDecoder(object_hook=_untag)
 
 
 class _NoPaths(Exception):
     pass
 
 
-def _nest(leaves: list[tuple[tuple[str | int, ...], Any]], count: int) -> Any:
+def _nest(leaves: list[tuple[Path, Any]], count: int) -> Any:
     """Builds the nested value that has these leaves. Raises _NoPaths unless they are the leaves of one."""
     if len(leaves) != count:
         raise _NoPaths
     if len(leaves) == 1 and not leaves[0][0]:
         return leaves[0][1]
-    groups: dict[str | int, list[tuple[tuple[str | int, ...], Any]]] = {}
+    groups: dict[str | int, list[tuple[Path, Any]]] = {}
     for path, value in leaves:
         if not path:
             raise _NoPaths

@@ -36,7 +36,10 @@ def parse_path(text: str) -> Path | None:
         segment = _SEGMENT.match(text, end)
         if segment is None:
             return None
-        path.append(_key_of(segment))
+        try:
+            path.append(_key_of(segment))
+        except ValueError:
+            return None
         end = segment.end()
     return tuple(path)
 

@@ -43,6 +43,7 @@ _KINDS = frozenset("biufcUSMm")
 # The server has a form for these dtypes; others are JSON with their bytes.
 _UNITS = r"\[[1-9]?\d{0,7}([YMWDhms]|[munpfa]s)\]"
 _FORMS = re.compile(rf"[<>|](b1|[iu][1248]|f(2|4|8|16)|c(8|16|32)|[SU](0|[1-9]\d{{0,6}})|[mM]8({_UNITS})?)")
+_MOST_EMPTY_ITEMS = 1 << 24
 # PNG has these modes of Pillow without loss.
 _PNG_MODES = frozenset({"1", "L", "LA", "P", "RGB", "RGBA", "I;16"})
 _FORMATS = {"?": "b", **dict.fromkeys("bhilqn", "i"), **dict.fromkeys("BHILQN", "u"), **dict.fromkeys("efd", "f")}
@@ -95,6 +96,18 @@ def _buffer_tensor(value: Any) -> Tensor:
     return Tensor(f"{mark}{kind}{view.itemsize}", tuple(view.shape), view.tobytes())
 
 
+def items_of(value: Any, kind: Kind) -> Any:
+    """Returns an array that `tensor_of` accepts as nested lists; its item if it has no dimension."""
+    try:
+        if kind is Kind.ARRAY and value.dtype.kind in "cmM":
+            value = value.astype(str)
+        elif kind is Kind.ARRAY and value.dtype.char == "g":
+            value = value.astype("float64")
+        return (memoryview(value) if kind is Kind.OTHER else value).tolist()
+    except Exception as error:
+        raise UnsupportedValue(type_name(value)) from error
+
+
 def array_of(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]] | np.generic[Any]:
     """Returns the array; a scalar of NumPy if it has no dimension. The array has its own, writable memory."""
     numpy = optional("numpy", "to read arrays")
@@ -102,9 +115,14 @@ def array_of(tensor: Tensor) -> np.ndarray[Any, np.dtype[Any]] | np.generic[Any]
     if math.prod(tensor.shape) * dtype.itemsize != len(tensor.data):
         raise ValueError(f"a tensor of {len(tensor.data)} bytes cannot have dtype {dtype} and shape {tensor.shape}")
     if dtype.itemsize == 0:
+        # NumPy has at least one byte for each item.
+        if math.prod(tensor.shape) > _MOST_EMPTY_ITEMS:
+            raise ValueError(f"a tensor of shape {tensor.shape} has too many items")
         array = numpy.zeros(tensor.shape, dtype)
     else:
         array = numpy.frombuffer(tensor.data, dtype).reshape(tensor.shape).copy()
+    if dtype.kind == "U" and tensor.data and numpy.frombuffer(tensor.data, f"{dtype.str[0]}u4").max() > sys.maxunicode:
+        raise ValueError("a tensor of text has a number that is no character")
     return array if tensor.shape else array[()]
 
 
@@ -122,7 +140,13 @@ def png_of(image: Any) -> bytes:
 
 
 def image_of(data: bytes) -> Image:
-    return optional("PIL.Image", "to read images").open(io.BytesIO(data))
+    """Returns an image, whose pixels are decoded when they are used. Raises for a file that is none, or is cut off."""
+    pillow = optional("PIL.Image", "to read images")
+    try:
+        pillow.open(io.BytesIO(data)).verify()
+        return pillow.open(io.BytesIO(data))
+    except pillow.UnidentifiedImageError:
+        raise ValueError("Pillow knows no image of this form") from None
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 | value | stored as |
 |---|---|
 | str | text |
-| None, bool, int, float | JSON |
+| None, bool, int, float | JSON; NaN and infinities with the media type `VALUE_TYPE` |
 | bytes, bytearray | data, `application/octet-stream` |
 | NumPy arrays and scalars, CPU tensors, other values with the buffer protocol | a tensor |
 | images of Pillow | data, `image/png` |
@@ -11,10 +11,14 @@
 bytes or images: one item per leaf, with the leaf's path as its type |
 | values of enums, dates, paths, UUIDs, decimals and others that `plain` lists | their plain form |
 
-Within JSON, objects with a single key that begins with `$` hold what JSON cannot: `$tensor`, `$bytes`, `$png`,
-`$float` (NaN and infinities), `$surrogates` (text that UTF-8 cannot hold), `$items` (a dict with keys that are not
-text, or with a single key that begins with `$`) and `$unstored` (the type of a value that cannot be stored). Tuples
-within JSON are read back as lists, dataclasses and models as dicts. Nothing is ever pickled.
+JSON without a media type is plain: it is read as it is, whatever it contains. In JSON of `VALUE_TYPE`, objects with a
+single key that begins with `$` hold what JSON cannot: `$tensor`, `$bytes`, `$png`, `$float` (NaN and infinities),
+`$surrogates` (text that UTF-8 cannot hold), `$tuple`, `$items` (a dict with keys that are not text, or with a single key
+that begins with `$`) and `$unstored` (the type of a value that cannot be stored). In JSON of `TUPLES_TYPE`, all arrays are
+tuples too. Dataclasses and models are read back as dicts. Nothing is ever pickled.
+
+Info, metadata and configs have no media type, so they are plain JSON: arrays become lists, bytes and images become data
+URLs, and keys become text.
 """
 
 from __future__ import annotations
@@ -26,14 +30,14 @@ import logging
 import math
 import re
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anabranch._wire.errors import StepTooLarge
-from anabranch._wire.kinds import CONTAINERS, Kind, type_name
+from anabranch._wire.kinds import CONTAINERS, Kind, is_a, type_name
 from anabranch._wire.limits import Limits
 from anabranch._wire.paths import Path, format_path, subject_of
 from anabranch._wire.plain import resolved, rows_of, sorted_members
-from anabranch._wire.tensors import OversizedValue, UnsupportedValue, form_of, png_of, tensor_of
+from anabranch._wire.tensors import OversizedValue, UnsupportedValue, form_of, items_of, png_of, tensor_of
 from anabranch.v1.trajectory_pb2 import Content
 
 if TYPE_CHECKING:
@@ -46,6 +50,8 @@ PNG_TYPE = "image/png"
 TEXT_TYPE = "text/plain; charset=utf-8"
 SURROGATES_TYPE = "text/plain; charset=x-utf-8-surrogatepass"
 JSON_TYPE = "application/json"
+VALUE_TYPE = "application/vnd.anabranch.value+json"
+TUPLES_TYPE = f"{VALUE_TYPE};arrays=tuple"
 TENSOR_TYPE = "application/vnd.anabranch.tensor"
 
 MAX_DEPTH = 64
@@ -57,6 +63,12 @@ _AWAITED = frozenset(
     {"coroutine", "_asyncio.Task", "_asyncio.Future", "anabranch._wire.waiting.Call", "anabranch._wire.waiting.Opening"}
 )
 _SURROGATE = re.compile("[\ud800-\udfff]")
+#: The types that JSON arrays stand for in values that are written as they are, and the media type of the JSON.
+_Arrays: TypeAlias = tuple[type, ...]
+_LISTS: _Arrays = (list,)
+_TUPLES: _Arrays = (tuple,)
+_VALUES = ((_LISTS, ""), (_TUPLES, TUPLES_TYPE))
+_INFO = (((list, tuple), ""),)
 
 _logger = logging.getLogger("anabranch")
 _to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
@@ -85,12 +97,14 @@ class ValueEncoder:
         """Writes one value of any kind into one content. `root` names the value in errors."""
         self._fill(content, *resolved(value), root, ())
 
-    def info_json(self, value: Any, root: str = "info", *, with_lists: bool = False) -> str:
-        """Returns a value as strict JSON text. NaN and infinities become "NaN", "Infinity" and "-Infinity"; with
-        `with_lists`, arrays of numbers become lists."""
-        if _is_empty_dict(value):
-            return "{}"
-        return self._tree_json(_Tree(self, root, is_info=True, with_lists=with_lists), value, ())
+    def info_json(self, value: Any, root: str = "info") -> str:
+        """Returns a value as plain JSON text. NaN and infinities become "NaN", "Infinity" and "-Infinity", arrays lists,
+        bytes and images data URLs, and keys text."""
+        return "{}" if _is_empty_dict(value) else self._tree_json(_Tree(self, root, is_info=True), value, ())[0]
+
+    def value_json(self, value: Any, root: str) -> tuple[str, str]:
+        """Returns a value as JSON text from which it is read back, and the media type of the text: empty for plain JSON."""
+        return self._tree_json(_Tree(self, root), value, ())
 
     def image_content(self, content: Content, value: object, root: str = "screenshot") -> None:
         """Writes an image: of Pillow, or the bytes of a PNG, JPEG, WebP or GIF file. Other values as `set_content`."""
@@ -180,7 +194,7 @@ class ValueEncoder:
             else:
                 self._fill_json(content, value, root, path)
         except Exception as error:  # noqa: BLE001 - the value's own code fails
-            _set_json(content, _to_json(self.marker(self.unsupported(error, value), root, path)))
+            _set_json(content, _to_json(self.marker(self.unsupported(error, value), root, path)), VALUE_TYPE)
 
     def unsupported(self, error: Exception, value: object) -> UnsupportedValue:
         """Returns why a value is not stored. Its own code may have failed: with `strict`, raises such an error."""
@@ -191,7 +205,7 @@ class ValueEncoder:
         return UnsupportedValue(type_name(value))
 
     def _fill_json(self, content: Content, value: Any, root: str, path: Path) -> None:
-        _set_json(content, self._tree_json(_Tree(self, root), value, path))
+        _set_json(content, *self._tree_json(_Tree(self, root), value, path))
 
     def _has_shape(self, shape: tuple[int, ...]) -> bool:
         """Returns whether a tensor of the server can have a shape. Arrays of others are JSON."""
@@ -230,68 +244,88 @@ class ValueEncoder:
         if 4 * len(text) > most and (size := len(text.encode("utf-8", "surrogatepass"))) > most:
             raise OversizedValue(f"{name} of {size} bytes")
 
-    def _tree_json(self, tree: _Tree, value: object, path: Path) -> str:
-        text = self._json_of_any_size(tree, value, path)
+    def _tree_json(self, tree: _Tree, value: object, path: Path) -> tuple[str, str]:
+        """Returns the JSON text of a value and its media type."""
+        text, media_type = self._json_of_any_size(tree, value, path)
         try:
             self._require_size(f"{type_name(value)} as JSON", text)
         except OversizedValue as oversized:
-            return _to_json(self.marker(oversized, tree.root, path))
-        return text
+            return _to_json(tree.marker(oversized, path)), VALUE_TYPE if tree.has_tags else ""
+        return text, media_type
 
-    def _json_of_any_size(self, tree: _Tree, value: object, path: Path) -> str:
+    def _json_of_any_size(self, tree: _Tree, value: object, path: Path) -> tuple[str, str]:
         try:
-            if _is_json(value, MAX_DEPTH - len(path)):
-                return _to_json(value)
+            for arrays, media_type in _INFO if tree.is_info else _VALUES:
+                if _is_json(value, MAX_DEPTH - len(path), arrays):
+                    return _to_json(value), media_type
         except (RuntimeError, TypeError, ValueError):
             # Another thread changes the value. The tree copies each container before it looks into it.
             pass
         try:
-            return _to_json(tree.plain(value, path))
+            text = _to_json(tree.plain(value, path))
         except RecursionError:
             # The caller's stack is nearly full.
             unsupported = UnsupportedValue(f"{type_name(value)} that is nested too deep")
+            text = _to_json(tree.marker(unsupported, path))
         except Exception as error:  # noqa: BLE001 - the value's own code fails
-            unsupported = self.unsupported(error, value)
-        return _to_json(self.marker(unsupported, tree.root, path))
+            text = _to_json(tree.marker(self.unsupported(error, value), path))
+        return text, VALUE_TYPE if tree.has_tags else ""
 
 
 class _Tree:
-    """Turns nested values into values that JSON has."""
+    """Turns nested values into values that JSON has. Info has no tags."""
 
-    def __init__(self, encoder: ValueEncoder, root: str, *, is_info: bool = False, with_lists: bool = False) -> None:
+    def __init__(self, encoder: ValueEncoder, root: str, *, is_info: bool = False) -> None:
         self._encoder = encoder
         self.root = root
-        self._is_info = is_info
-        self._with_lists = with_lists
+        self.is_info = is_info
+        self.has_tags = False
         self._open: set[int] = set()
 
     def plain(self, value: Any, path: tuple[object, ...] = ()) -> Any:
         try:
             return self._convert(*resolved(value), path)
         except Exception as error:  # noqa: BLE001 - the value's own code fails
-            return self._encoder.marker(self._encoder.unsupported(error, value), self.root, path)
+            return self.marker(self._encoder.unsupported(error, value), path)
+
+    def marker(self, unsupported: UnsupportedValue, path: tuple[object, ...]) -> dict[str, str]:
+        self.has_tags = not self.is_info
+        return self._encoder.marker(unsupported, self.root, path)
+
+    def _tag(self, name: str, value: object) -> dict[str, object]:
+        self.has_tags = True
+        return {name: value}
 
     def _convert(self, value: Any, kind: Kind, path: tuple[object, ...]) -> Any:
         if kind is Kind.TEXT:
-            return _plain_text(str.__str__(value))
+            return self._text(str.__str__(value))
         if kind is Kind.NUMBER:
             return self._number(value)
         if kind in CONTAINERS:
             return self._container(value, kind, path)
         if kind is Kind.BYTES:
-            return {"$bytes": _base64(bytes(value))}
+            return self._bytes("$bytes", bytes(value), BYTES_TYPE)
         if kind is Kind.IMAGE:
-            return {"$png": _base64(png_of(value))}
+            return self._bytes("$png", png_of(value), PNG_TYPE)
         if kind is Kind.UNSUPPORTED:
             raise UnsupportedValue(type_name(value))
         if kind is Kind.ARRAY and value.dtype.kind in "OT":
             return self._container(value, kind, path)
-        if self._is_info and kind is Kind.ARRAY and value.shape == () and value.dtype.char in "?bBhHiIlLqQefd":
-            return self._number(value.item())
-        if self._with_lists and kind is Kind.ARRAY and value.dtype.kind in "biuf":
-            return self.plain(value.tolist(), path)
         dtype, shape, data = tensor_of(value, kind)
-        return {"$tensor": {"dtype": dtype, "shape": list(shape), "base64": _base64(data)}}
+        if self.is_info:
+            items = items_of(value, kind)
+            return items if _is_json(items, MAX_DEPTH - len(path)) else self.plain(items, path)
+        return self._tag("$tensor", {"dtype": dtype, "shape": list(shape), "base64": _base64(data)})
+
+    def _text(self, text: str) -> Any:
+        if text.isascii() or not _SURROGATE.search(text):
+            return text
+        if self.is_info:
+            return text.encode("utf-8", "backslashreplace").decode()
+        return self._tag("$surrogates", _base64(text.encode("utf-8", "surrogatepass")))
+
+    def _bytes(self, name: str, data: bytes, media_type: str) -> Any:
+        return f"data:{media_type};base64,{_base64(data)}" if self.is_info else self._tag(name, _base64(data))
 
     def _number(self, value: Any) -> Any:
         if value is None or value is True or value is False:
@@ -305,7 +339,7 @@ class _Tree:
         if math.isfinite(value):
             return float(value)
         name = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-        return name if self._is_info else {"$float": name}
+        return name if self.is_info else self._tag("$float", name)
 
     def _container(self, value: Any, kind: Kind, path: tuple[object, ...]) -> Any:
         if len(path) >= MAX_DEPTH or id(value) in self._open:
@@ -313,17 +347,22 @@ class _Tree:
         self._open.add(id(value))
         try:
             members = members_of(value, kind)
-            if isinstance(members, list):
-                return [self.plain(member, (*path, index)) for index, member in enumerate(members)]
-            return self._object(members, path)
+            if not isinstance(members, list):
+                return self._object(members, path)
+            items = [self.plain(member, (*path, index)) for index, member in enumerate(members)]
+            return self._tag("$tuple", items) if is_a(value, tuple) and not self.is_info else items
         finally:
             self._open.discard(id(value))
 
     def _object(self, members: dict[Any, Any], path: tuple[object, ...]) -> Any:
         plain = [(self._key(key), self.plain(member, (*path, key))) for key, member in members.items()]
+        items = [[key, member] for key, member in plain]
+        if self.is_info:
+            named = {key if isinstance(key, str) else _to_json(key): member for key, member in plain}
+            return named if len(named) == len(items) else items
         if all(isinstance(key, str) for key, _ in plain) and not (len(plain) == 1 and plain[0][0].startswith("$")):
             return dict(plain)
-        return {"$items": [[key, member] for key, member in plain]}
+        return self._tag("$items", items)
 
     def _key(self, key: Any) -> Any:
         key, kind = resolved(key)
@@ -390,7 +429,8 @@ def _collect(value: Any, kind: Kind, path: Path, add: Callable[[Path, Any, Kind]
             members = members_of(value, kind)
         except UnsupportedValue:
             raise _NotSplit from None
-        if members:
+        # A list of plain values is one JSON, so that it is read as a list.
+        if members and (is_a(value, tuple) or not isinstance(members, list) or any(map(_has_binary, members))):
             binary = False
             for key, member in enumerate(members) if isinstance(members, list) else members.items():
                 if not isinstance(key, (str, int)) or (isinstance(key, int) and isinstance(members, dict)):
@@ -398,7 +438,34 @@ def _collect(value: Any, kind: Kind, path: Path, add: Callable[[Path, Any, Kind]
                 binary |= _collect(*resolved(member), (*path, _bare(key)), add)
             return binary
     add(path, value, kind)
-    return kind not in _JSON_KINDS
+    return _is_binary(value, kind)
+
+
+def _is_binary(value: Any, kind: Kind) -> bool:
+    """Returns whether a leaf is an array, bytes or an image."""
+    if kind is not Kind.OTHER:
+        return kind not in _JSON_KINDS
+    try:
+        memoryview(value).release()
+    except Exception:  # noqa: BLE001 - the value's own code fails
+        return False
+    return True
+
+
+def _has_binary(value: Any, depth: int = 1) -> bool:
+    """Returns whether a value is or contains an array, bytes or an image. Raises _NotSplit if it cannot be known."""
+    value, kind = resolved(value)
+    if kind not in CONTAINERS:
+        return _is_binary(value, kind)
+    if depth >= MAX_DEPTH:
+        raise _NotSplit
+    try:
+        members = members_of(value, kind)
+    except UnsupportedValue:
+        raise _NotSplit from None
+    return any(
+        _has_binary(member, depth + 1) for member in (members if isinstance(members, list) else members.values())
+    )
 
 
 def _bare(key: str | int) -> str | int:
@@ -416,8 +483,10 @@ def _fits(item_type: str, type_bytes: int) -> bool:
 _JSON_KINDS = CONTAINERS | {Kind.NUMBER, Kind.TEXT, Kind.UNSUPPORTED}
 
 
-def _set_json(content: Content, text: str) -> None:
+def _set_json(content: Content, text: str, media_type: str = "") -> None:
     content.json = text
+    if media_type:
+        content.media_type = media_type
 
 
 def content_bytes(content: Content) -> tuple[bytes, str]:
@@ -429,12 +498,13 @@ def content_bytes(content: Content) -> tuple[bytes, str]:
     if content.HasField("text"):
         return content.text.encode(), TEXT_TYPE
     if content.HasField("json"):
-        return content.json.encode(), JSON_TYPE
+        return content.json.encode(), content.media_type or JSON_TYPE
     return content.data, content.media_type
 
 
-def _is_json(value: Any, depth: int) -> bool:
-    """Returns whether JSON has the value as it is. Most values are so; those nested deeper than `depth` are not."""
+def _is_json(value: Any, depth: int, arrays: _Arrays = _LISTS) -> bool:
+    """Returns whether JSON has the value as it is, with arrays for these types. Most values are so; those nested deeper
+    than `depth` are not."""
     cls: Any = type(value)  # pyright: ignore[reportUnknownVariableType]
     if cls is str:
         return value.isascii() or not _SURROGATE.search(value)
@@ -444,27 +514,19 @@ def _is_json(value: Any, depth: int) -> bool:
         return math.isfinite(value)
     if cls is dict:
         for key, member in value.items():
-            if type(key) is not str or not _is_json(key, 0) or not _is_json(member, depth - 1):
+            if type(key) is not str or not _is_json(key, 0) or not _is_json(member, depth - 1, arrays):
                 return False
-            if len(value) == 1 and key.startswith("$"):
+            # Where arrays are tuples, it would be read as a tag.
+            if arrays is _TUPLES and len(value) == 1 and key.startswith("$"):
                 return False
         return depth > 0
-    if cls is list or cls is tuple:
-        return depth > 0 and all(_is_json(member, depth - 1) for member in value)
+    if cls in arrays:
+        return depth > 0 and all(_is_json(member, depth - 1, arrays) for member in value)
     return cls is bool or value is None
 
 
 def _is_empty_dict(value: object) -> bool:
     return type(value) is dict and not value
-
-
-def _plain_text(text: str) -> str | dict[str, str]:
-    if not text.isascii():
-        try:
-            text.encode()
-        except UnicodeEncodeError:
-            return {"$surrogates": _base64(text.encode("utf-8", "surrogatepass"))}
-    return text
 
 
 def _base64(data: bytes) -> str:
