@@ -42,7 +42,7 @@ export function contentValue(step: Step, value: ContentValue, bytesOf: BytesOf):
 }
 
 function numbersPart({ type, content }: Action | Observation): NumbersPart {
-  if (content?.kind === 'json') return { type, json: content.json };
+  if (content?.kind === 'json') return { type, json: content.json, mediaType: content.mediaType };
   if (content?.kind !== 'tensor') return { type };
   const { dtype, shape, data, digest: stateDigest } = content;
   return { type, tensor: { dtype, shape, data, stateDigest } };

@@ -89,6 +89,21 @@ describe('downsampled values of steps', () => {
     expect(numberAt(json, parsePointer(pointer)!)).toBe(number);
   });
 
+  it.each([
+    ['/at/1', '{"at":{"$tuple":[1,2]}}', 2],
+    ['', '{"$float":"-Infinity"}', Number.NEGATIVE_INFINITY],
+    ['/0/0', '[{"$tuple":[3]}]', 3],
+    ['/$tuple', '{"$tuple":1,"a":2}', 1],
+    ['/a', '{"$items":[["$a",1]]}', undefined],
+  ])('RD9: the number at %j of %j is %s if the media type tells of tags', (pointer, json, number) => {
+    expect(numberAt(json, parsePointer(pointer)!, 'application/vnd.anabranch.value+json')).toBe(number);
+  });
+
+  it('RD9: what looks like a tag is data without the media type', () => {
+    expect(numberAt('{"at":{"$tuple":[1,2]}}', ['at', '1'])).toBeUndefined();
+    expect(numberAt('{"at":{"$tuple":[1,2]}}', ['at', '$tuple', '1'])).toBe(2);
+  });
+
   it.each(['a', '/a~', '/~2', '#/a'])('RD9: %j is no JSON Pointer', (pointer) => {
     expect(parsePointer(pointer)).toBeUndefined();
   });

@@ -4,7 +4,7 @@ import { tensorText } from '../../../src/domain/numbers/tensor.ts';
 
 /** Returns what can have numbers in an action or an observation. */
 export function partOf({ type, content }: Action | Observation): NumbersPart {
-  return { type, json: content?.json, tensor: content?.tensor };
+  return { type, json: content?.json, mediaType: content?.mediaType, tensor: content?.tensor };
 }
 
 /** Returns the numbers of a tensor that is stored with its step, at most 4,096, or its type. */

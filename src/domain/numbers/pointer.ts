@@ -8,6 +8,8 @@ export type JsonPath = readonly string[];
 export interface NumbersPart {
   readonly type: string;
   readonly json?: string | undefined;
+  /** The media type of the JSON; empty if it is plain. */
+  readonly mediaType?: string | undefined;
   readonly tensor?: NumbersTensor | undefined;
 }
 
@@ -39,19 +41,26 @@ export function numberIn(parts: readonly NumbersPart[], path: JsonPath, bytesOf:
   return undefined;
 }
 
-function contentNumber({ json, tensor }: NumbersPart, path: JsonPath, bytesOf: BytesOf): number | undefined {
-  if (json !== undefined) return numberAt(json, path);
+function contentNumber({ json, mediaType, tensor }: NumbersPart, path: JsonPath, bytesOf: BytesOf): number | undefined {
+  if (json !== undefined) return numberAt(json, path, mediaType);
   if (tensor === undefined || !isInTensor(tensor, path)) return undefined;
   const { data, stateDigest } = tensor;
   const bytes = data ?? (stateDigest === undefined ? undefined : bytesOf(stateDigest));
   return bytes === undefined ? undefined : tensorNumber(tensor, bytes, path);
 }
 
+/**
+ * The media type of JSON with tags for what JSON does not have (docs/python.md). Paths do not name the tags: `/at/0` is
+ * the first number of `{"at": {"$tuple": [1, 2]}}`.
+ */
+const TAGGED = 'application/vnd.anabranch.value+json';
+
 /** Returns the number at a path in JSON text. Undefined if there is none, or if the text is not JSON. */
-export function numberAt(json: string, path: JsonPath): number | undefined {
+export function numberAt(json: string, path: JsonPath, mediaType = ''): number | undefined {
+  const isTagged = mediaType.startsWith(TAGGED) && json.includes('"$');
   let value: unknown;
   try {
-    value = JSON.parse(json);
+    value = isTagged ? JSON.parse(json, (_key, part: unknown) => untagged(part)) : JSON.parse(json);
   } catch {
     return undefined;
   }
@@ -63,12 +72,19 @@ export function numberAt(json: string, path: JsonPath): number | undefined {
   return typeof value === 'number' ? value : undefined;
 }
 
+function untagged(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  const { $tuple = value, $float, ...others } = value as { readonly $tuple?: unknown; readonly $float?: unknown };
+  if (Object.keys(others).length > 0) return value;
+  return typeof $float === 'string' ? Number($float) : $tuple;
+}
+
 const utf8 = new TextDecoder('utf-8', { ignoreBOM: true });
 
 /** Returns the number at a path in a state that is JSON or a tensor. Undefined if there is none. */
 export function stateNumber(bytes: Uint8Array, mediaType: string, path: JsonPath): number | undefined {
   const form = tensorOfState(mediaType);
-  return form === undefined ? numberAt(utf8.decode(bytes), path) : tensorNumber(form, bytes, path);
+  return form === undefined ? numberAt(utf8.decode(bytes), path, mediaType) : tensorNumber(form, bytes, path);
 }
 
 /** A part of a path as type: `robot`, `.arm`, `[0]` or `["a key"]`. */
