@@ -13,11 +13,15 @@ from PIL import Image
 from recorded import append, branch, end, episode_steps, new_step, record
 
 from anabranch._reading import read as _read
-from anabranch._reading.read import Selection, fetch_states
+from anabranch._reading.read import Selection, fetch_states, fetch_stored
 from anabranch._reading.shuffle import shuffled
 from anabranch._wire.connection import Connection
+from anabranch._wire.decode import Undecodable, digests_of
 from anabranch.episodes import Episodes, episode_of, steps_of
 from anabranch.errors import RangeBeyondEnd, StateNotFound, TrajectoryNotFound
+from anabranch.v1.retention_service_pb2 import ApplyRetentionRequest, RetentionPolicy, StatePolicy
+from anabranch.v1.retention_service_pb2_grpc import RetentionServiceStub
+from anabranch.v1.trajectory_pb2 import Step, StepState
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +260,41 @@ def test_episodes_continue_after_the_server_was_restarted(own_server: Server) ->
     assert len(next(episodes).steps) == 32
     own_server.restart()
     assert [len(episode.steps) for episode in episodes] == [31, 30]
+
+
+def test_pruned_contents_stop_no_read(own_server: Server) -> None:
+    own_server.start()
+    connection = Connection(own_server.address)
+    noise = Image.fromarray(np.random.default_rng(1).integers(0, 255, (300, 300), np.uint8))
+    steps = [new_step(0, observation=noise), new_step(1, action=1, observation=noise.rotate(90), reward=1.0)]
+    trajectory_id = record(connection, steps)
+    episode = episode_of(connection, trajectory_id)
+    first = next(iter(episode.steps))
+    policy = RetentionPolicy(states=StatePolicy(content_media_types=["image/png"], include_terminal=True))
+    retention = RetentionServiceStub(connection.stubs.channel)
+    assert list(retention.ApplyRetention(ApplyRetentionRequest(policy=policy), timeout=60))
+    assert fetch_stored(connection, digests_of(first.message)) == {}
+    # The steps of this episode were read before their contents were pruned.
+    place = f"step 0 of trajectory {trajectory_id}: no state"
+    assert first.observation.reason.startswith(place)
+    assert [type(value) for value in episode.observations] == [Undecodable, Undecodable]
+    again = select(connection, ids=(trajectory_id,))
+    assert all("the content was pruned at" in value.reason for value in next(iter(again)).observations)
+    assert again.to_arrow().read_all()["observation"].to_pylist() == [None, None]
+    assert list(again.to_pandas()["reward"])[1:] == [1.0]
+
+
+def test_states_of_other_clients_that_are_named_info_are_states(connection: Connection) -> None:
+    state = StepState(name="info", data=b"\xff", media_type="application/octet-stream")
+    (step,) = episode_of(connection, record(connection, [Step(states=[state])])).steps
+    assert (step.info, step.states, step.state("info")) == (None, ("info",), b"\xff")
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000 + "]" * 100_000, "9" * 5000])
+def test_info_that_cannot_be_decoded_is_a_value(connection: Connection, text: str) -> None:
+    (step,) = episode_of(connection, record(connection, [Step(info_json=text)])).steps
+    assert isinstance(step.info, Undecodable)
+    assert (step.info.bytes, step.info_text) == (text.encode(), text)
 
 
 def test_errors_of_reads(connection: Connection) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from anabranch._reading.blobs import Blobs
+from anabranch._reading.columns import Columns
 from anabranch._reading.episode import RecordedEpisode, Step
 from anabranch._reading.minari_dataset import create_dataset
 from anabranch._reading.read import Selection, read_steps, read_trajectories
@@ -106,7 +107,7 @@ class Steps(Shown):
 
     def to_arrow(self) -> Any:
         """Returns a `pyarrow.RecordBatchReader` with a row per step (see `anabranch.arrow`)."""
-        return reader_of(self.episodes)
+        return reader_of(self.episodes, lambda: _columns_of(self.episodes))
 
     def to_pandas(self) -> pd.DataFrame:
         """Returns a `pandas.DataFrame` with a row per step, in the columns of `to_arrow`. Arrays stay arrays."""
@@ -114,7 +115,15 @@ class Steps(Shown):
 
     def to_hf(self) -> Any:
         """Returns a `datasets.IterableDataset` with a row per step, in the schema of `to_arrow`."""
-        return hugging_face_of(self.episodes)
+        return hugging_face_of(self.episodes, lambda: _columns_of(self.episodes))
+
+
+def _columns_of(episodes: Episodes) -> Columns:
+    """Reads the columns of a selection: its steps, without what states have of them."""
+    columns = Columns()
+    for trajectory, steps in read_trajectories(episodes.connection, episodes.selection, inline_bytes=0):
+        columns.add(trajectory.metadata_json, [step.message for step in steps])
+    return columns
 
 
 def steps_of(

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 from anabranch._reading.blobs import Blobs
 from anabranch._reading.read import OwnedStep, status_name
 from anabranch._reading.stack import stack
-from anabranch._wire.decode import decode_items, decode_json, digests_of
+from anabranch._reading.turn import action_of, observation_of
+from anabranch._wire.decode import Decode, decode_content, decode_json, digests_of, state_of
 from anabranch._wire.shown import Shown, html_curve, html_table
 from anabranch._wire.tensors import optional
+from anabranch._wire.values import JSON_TYPE
 from anabranch.errors import StateNotFound
 
 if TYPE_CHECKING:
@@ -41,13 +43,14 @@ class Step(Shown):
 
     @functools.cached_property
     def observation(self) -> Any:
-        """The observation after the actions; None if there is none. Several are a dict or tuple by their types."""
-        return decode_items(self.message.observations, self.blob)
+        """The observation after the actions; None if there is none. Several are a dict or tuple by their types. That of a
+        turn has `messages` and `tool_results`. What cannot be decoded is `Undecodable`."""
+        return observation_of(self.message, decoder_of(self))
 
     @functools.cached_property
     def action(self) -> Any:
-        """The action that led to the observation; None for a reset."""
-        return decode_items(self.message.actions, self.blob)
+        """The action that led to the observation; None for a reset. A turn has `text`, `tool_calls` and `messages`."""
+        return action_of(self.message, decoder_of(self))
 
     @property
     def reward(self) -> float | None:
@@ -63,7 +66,7 @@ class Step(Shown):
 
     @functools.cached_property
     def info(self) -> Any:
-        """The info of the environment; None if there is none."""
+        """The info of the environment, as plain JSON has it; None if there is none."""
         return None if self.info_text is None else decode_json(self.info_text)
 
     @functools.cached_property
@@ -71,8 +74,13 @@ class Step(Shown):
         """The info as JSON text. Info that is too large for a step is stored as its state `info`."""
         if self.message.info_json:
             return self.message.info_json
-        data = self._blobs.state_of(self._owned, INFO_STATE)
-        return None if data is None else data.decode()
+        if not _has_info_state(self.message):
+            return None
+        try:
+            data = self._blobs.state_of(self._owned, INFO_STATE)
+        except StateNotFound:  # it was pruned
+            return None
+        return None if data is None else data.decode("utf-8", "replace")
 
     @property
     def metrics(self) -> Mapping[str, float]:
@@ -81,7 +89,8 @@ class Step(Shown):
     @property
     def states(self) -> tuple[str, ...]:
         """Names of the states after the step."""
-        return tuple(state.name for state in self.message.states if state.name != INFO_STATE)
+        hidden = INFO_STATE if _has_info_state(self.message) else ""
+        return tuple(state.name for state in self.message.states if state.name != hidden)
 
     def state(self, name: str = "env") -> bytes:
         """Returns the bytes of a state. Raises StateNotFound if the step has none of this name."""
@@ -92,13 +101,21 @@ class Step(Shown):
         return data
 
     def blob(self, digest: str) -> bytes:
-        """Returns the bytes of a state that the actions or observations name by its digest."""
+        """Returns the bytes of a state that the actions or observations name by its digest. Raises StateNotFound."""
         found = self._held.get(digest)
-        return self._blobs.get(digest) if found is None else found
+        try:
+            return self._blobs.get(digest) if found is None else found
+        except StateNotFound as error:
+            message = f"step {self.number} of trajectory {self.trajectory_id}: {error}"
+            raise StateNotFound(message, reason=error.reason, metadata=error.metadata) from None
 
     def prefetch(self) -> None:
         """Reads what `observation`, `action` and `info` need. Otherwise they read it at their first use."""
-        self._held = {digest: self._blobs.get(digest) for digest in digests_of(self.message)}
+        for digest in digests_of(self.message):
+            try:
+                self._held[digest] = self._blobs.get(digest)
+            except StateNotFound:
+                continue  # it raises when it is used
         _ = self.info_text
 
     @property
@@ -107,6 +124,17 @@ class Step(Shown):
 
     def __repr__(self) -> str:
         return f"Step({self.number}, action={self.action!r}, observation={self.observation!r}, reward={self.reward})"
+
+
+def decoder_of(step: Step) -> Decode:
+    """Returns how to decode the contents of a step."""
+    return lambda content: decode_content(content, step.blob)
+
+
+def _has_info_state(step: StepMessage) -> bool:
+    """Returns whether a state of the step is its info. Other clients can give a state the same name."""
+    state = None if step.info_json else state_of(step, INFO_STATE)
+    return state is not None and state.media_type == JSON_TYPE
 
 
 class RecordedEpisode(Shown):
