@@ -55,7 +55,8 @@ export function itemsJson(items: readonly (Action | Observation)[]): string | nu
   return `{${items.map(({ type, content }) => `${JSON.stringify(type)}:${contentJson(content)}`).join(',')}}`;
 }
 
-function contentJson(content: Content | undefined): string {
+/** Returns the value of a content as JSON text. */
+export function contentJson(content: Content | undefined): string {
   if (content === undefined) return 'null';
   const { text, json, data, stateDigest, uri, mediaType, size, tensor } = content;
   if (json !== undefined) return json;

@@ -21,7 +21,8 @@ import {
 } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { StepScope } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type AnabranchClient, readTrajectoryParts, type TrajectoryReadOptions } from '../client/index.ts';
-import { type Cell, type Column, type ColumnType, itemsJson, TableError } from './column.ts';
+import { type Cell, type Column, type ColumnType, TableError } from './column.ts';
+import { actionJson, observationJson } from './turns.ts';
 
 const JSON_TEXT = /_json$/;
 const WHOLE = new Set([
@@ -63,8 +64,8 @@ const ADDED: readonly Column<StepOfTrajectory>[] = [
     type: 'boolean',
     read: ({ trajectory, step }) => step.stepNumber === trajectory.nextStepNumber - 1n,
   },
-  { name: 'action', type: 'json', read: ({ step }) => itemsJson(step.actions) },
-  { name: 'observation', type: 'json', read: ({ step }) => itemsJson(step.observations) },
+  { name: 'action', type: 'json', read: ({ step }) => actionJson(step) },
+  { name: 'observation', type: 'json', read: ({ step }) => observationJson(step) },
   { name: 'owner_id', type: 'text', read: ({ ownerId }) => ownerId },
 ];
 

@@ -113,7 +113,7 @@ describe.each(ENGINES)('anabranch table, on %s', (engine) => {
     );
     expect(lines[2]).toBe('{"step":2,"action":[[9007199254740993,-1],[0,7]],"observation":[0.5,"NaN","-Infinity"]}');
     expect(lines[3]).toBe(
-      '{"step":3,"action":{"tool_call":{"cmd":"ls"},"text":"done"},"observation":["out",null,{"data":"AP8=","mediaType":"image/png"}]}',
+      '{"step":3,"action":{"text":"done","tool_calls":[{"id":"c1","name":"bash","arguments":"{\\"cmd\\":\\"ls\\"}"}],"messages":[]},"observation":{"messages":[],"tool_results":[],"observation":["out",null,{"data":"AP8=","mediaType":"image/png"}]}}',
     );
     const parquet = await rowsOf('exact.parquet', MAIN, '--columns', 'action,observation');
     expect(parquet[1]).toEqual({
