@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from conftest import Server
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from recorded import new_step, record
 
 from anabranch import connect
 from anabranch._recording.rpc import APPEND_BATCH
@@ -18,6 +19,7 @@ from anabranch._wire.decode import decode_json
 from anabranch.client import Client
 from anabranch.errors import Diverged
 from anabranch.gym import Record, RecordVector, resume
+from anabranch.v1.trajectory_pb2 import Action, Content, Step
 
 
 @pytest.fixture
@@ -156,6 +158,98 @@ class Walk(gym.Env):
 
     def set_state(self, state: Any) -> None:
         self.at, self.count = state["at"], state["count"]
+
+
+class Moves(gym.Env):
+    """Returns the action that it got, and checks its type."""
+
+    observation_space = gym.spaces.Discrete(1)
+
+    def __init__(self, action: Any, *, space: gym.Space | None = None) -> None:
+        self.action_space = space or gym.spaces.Discrete(9)
+        self.action = action
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        self.options = options
+        return 0, {}
+
+    def step(self, action: Any) -> Any:
+        assert type_of(action) == type_of(self.action)
+        return 0, 0.0, False, False, {}
+
+
+def type_of(value: Any) -> Any:
+    """Returns the type of a value and those of its members."""
+    if isinstance(value, dict):
+        return dict, {key: type_of(member) for key, member in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value), [type_of(member) for member in value]
+    return type(value), getattr(value, "dtype", None)
+
+
+GRAPH = gym.spaces.Graph(gym.spaces.Box(-1, 1, (2,)), gym.spaces.Discrete(3), seed=1)
+ACTIONS = [
+    3,
+    True,
+    0.5,
+    "left",
+    None,
+    np.int64(3),
+    np.float32(0.5),
+    np.array([1, 2], np.uint8),
+    (1, 2),
+    (),
+    ("move", (1, 2.5)),
+    [1, 2],
+    [(1, 2), [3]],
+    (np.int64(1), np.zeros(2, np.float32)),
+    {"kind": "move", "by": (1, 2), "path": [1, 2]},
+    {"at": np.zeros(2), "by": (1, 2), "path": ["a", ("b",)]},
+    {1: "a", (2, 3): "b"},
+]
+
+
+@pytest.mark.parametrize("action", ACTIONS, ids=str)
+def test_resume_replays_actions_of_the_type_that_was_recorded(client: Client, task: str, action: Any) -> None:
+    env = Record(Moves(action), client, task=task)
+    env.reset(seed=1)
+    env.step(action)
+    resumed, _ = resume(Moves(action), env.trajectory)
+    # A branch has the beginning of its parent, so it is resumed too.
+    resumed.step(action)
+    resume(Moves(action), resumed.trajectory)
+
+
+@pytest.mark.parametrize(
+    "space", [GRAPH, gym.spaces.Dict({"g": gym.spaces.Tuple((GRAPH,))}, seed=1)], ids=["", "nested"]
+)
+def test_resume_replays_graphs(client: Client, task: str, space: gym.Space) -> None:
+    action = space.sample()
+    env = Record(Moves(action, space=space), client, task=task)
+    env.reset(seed=1)
+    env.step(action)
+    resume(Moves(action, space=space), env.trajectory)
+
+
+@pytest.mark.parametrize(
+    "options", [{"low": (0, 1)}, {"at": np.zeros(2), "path": [1]}, {"$bytes": 5}, {"x": np.int64(3)}]
+)
+def test_resume_resets_with_the_options_that_were_recorded(client: Client, task: str, options: dict[str, Any]) -> None:
+    env = Record(Moves(0), client, task=task)
+    env.reset(seed=7, options=options)
+    replayed = Moves(0)
+    resume(replayed, env.trajectory)
+    assert type_of(replayed.options) == type_of(options)
+    assert str(replayed.options) == str(options)
+
+
+def test_an_action_that_cannot_be_decoded_is_named(client: Client) -> None:
+    step = Step(step_number=1, actions=[Action(content=Content(json="9" * 5000))])
+    trajectory_id = record(client.connection, [new_step(0, observation=0), step], metadata_json='{"seed":1}')
+    problem = f"step 1 of trajectory {trajectory_id} has an action that cannot be replayed: ValueError"
+    with pytest.raises(ValueError, match=problem):
+        resume(Moves(0), trajectory_id, client=client)
 
 
 @pytest.mark.parametrize(("package", "name"), [("ale_py", "ALE/Pong-v5"), ("mujoco", "HalfCheetah-v5")])
@@ -319,7 +413,8 @@ def test_metadata_has_seed_and_options(client: Client, task: str) -> None:
     # Both may have been created at the same time.
     both = [metadata_of(episode) for episode in client.episodes(task=task)]
     unseeded, seeded = sorted(both, key=lambda each: each["seed"] is not None)
-    assert seeded == {"env": "CartPole-v1", "seed": 7, "options": options, "random": None}
+    spaces = {"observation": {"": ["<f4", [4]]}, "action": {"": ["<i8", []]}}
+    assert seeded == {"env": "CartPole-v1", "seed": 7, "options": options, "random": None, "spaces": spaces}
     assert (unseeded["seed"], unseeded["random"]["bit_generator"]) == (None, "PCG64")
     found = [metadata_of(each.episode()) for each in vector.trajectories if each is not None]
     assert [each["seed"] for each in found] == [3, None, 3]

@@ -567,9 +567,10 @@ class Client(Wrapper[_client.Client]):
         tag: str | None = None,
         name: str = "",
         labels: Mapping[str, str] | None = None,
+        metadata: object = None,
     ) -> Opening[Trajectory]:
         sync = source.sync if isinstance(source, Trajectory) else source
-        return Opening(self._branch(sync, at=at, tag=tag, name=name, labels=labels))
+        return Opening(self._branch(sync, at=at, tag=tag, name=name, labels=labels, metadata=metadata))
 
     async def work(
         self,

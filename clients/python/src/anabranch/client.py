@@ -211,6 +211,7 @@ class Client(ClientReading, ClientRuns, Shown):
         tag: str | None = None,
         name: str = "",
         labels: Mapping[str, str] | None = None,
+        metadata: object = None,
     ) -> Trajectory:
         """Creates a trajectory that shares steps 0 to `at` of `source`, or to the step of a tag; not both.
 
@@ -226,6 +227,7 @@ class Client(ClientReading, ClientRuns, Shown):
         request = BranchTrajectoryRequest(trajectory_id=source_id, step_number=at, branch_id=branch_id, name=name)
         request.request_id = branch_id
         request.labels.update(creation.labels)
+        request.metadata_json = self.metadata_json(metadata)
         task, run = (None, None) if isinstance(source, str) else (source.recorded.task, source.recorded.run)
         start = known if known is not None else Position(at + 1)
         branch = self._open(branch_id, name, creation.labels, start, at + 1, task=task, run=run)

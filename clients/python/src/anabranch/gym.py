@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from collections.abc import Callable, Generator, Mapping
@@ -15,6 +16,8 @@ from anabranch._recording.creation import Creation
 from anabranch._recording.steps import UNSET
 from anabranch._training.replay import Replay
 from anabranch._training.snapshots import Restore, Snapshot, Snapshots, random_state
+from anabranch._training.spaces import spaces_of
+from anabranch._wire.decode import decode_json
 from anabranch._wire.kinds import is_a
 from anabranch._wire.tensors import optional
 
@@ -366,7 +369,8 @@ def resume(
         snapshot_every=snapshot_every,
         scalarize=scalarize,
     )
-    recording.continue_as(client.branch(trajectory, at=at, name=name, labels=labels))
+    metadata = decode_json(episode.trajectory.metadata_json or "null")
+    recording.continue_as(client.branch(trajectory, at=at, name=name, labels=labels, metadata=metadata))
     return recording, observation
 
 
@@ -379,21 +383,32 @@ def client_of(trajectory: Any, client: Client | None) -> Client:
 
 
 def episode_metadata(client: Client, env: Any, seed: int | None, random: Any, options: dict[str, Any] | None) -> str:
-    """Returns what a replay needs to begin an episode again, as JSON text. `random` is the state of the random numbers
-    before a reset without a seed; None if it is not known. What is too large is left out, with a warning."""
-    spec = getattr(env, "spec", None)
-    metadata = {"env": getattr(spec, "id", None), "seed": seed, "random": random, "options": options}
-    for part in "options", "random":
+    """Returns what a replay needs to begin an episode again, and the spaces, which decide the columns of tables, as JSON
+    text. `random` is the state of the random numbers before a reset without a seed; None if it is not known. What is too
+    large is left out, with a warning.
+
+    Metadata is plain JSON. If that cannot hold the options or the random numbers, `media_type` is the form that has them.
+    """
+    start = {"env": getattr(getattr(env, "spec", None), "id", None), "seed": None if seed is None else int(seed)}
+    parts = {"options": options, "random": random, "spaces": spaces_of(env)}
+    for part in parts:
         try:
-            return client.metadata_json(metadata)
+            return _metadata_json(client, start, parts)
         except ValueError as error:
             if not client.values.unstored[part]:
                 _logger.warning(
                     "anabranch: `%s` of an episode is not recorded, so it cannot be resumed: %s", part, error
                 )
             client.values.unstored[part] += 1
-            metadata[part] = None
-    return client.metadata_json(metadata)
+            parts[part] = None
+    return _metadata_json(client, start, parts)
+
+
+def _metadata_json(client: Client, start: dict[str, Any], parts: dict[str, Any]) -> str:
+    state = {**start, "random": parts["random"], "options": parts["options"]}
+    text, media_type = client.values.value_json(state, "metadata")
+    typed = {"media_type": media_type} if media_type else {}
+    return client.metadata_json({**json.loads(text), **typed, "spaces": parts["spaces"]})
 
 
 def _observe_resets(env: Any) -> list[Resets]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from anabranch._wire.decode import undecodable_in
 from anabranch._wire.kinds import is_a
 from anabranch._wire.tensors import optional
 
@@ -30,6 +31,11 @@ def create_dataset(episodes: Iterable[RecordedEpisode], dataset_id: str, env: An
 def _buffer_of(episode: RecordedEpisode, minari: Any) -> Any:
     if not episode.has_reset:
         raise ValueError(f"trajectory {episode.id} does not begin with a reset: its step 0 has an action")
+    for step in episode.steps:
+        found = undecodable_in((step.observation, step.action))
+        if found is not None:
+            place = f"step {step.number} of trajectory {episode.id}"
+            raise ValueError(f"{place} has a value that Minari cannot hold: {found.reason}")
     arrays = episode.to_numpy()
     return minari.data_collector.EpisodeBuffer(
         observations=_as_lists(arrays["observations"]),

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch._recording.arguments import numbers_of, objectives_of, reward_of
 from anabranch._training.snapshots import set_random_state
-from anabranch._wire.decode import decode_json
+from anabranch._training.spaces import member_of
+from anabranch._wire.decode import decode_content, decode_json, no_states, state_of, undecodable_in
 from anabranch._wire.errors import Diverged
 from anabranch._wire.kinds import is_a
 from anabranch._wire.paths import format_path
 from anabranch._wire.tensors import optional
 from anabranch._wire.values import ValueEncoder
+from anabranch.v1.trajectory_pb2 import Content
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +31,7 @@ class Replay:
         self._episode = episode
         self._env = env
         self._snapshots = snapshots
-        self._start: dict[str, Any] = decode_json(episode.trajectory.metadata_json or "{}")
+        self._start = start_of(episode)
 
     def run_to(self, at: int) -> Any:
         """Returns the observation of step `at`, after the environment has reached it."""
@@ -40,13 +42,20 @@ class Replay:
         start = self._restore(at)
         observation = steps[start].observation
         for step in steps[start + 1 : at + 1]:
-            observation, reward, terminated, truncated, _ = self._env.step(step.action)
+            observation, reward, terminated, truncated, _ = self._env.step(self._action_of(step))
             _check(step, "", step.observation, observation)
             for path, stored, got in _rewards(step, reward):
                 _check(step, path, stored, got)
             _check(step, "terminated", step.terminated, bool(terminated))
             _check(step, "truncated", step.truncated, bool(truncated))
         return observation
+
+    def _action_of(self, step: Step) -> Any:
+        """Returns an action of the type that was recorded."""
+        found = undecodable_in(step.action)
+        if found is not None:
+            raise ValueError(f"{_place(step)} has an action that cannot be replayed: {found.reason}")
+        return member_of(getattr(self._env, "action_space", None), step.action)
 
     def _restore(self, at: int) -> int:
         """Restores the nearest snapshot at or before a step, or resets. Returns the number of the reached step."""
@@ -57,13 +66,36 @@ class Replay:
         if self._snapshots.available:
             for step in reversed(self._episode.steps[: at + 1]):
                 if _STATE in step.states:
-                    self._snapshots.restore(step.state(_STATE))
+                    self._snapshots.restore(_snapshot_of(step))
                     return step.number
         if seed is None and random is None:
             missing = "neither a seed, nor a state of random numbers, nor a snapshot that can be restored"
             raise ValueError(f"trajectory {self._episode.id} has {missing}")
         _check(self._episode.steps[0], "", self._episode.steps[0].observation, first)
         return 0
+
+
+def start_of(episode: Episode) -> dict[str, Any]:
+    """Returns what the recorder knew before the reset: `seed`, `random` and `options`. Their media type is beside them if
+    plain JSON cannot hold them."""
+    text = episode.trajectory.metadata_json or "{}"
+    found = decode_json(text)
+    media_type = str(found.get("media_type", "")) if is_a(found, dict) else ""
+    start = decode_content(Content(json=text, media_type=media_type), no_states)
+    return start if is_a(start, dict) else {}
+
+
+def _snapshot_of(step: Step) -> Any:
+    stored = state_of(step.message, _STATE)
+    media_type = "" if stored is None else stored.media_type
+    value = decode_content(Content(data=step.state(_STATE), media_type=media_type), no_states)
+    if not is_a(value, dict):
+        raise ValueError(f"{_place(step)} has a state {_STATE!r} that is no snapshot of an environment")
+    return value
+
+
+def _place(step: Step) -> str:
+    return f"step {step.number} of trajectory {step.trajectory_id}"
 
 
 def _check(step: Step, path: str, stored: Any, got: Any) -> None:
