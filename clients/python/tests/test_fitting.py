@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch._recording.fitting import is_plain_json, text_of
-from anabranch._wire.decode import Unstored
 from anabranch.v1.limits import LIMITS
 from anabranch.v1.rollout_service_pb2 import GetRolloutRequest
 from anabranch.v1.rules import RULES
@@ -203,7 +202,7 @@ def test_arguments_that_are_no_plain_json_are_text(server: Server, arguments: st
     content = step.actions[1].content
     assert content.json == arguments if plain else not content.HasField("json")
     if not plain:
-        assert t.episode().steps[1].action["tool_call"] == arguments
+        assert t.episode().steps[1].action["tool_calls"][0]["arguments"] == arguments
     assert client.stats.unstored == {}
 
 
@@ -235,12 +234,12 @@ LARGE = {"text": "x" * 1_100_000}
         (
             {"info": LARGE, "states": {"info": b"{}"}},
             "info_json does not fit",
-            {"info": Unstored("JSON that is too large")},
+            {"info": {"$unstored": "JSON that is too large"}},
         ),
         (
             {"info": LARGE, "states": {f"{n:03}": b"1" for n in range(256)}},
             "info_json does not fit",
-            {"info": Unstored("JSON that is too large")},
+            {"info": {"$unstored": "JSON that is too large"}},
         ),
         ({"tags": ["no name", "é", "ok", "x" * 129, ""]}, 'tags["no name"] is unexpected', {}),
         ({"tags": ["ok", *(f"t{n}" for n in range(16))]}, "tags has 17 names: expected at most 16", {}),

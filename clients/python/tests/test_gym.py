@@ -767,7 +767,7 @@ def test_infos_whose_names_begin_with_an_underscore_are_kept(client: Client, tas
     env.step(np.array([0, 1]))
     flush(env)
     for episode in client.episodes(task=task):
-        assert episode.infos[1] == {"_x": 1.5, "__y": "a", 5: 1, "d": {"_z": 2}}
+        assert episode.infos[1] == {"_x": 1.5, "__y": "a", "5": 1, "d": {"_z": 2}}
 
 
 @pytest.mark.parametrize(
@@ -781,7 +781,7 @@ def test_infos_whose_names_begin_with_an_underscore_are_kept(client: Client, tas
             [{"x": 1, "_x": True}, {"x": 2, "_x": False}],
         ),
         ({"x": [1, 2], "_x": np.array([True, False])}, [{"x": 1}, {}]),
-        ({5: [1, 2], "_5": np.array([False, True])}, [{}, {5: 2}]),
+        ({5: [1, 2], "_5": np.array([False, True])}, [{}, {"5": 2}]),
         # What is of all sub-environments.
         ({"lr": 0.5, "name": "ab", "log": {"loss": 1.0}}, [{"lr": 0.5, "name": "ab", "log": {"loss": 1.0}}] * 2),
         ([{"a": 1}, {"a": 2}], [{"a": 1}, {"a": 2}]),

@@ -40,6 +40,7 @@ from anabranch._wire.decode import (
     decode_items,
     decode_json,
     digests_of,
+    no_states,
     parse_json,
 )
 from anabranch._wire.kinds import type_name
@@ -561,7 +562,7 @@ MOMENT = datetime.datetime(2026, 1, 2, 3, 4, 5, 6, datetime.timezone.utc)
 UUID = uuid.UUID(int=1)
 PLAIN = [
     (Color.RED, "red"),
-    (Color.BOTH, ["red", 2]),
+    (Color.BOTH, ("red", 2)),
     (Size.LARGE, "large"),
     (Level.HIGH, 3),
     (MOMENT, "2026-01-02T03:04:05.000006+00:00"),
@@ -580,7 +581,7 @@ PLAIN = [
     (frozenset({"b", "a"}), ["a", "b"]),
     ({Color.RED, "a"}, ["a", "red"]),
     ({1, "a", None}, [None, 1, "a"]),
-    ({frozenset({2, 1})}, [[1, 2]]),
+    ({frozenset({2, 1})}, [(1, 2)]),
     (set(), []),
     (collections.deque([1, "a"], maxlen=2), [1, "a"]),
     (collections.UserList([1]), [1]),
@@ -588,10 +589,10 @@ PLAIN = [
     (collections.OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
     (types.MappingProxyType({"a": 1}), {"a": 1}),
     ({"b": 1, "a": 2}.keys(), ["b", "a"]),
-    ({"b": 1}.items(), [["b", 1]]),
+    ({"b": 1}.items(), [("b", 1)]),
     (types.SimpleNamespace(a={1}), {"a": [1]}),
     (argparse.Namespace(lr=0.5, out=pathlib.PurePosixPath("x")), {"lr": 0.5, "out": "x"}),
-    (collections.namedtuple("Pair", "a b")(1, DAY), [1, "2026-01-02"]),
+    (collections.namedtuple("Pair", "a b")(1, DAY), (1, "2026-01-02")),
 ]
 
 
@@ -599,7 +600,8 @@ PLAIN = [
 def test_values_with_a_plain_form_are_stored_as_it(value: object, expected: object) -> None:
     assert equal(observed(value)[1], expected)
     assert equal(observed({"value": [value]})[1], {"value": [expected]})
-    assert decode_json(ValueEncoder(strict=True).info_json({"value": value})) == {"value": expected}
+    info = ValueEncoder(strict=True).info_json({"value": value})
+    assert decode_json(info) == json.loads(json.dumps({"value": expected}))
     step, read = observed({"image": np.zeros(2), "value": value})
     assert len(step.observations) > 1
     assert same_type(read["value"], expected)
@@ -670,7 +672,7 @@ def test_values_whose_own_code_fails_become_markers(value: object) -> None:
     assert isinstance(observed(value, strict=False)[1], Unstored)
     read = observed({"value": value, "image": np.zeros(2)}, strict=False)[1]
     assert isinstance(read["value"], Unstored)
-    assert isinstance(decode_json(ValueEncoder().info_json([value]))[0], Unstored)
+    assert list(decode_json(ValueEncoder().info_json([value]))[0]) == ["$unstored"]
     with pytest.raises((TypeError, OSError)):
         observed(value)
 
@@ -684,7 +686,7 @@ def test_images_that_are_too_large_become_markers(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(encoder, "limits", {"stateBytes": 8})
     content = Step().observations.add().content
     encoder.image_content(content, b"\x89PNG\r\n\x1a\n and more")
-    assert isinstance(decode_json(content.json), Unstored)
+    assert isinstance(decode_content(content, no_states), Unstored)
 
 
 def test_arrays_are_copied() -> None:

@@ -114,7 +114,7 @@ class ValueEncoder:
         try:
             self._set_data(content, bytes(value), media_type)
         except UnsupportedValue as unsupported:
-            _set_json(content, _to_json(self.marker(unsupported, root, ())))
+            _set_json(content, _to_json(self.marker(unsupported, root, ())), VALUE_TYPE)
 
     def state(self, value: object, root: str) -> tuple[bytes, str]:
         """Returns the bytes and the media type of a value as a state of a step."""
@@ -258,8 +258,8 @@ class ValueEncoder:
             for arrays, media_type in _INFO if tree.is_info else _VALUES:
                 if _is_json(value, MAX_DEPTH - len(path), arrays):
                     return _to_json(value), media_type
-        except (RuntimeError, TypeError, ValueError):
-            # Another thread changes the value. The tree copies each container before it looks into it.
+        except Exception:  # noqa: BLE001, S110 - its own code fails, or another thread changes it
+            # The tree copies each container before it looks into it.
             pass
         try:
             text = _to_json(tree.plain(value, path))
