@@ -13,14 +13,18 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from anabranch._recording.held import entries_of
 from anabranch._recording.rpc import step_of
 from anabranch._recording.segment import STEPS, Entry, Kind, Marks, Record, read_segment
 from anabranch._recording.spool import Identity, Moved
 from anabranch._recording.transfer import SenderInterface, Transfer
 from anabranch.v1.trajectory_pb2 import Step
+
+if TYPE_CHECKING:
+    from anabranch._wire.limits import Limits
 
 _LOCK = "lock"
 _MOVED = "moved"
@@ -190,7 +194,7 @@ class Left:
 
     @property
     def steps(self) -> int:
-        return sum(1 for entry in self.entries if entry.is_step)
+        return sum(1 for entry in self.entries if entry.has_step)
 
     @property
     def calls(self) -> int:
@@ -245,7 +249,8 @@ class Abandoned:
             if moved is not None and each.entries:
                 transfer.moved = moved
             for entry in each.entries:
-                transfer.add(entry)
+                for part in _sent_as(entry, sender.connections.limits):
+                    transfer.add(part)
             self.transfers.append(transfer)
         return self.transfers
 
@@ -308,6 +313,8 @@ class Abandoned:
     def _read(self) -> Iterator[Left]:
         refusals = refusals_of(self.owner.folder)
         records: dict[int, dict[int, Record]] = {}
+        #: The last held step of each trajectory.
+        held: dict[int, Record] = {}
         identities: dict[int, Identity] = {}
         for path in sorted(self.owner.folder.glob("*.seg")):
             found, damaged = read_segment(path)
@@ -317,6 +324,9 @@ class Abandoned:
                 if record.kind == Kind.TRAJECTORY:
                     content = record.segment.read(record.offset, record.length)
                     identities[record.trajectory] = Identity.from_bytes(content)
+                elif record.kind == Kind.HELD_STEP:
+                    held[record.trajectory] = record
+                    records.setdefault(record.trajectory, {})
                 else:
                     records.setdefault(record.trajectory, {})[record.position] = record
         for number, by_position in records.items():
@@ -327,15 +337,29 @@ class Abandoned:
             waiting = sum(1 for position, each in by_position.items() if position >= settled and each.kind in STEPS)
             identity = identities.get(number, Identity("unknown", ""))
             used = sum(1 for entry in entries if entry.is_step)
+            last = held.get(number)
+            if last is not None and waiting == used and _is_held(last, settled, by_position):
+                entries.append(_entry_of(last))
             if entries or waiting > used:
                 yield Left(number, identity, settled, entries, waiting - used, refusals.get(number, ("", ""))[1])
+
+
+def _sent_as(entry: Entry, limits: Limits) -> list[Entry]:
+    """Returns the records that are sent of a record."""
+    return entries_of(entry, _Files().load(entry), limits) if entry.kind == Kind.HELD_STEP else [entry]
+
+
+def _is_held(held: Record, settled: int, by_position: dict[int, Record]) -> bool:
+    """Returns whether no step has replaced a held one. Such a step has its position, or a later one."""
+    later = any(position >= held.position for position, each in by_position.items() if each.kind in STEPS)
+    return held.position >= settled and not later
 
 
 def _entry_of(record: Record) -> Entry:
     entry = Entry(record.kind, record.position, 0, None, record.length)
     entry.segment = record.segment
     entry.offset = record.offset
-    if entry.is_step:
+    if entry.has_step:
         content = record.segment.read(record.offset, record.length)
         entry.number = Step.FromString(step_of(record.kind, content)).step_number
     return entry

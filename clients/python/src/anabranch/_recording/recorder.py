@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING
 
 from anabranch._recording.abandoned import Abandoned, Owner, folder_of, note_move, note_refusal, resolved, spool_root
 from anabranch._recording.batch import StepGroup
-from anabranch._recording.segment import Kind
+from anabranch._recording.held import HeldStep, records_of
+from anabranch._recording.segment import STEPS, Kind
 from anabranch._recording.sender import Sender
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import Identity, MemorySpool, Spool, SpooledTrajectory, SpoolFullError, spool_bytes
@@ -35,6 +36,8 @@ _MEMORY_BYTES = 64 * 1024 * 1024
 _EXIT_SECONDS = 10.0
 #: After this time without a connection, because nothing listens at the address, the end of a process stops waiting.
 _REFUSED_SECONDS = 1.0
+#: Records that end what is held. After a seal, there is no further step.
+_REPLACING = (*STEPS, Kind.SEAL)
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ class Recorder:
         #: Created with the first trajectory.
         self._spool: Spool | MemorySpool | None = None
         self._dropped = 0
+        #: Held steps, by the number of their trajectory.
+        self._held: dict[int, HeldStep] = {}
         self._groups: weakref.WeakSet[StepGroup] = weakref.WeakSet()
         #: Where calls that concern a run are recorded, by the run's id.
         self._calls: dict[str, tuple[Transfer, SpooledTrajectory]] = {}
@@ -152,13 +157,38 @@ class Recorder:
     def record(self, transfer: Transfer, spooled: SpooledTrajectory, kind: Kind, number: int, payload: bytes) -> int:
         """Appends a record, tells the sender, and returns its position. Raises SpoolFullError."""
         assert self._spool is not None
+        held = self._held.get(spooled.number)
+        replaces = held is not None and kind in _REPLACING
+        if held is not None and not replaces:
+            self.hold(transfer, spooled, held.number, held.content, ahead=1)
         entry = self._spool.append(spooled, kind, number, payload)
+        if replaces:
+            entry.replaced = self._held.pop(spooled.number).entry
         if transfer.deliver is None:
             transfer.add(entry)
             self.sender.notify(transfer)
         else:
             transfer.deliver(transfer, entry)
         return entry.position
+
+    def hold(
+        self, transfer: Transfer, spooled: SpooledTrajectory, number: int, content: bytes, *, ahead: int = 0
+    ) -> None:
+        """Keeps a step that the next recorded step replaces. Without one, the end of the process records it. Raises
+        SpoolFullError."""
+        entry = self.spool.append(spooled, Kind.HELD_STEP, number, content, ahead=ahead)
+        before = self._held.get(spooled.number)
+        entry.replaced = None if before is None else before.entry
+        self._held[spooled.number] = HeldStep(transfer, spooled, number, content, entry)
+
+    def _record_held(self) -> None:
+        for held in list(self._held.values()):
+            try:
+                for kind, content in records_of(held.content, self.sender.connections.limits):
+                    if held.transfer.failure is None:
+                        self.record(held.transfer, held.spooled, kind, held.number, content)
+            except SpoolFullError as error:
+                log.warning("anabranch: what was said last to %s is lost: %s", held.transfer.trajectory_id, error)
 
     def calls(self, run_id: str) -> tuple[Transfer, int]:
         """Returns the transfer of the calls that concern a run, and how many were recorded."""
@@ -229,6 +259,7 @@ class Recorder:
     def close(self, seconds: float) -> None:
         """Sends what waits, for a time, or until connections are refused for a second. Reports what is kept."""
         sender = self.sender
+        self._record_held()
         try:
             if seconds > 0:
                 # Children that were terminated have left their records.

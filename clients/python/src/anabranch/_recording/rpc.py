@@ -226,7 +226,7 @@ def tagged_step(step: bytes, number: int, names: Iterable[str]) -> bytes:
 
 def step_of(kind: Kind, content: bytes) -> bytes:
     """Returns the step of a record, without its tags."""
-    return content if kind == Kind.STEP else _split(content)[1]
+    return _split(content)[1] if kind == Kind.TAGGED_STEP else content
 
 
 def tags_of(content: bytes) -> bytes:

@@ -30,6 +30,8 @@ class Kind(IntEnum):
     TRAJECTORY = 7
     #: A step with tags that are set in the transaction that stores it.
     TAGGED_STEP = 8
+    #: A step that counts until the step at its position is recorded: what was said since the last one.
+    HELD_STEP = 9
 
 
 STEPS = (Kind.STEP, Kind.TAGGED_STEP)
@@ -53,7 +55,7 @@ _MARKED = struct.Struct("<QI")
 class Entry:
     """A record that is not acked yet."""
 
-    __slots__ = ("kind", "length", "number", "offset", "payload", "position", "replacement", "segment")
+    __slots__ = ("kind", "length", "number", "offset", "payload", "position", "replaced", "replacement", "segment")
 
     def __init__(self, kind: Kind, position: int, number: int, payload: bytes | None, length: int) -> None:
         self.kind = kind
@@ -68,10 +70,24 @@ class Entry:
         self.offset = 0
         #: What is sent in place of the content, because the server rejected it.
         self.replacement: bytes | None = None
+        #: The held step whose place this record takes. It is acked with it.
+        self.replaced: Entry | None = None
 
     @property
     def is_step(self) -> bool:
         return self.kind in STEPS
+
+    @property
+    def has_step(self) -> bool:
+        """Whether the content is a step, held ones included."""
+        return self.kind in STEPS or self.kind == Kind.HELD_STEP
+
+    def with_replaced(self) -> Iterator[Entry]:
+        """Yields this record and those whose place it has taken."""
+        entry: Entry | None = self
+        while entry is not None:
+            yield entry
+            entry = entry.replaced
 
 
 class Segment:
@@ -203,7 +219,7 @@ def _records_of(data: bytes, sequence: int, segment: Segment) -> Iterator[Record
     while offset + _HEADER.size <= len(data):
         length, checksum, trajectory, position, kind = _HEADER.unpack_from(data, offset)
         content = offset + _HEADER.size
-        if 1 <= kind <= Kind.TAGGED_STEP and content + length <= len(data):
+        if 1 <= kind <= Kind.HELD_STEP and content + length <= len(data):
             expected = _header_checksum(sequence, length, trajectory, position, kind)
             if zlib.crc32(memoryview(data)[content : content + length], expected) == checksum:
                 yield Record(Kind(kind), trajectory, position, segment, content, length)

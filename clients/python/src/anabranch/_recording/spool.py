@@ -120,8 +120,11 @@ class Spool:
             self._trajectories += 1
             return SpooledTrajectory(self._trajectories - 1, header)
 
-    def append(self, spooled: SpooledTrajectory, kind: Kind, number: int, payload: bytes) -> Entry:
-        """Appends a record. When this returns, the record survives the end of the process. Raises SpoolFullError."""
+    def append(self, spooled: SpooledTrajectory, kind: Kind, number: int, payload: bytes, *, ahead: int = 0) -> Entry:
+        """Appends a record. When this returns, the record survives the end of the process. Raises SpoolFullError.
+
+        A held step has the position that its step will have: `ahead` records precede that.
+        """
         length = len(payload)
         needed = room_of(length) + room_of(len(spooled.header))
         while True:
@@ -135,11 +138,12 @@ class Spool:
                     if spooled.segment is not segment:
                         segment.write(spooled.number, Kind.TRAJECTORY, 0, spooled.header)
                         spooled.segment = segment
-                    entry = Entry(kind, spooled.position, number, None, length)
+                    position = spooled.position + ahead
+                    entry = Entry(kind, position, number, None, length)
                     entry.segment = segment
-                    entry.offset = segment.write(spooled.number, kind, spooled.position, payload)
+                    entry.offset = segment.write(spooled.number, kind, position, payload)
                     segment.written += 1
-                    spooled.position += 1
+                    spooled.position += kind is not Kind.HELD_STEP
                     self.steps += kind in STEPS
                     if self._kept - self._sent + length <= _KEPT_BYTES:
                         self._kept += length
@@ -161,10 +165,11 @@ class Spool:
 
     def release(self, entry: Entry) -> None:
         """Counts a record as acked. For the sender."""
-        if entry.payload is not None:
-            self._sent += entry.length
-        assert entry.segment is not None
-        entry.segment.acked += 1
+        for each in entry.with_replaced():
+            if each.payload is not None:
+                self._sent += each.length
+            assert each.segment is not None
+            each.segment.acked += 1
 
     def maintain(self) -> None:
         """Prepares the next segment, and reuses or deletes acked ones. For the sender."""
@@ -260,14 +265,14 @@ class MemorySpool:
             self._trajectories += 1
             return SpooledTrajectory(self._trajectories - 1, header)
 
-    def append(self, spooled: SpooledTrajectory, kind: Kind, number: int, payload: bytes) -> Entry:
+    def append(self, spooled: SpooledTrajectory, kind: Kind, number: int, payload: bytes, *, ahead: int = 0) -> Entry:
         length = len(payload)
         with self._lock:
             if self._kept - self._sent + length > self._limit:
                 raise SpoolFullError(f"the spool in memory has {self._limit} bytes, and they are in use")
             self._kept += length
-            entry = Entry(kind, spooled.position, number, payload, length)
-            spooled.position += 1
+            entry = Entry(kind, spooled.position + ahead, number, payload, length)
+            spooled.position += kind is not Kind.HELD_STEP
             self.steps += kind in STEPS
             return entry
 
@@ -276,7 +281,7 @@ class MemorySpool:
         return entry.payload
 
     def release(self, entry: Entry) -> None:
-        self._sent += entry.length
+        self._sent += sum(each.length for each in entry.with_replaced())
 
     def maintain(self) -> None:
         """Nothing to do."""
