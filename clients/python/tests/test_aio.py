@@ -43,17 +43,29 @@ INTERNAL = {
     "Episode": {"prefetch_states"},
     "Episodes": {"connection"},
     "Rollout": {"drop_lease", "give_back", "open", "opened"},
-    "Trajectory": {"after", "append_step", "continue_after", "create", "dropped", "position_at", "recorded", "say"},
+    "Trajectory": {
+        "after",
+        "begin",
+        "continue_after",
+        "create",
+        "dropped",
+        "end",
+        "position_at",
+        "record_said",
+        "recorded",
+    }
+    | {"say_again", "unrecorded"},
+    "Turn": {"messages", "said", "say"},
 }
 #: Methods that wait for nothing.
 DIRECT = {
     "Client": {"episodes"},
     "Episodes": {"shard", "steps"},
     "Group": {"tokens"},
-    "Rollout": {"check", "log", "reset", "step", "turn", "validate"},
+    "Rollout": {"check", "log", "reset", "say", "step", "turn", "validate"},
     "Run": {"log"},
     "Stage": {"log"},
-    "Trajectory": {"reset", "seal", "step", "tag", "turn"},
+    "Trajectory": {"reset", "say", "seal", "step", "tag", "turn"},
     "Turn": {"result"},
 }
 #: Methods that are sent at once, and need not be awaited.
@@ -203,6 +215,26 @@ async def test_a_trainer_and_a_worker_play_a_run(server: Server, name: str) -> N
         assert {f"{name}/0", f"{name}/1"} <= found
         with pytest.raises(RunNotFound):
             await client.run(f"{name}, too")
+
+
+async def test_tools_can_be_coroutines_whose_exceptions_are_recorded(server: Server) -> None:
+    async def run_tool(call: Any) -> str:
+        await asyncio.sleep(0)
+        return call.input["x"]
+
+    calls = [
+        {"id": f"c{x}", "type": "function", "function": {"name": "run", "arguments": f'{{"{x}": "found"}}'}}
+        for x in "xy"
+    ]
+    async with aio.connect(server.address) as client, client.trajectory() as t:
+        t.say("Go on.")
+        with t.turn({"choices": [{"message": {"role": "assistant", "tool_calls": calls}}]}) as turn:
+            one, two = turn.tool_calls
+            assert await turn.result(one, run_tool, one) == "found"
+            assert isinstance(await turn.result(two, run_tool, two), KeyError)
+            assert turn.result(two, len, "ab") == 2
+        contents = [message.get("content") for message in t.messages]
+        assert contents == ["Go on.", None, "found", "2"]
 
 
 async def test_a_trajectory_is_recorded_branched_resumed_and_read(server: Server, name: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import array
+import json
+import math
 from types import SimpleNamespace
 from typing import Any
 
@@ -83,7 +85,7 @@ def test_a_turn_is_one_step_and_continues_the_conversation(server: Server, name:
     assert (result.type, result.call_id, result.is_error, result.content.text) == ("tool_result", "c1", False, "2")
     assert (step.reward, step.terminated) == (1.0, True)
     usage = {key: value for key, value in step.metrics.items() if key.startswith("usage.")}
-    assert sorted(usage.values()) == [2.0, 3.0]
+    assert sorted(usage.values()) == [*([0.0] if name == "chat" else []), 2.0, 3.0]
     if name == "chat":
         assert (list(step.actions[0].token_ids), list(step.actions[0].logprobs)) == ([10, 11], [-0.5, -0.25])
     again = client.branch(t.id, at=1)
@@ -113,17 +115,140 @@ def test_a_prompt_is_sent_as_what_it_adds_to_the_context(server: Server) -> None
     assert kept == [None, None, 2, 3]
 
 
-def test_an_exception_of_a_tool_is_stored_as_its_result(server: Server) -> None:
+class Silent(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def run_tool(call: Any, divisor: int = 0) -> float:
+    return call.input["code"].count("1") / divisor
+
+
+def test_an_exception_of_a_tool_is_recorded_and_the_loop_continues(server: Server) -> None:
     t = ab.connect(server.address).trajectory()
     t.reset(messages=[])
+    for further in ((), (2,)):
+        with t.turn(CHAT) as turn:
+            for call in turn.tool_calls:
+                turn.result(call, run_tool, call, *further)
     with t.turn(CHAT) as turn:
-        turn.result("c1", ValueError("no such file"))
+        assert turn.result("c1", run_tool, turn.tool_calls[0], divisor=4) == 0.5
+    with t.turn(CHAT) as turn:
+        assert isinstance(turn.result("c1", Silent()), Silent)
+    with pytest.raises(KeyboardInterrupt), t.turn(CHAT) as turn:
+        turn.result("c1", lambda: (_ for _ in ()).throw(KeyboardInterrupt))
+    t.flush(30)
+    found = [
+        [(item.is_error, item.content.text or item.content.json) for item in step.observations]
+        for step in stored_steps(server, t.id)[1:]
+    ]
+    failed = (True, "ZeroDivisionError: division by zero")
+    assert found == [[failed], [(False, "1.0")], [(False, "0.5")], [(True, "Silent")], []]
+
+
+def test_an_exception_in_a_turn_is_the_result_of_the_first_call_without_one(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
     with pytest.raises(ZeroDivisionError), t.turn(CHAT) as turn:
         turn.result(turn.tool_calls[0], 1 / 0)
     t.flush(30)
-    _, first, second = stored_steps(server, t.id)
-    assert (first.observations[0].is_error, first.observations[0].content.text) == (True, "ValueError: no such file")
-    assert (second.observations[0].is_error, second.observations[0].call_id) == (True, "c1")
+    (result,) = stored_steps(server, t.id)[1].observations
+    assert (result.is_error, result.call_id, result.content.text) == (True, "c1", "ZeroDivisionError: division by zero")
+
+
+def test_a_result_after_its_turn_is_reported(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    t = ab.connect(server.address).trajectory()
+    with t.turn(CHAT) as turn:
+        pass
+    turn.result("c1", "late")
+    assert "a result of c1 came after its turn was recorded" in caplog.text
+
+
+def recorded(server: Server, trajectory_id: str) -> list[dict[str, Any]]:
+    """Returns the recorded replies."""
+    return [json.loads(step.actions[0].content.json) for step in stored_steps(server, trajectory_id)[1:]]
+
+
+def test_nothing_of_a_reply_is_lost(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    details = {"usage": {"output_tokens_details": {"reasoning_tokens": 7}}, "incomplete_details": {"reason": "length"}}
+    responses = {**RESPONSES, "id": "resp_1", "status": "incomplete", **details}
+    choices = [{**CHAT["choices"][0], "index": index} for index in range(3)]
+    for reply in (responses, {**CHAT, "id": "chat_1", "choices": choices}, {**ANTHROPIC, "stop_sequence": "END"}):
+        with t.turn(reply):
+            pass
+    t.flush(30)
+    one, two, three = recorded(server, t.id)
+    assert one == responses
+    assert two["choices"][1:] == choices[1:]
+    assert three == {**ANTHROPIC, "stop_sequence": "END"}
+    first, second, _ = stored_steps(server, t.id)[1:]
+    assert first.metrics["usage.output_tokens_details.reasoning_tokens"] == 7
+    facts = [json.loads(step.metadata_json) for step in (first, second)]
+    assert facts[0] == {"id": "resp_1", "model": "m", "stop_reason": "incomplete"}
+    assert facts[1] == {"id": "chat_1", "model": "m", "stop_reason": "tool_calls"}
+    assert list(second.actions[0].token_ids) == [10, 11]
+
+
+def test_logprobs_of_other_counts_are_recorded_with_one_warning_and_never_shifted(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    logprobs = {"content": [{"token": "a", "logprob": -0.5}]}
+    for tokens in ([10, 11], [12, 13]):
+        choice = {"message": {"role": "assistant", "content": "a"}, "token_ids": tokens, "logprobs": logprobs}
+        with t.turn({"prompt_token_ids": [1], "choices": [choice]}):
+            pass
+    t.step(action=1, token_ids=[14, 15], logprobs=[-0.5], prompt_token_ids=[1])
+    t.flush(30)
+    assert [reply["choices"][0]["logprobs"] for reply in recorded(server, t.id)[:2]] == [logprobs] * 2
+    assert caplog.text.count("logprobs of a reply do not belong to as many token ids") == 1
+    for row in t.tokens().rows:
+        assert all(math.isnan(logprob) for logprob, is_own in zip(row.logprobs, row.loss_mask, strict=True) if is_own)
+        assert len(row.logprobs) == len(row.input_ids)
+
+
+@pytest.mark.parametrize("tokens", ["ab", [1.5], [None], [2**40], b"\1\0\0\0", {"a": 1}])
+def test_token_ids_that_are_none_stay_in_the_recorded_reply(server: Server, tokens: Any) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    choice = {
+        "message": {"role": "assistant", "content": "a"},
+        "token_ids": tokens,
+        "logprobs": {"content": [{"logprob": -0.5}]},
+    }
+    with t.turn({"choices": [choice], "prompt_token_ids": tokens}):
+        pass
+    t.flush(30)
+    (reply,) = recorded(server, t.id)
+    assert reply.keys() | reply["choices"][0].keys() >= {"choices", "token_ids", "prompt_token_ids", "logprobs"}
+    assert not stored_steps(server, t.id)[1].actions[0].token_ids
+
+
+def test_arguments_are_stored_as_json_if_they_are_strict_json_and_as_text_otherwise(server: Server) -> None:
+    t = ab.connect(server.address).trajectory()
+    t.reset(messages=[])
+    texts = [
+        '{"x": 1}',
+        "",
+        "{",
+        '{"x": NaN}',
+        "[" * 2000,
+        "[" * 200_000,
+        '{"a": 1, "a": 2}',
+        '"\0"',
+        '{"x": "\\ud83d"}',
+    ]
+    for text in texts:
+        call = {**CALL, "function": {"name": "run", "arguments": text}}
+        with t.turn({"choices": [{"message": {"role": "assistant", "tool_calls": [call]}}]}):
+            pass
+    t.flush(30)
+    contents = [step.actions[1].content for step in stored_steps(server, t.id)[1:]]
+    kinds = [next(name for name in ("text", "json", "data") if content.HasField(name)) for content in contents]
+    assert kinds == ["json", "text", "text", "text", "text", "text", "json", "data", "json"]
 
 
 def test_a_branch_of_an_unsent_conversation_has_its_messages(own_server: Server) -> None:
@@ -141,8 +266,9 @@ def test_unknown_replies_and_calls_are_named(server: Server) -> None:
     t.reset(messages=[])
     with pytest.raises(TypeError, match="reply is a int"):
         t.turn(3)
-    with pytest.raises(ValueError, match="no tool call 'c9'"):
-        t.turn(CHAT).result("c9", "")
+    for unknown in ("c9", {"id": "c9"}, {"id": [1]}, 9, object(), None):
+        with pytest.raises(ValueError, match="the reply has no tool call"):
+            t.turn(CHAT).result(unknown, "")
 
 
 def chat_of(message: Any, **choice: Any) -> dict[str, Any]:

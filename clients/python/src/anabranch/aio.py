@@ -1,6 +1,6 @@
 """The package for programs with asyncio: the same names, and calls that wait for the server are awaited.
 
-Calls that record (`reset`, `step`, `turn`, `tag`, `seal`, `log`) wait for nothing, so they stay plain calls; receipts can be
+Calls that record (`reset`, `step`, `turn`, `say`, `tag`, `seal`, `log`) wait for nothing, so they stay plain calls; receipts can be
 awaited. `checkpoint` of a stage is sent at once, and awaited at its end if the program does not. Everything
 is done by the synchronous package, whose object is the attribute `sync`. If a task is cancelled, the call that it
 awaits ends, its trajectory is sealed as cancelled, and its rollout returns to the queue.
@@ -9,6 +9,7 @@ awaits ends, its trajectory is sealed as cancelled, and its rollout returns to t
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
@@ -266,7 +267,22 @@ class Turn(Wrapper[_turns.Turn]):
     reward = Shared[float | None]()
     terminated = Shared[bool]()
     truncated = Shared[bool]()
-    result = direct(_turns.Turn.result, same)
+
+    def result(self, call: object, value: object, *args: object, **kwargs: object) -> Any:
+        """Records the result of a tool call, as `anabranch.Turn.result`. Await the call if the tool is a coroutine
+        function."""
+        if args or kwargs or callable(value):
+            value = _turns.outcome_of(value, args, kwargs)
+        if inspect.isawaitable(value):
+            return self._awaited_result(call, value)
+        return self.sync.result(call, value)
+
+    async def _awaited_result(self, call: object, result: Awaitable[object]) -> Any:
+        try:
+            value = await result
+        except Exception as error:  # noqa: BLE001 - the tool's own code fails
+            value = error
+        return self.sync.result(call, value)
 
     @property
     def receipt(self) -> Receipt | None:
@@ -299,6 +315,7 @@ class Trajectory(Wrapper[_trajectory.Trajectory]):
     reset = direct(_trajectory.Trajectory.reset, Receipt)
     step = direct(_trajectory.Trajectory.step, Receipt)
     turn = direct(_trajectory.Trajectory.turn, Turn)
+    say = direct(_trajectory.Trajectory.say, same)
     tag = direct(_trajectory.Trajectory.tag, same)
     seal = direct(_trajectory.Trajectory.seal, same)
     load = awaited(_trajectory.Trajectory.load, same)
@@ -380,6 +397,9 @@ class Rollout(Wrapper[_rollouts.Rollout]):
 
     def turn(self, reply: object) -> Turn:
         return Turn(self.threads, self._opened().turn(reply))
+
+    def say(self, messages: Iterable[Mapping[str, object]] | str) -> None:
+        self._opened().say(messages)
 
     async def __aenter__(self) -> Self:
         self.sync.__enter__()

@@ -215,11 +215,12 @@ class Client(ClientReading, ClientRuns, Shown):
     ) -> Trajectory:
         """Creates a trajectory that shares steps 0 to `at` of `source`, or to the step of a tag; not both.
 
-        Default: all steps recorded so far. Waits for the server only if `source` is an id, or with `tag`. Raises
+        Default: all steps recorded so far, and what was said after them. Waits for the server only if `source` is an id, or with `tag`. Raises
         ValueError at once if there is no such step: the trajectory has none, or `at` is not one of them. Raises
         TagNotFound and TrajectoryNotFound. `name` and `labels` are as in `trajectory`.
         """
         creation = Creation.checked(name=name, labels=labels)
+        said = source.unrecorded if not isinstance(source, str) and at is None and tag is None else []
         at = self._branch_point(source, at, tag)
         source_id = source if isinstance(source, str) else source.id
         known = None if isinstance(source, str) else source.position_at(at)
@@ -234,6 +235,7 @@ class Client(ClientReading, ClientRuns, Shown):
         if not isinstance(source, str):
             branch.after(source, at)
         branch.create(BRANCH, request.SerializeToString())
+        branch.say_again(said)
         return branch
 
     @property

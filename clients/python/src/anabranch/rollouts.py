@@ -150,6 +150,11 @@ class Rollout(Shown):
         self.start()
         return self.trajectory.turn(reply)
 
+    def say(self, messages: Iterable[Mapping[str, object]] | str) -> None:
+        """Adds messages to the conversation. See `Trajectory.say`."""
+        self.start()
+        self.trajectory.say(messages)
+
     def log(self, metrics: Mapping[str, float] | None = None, /, **more: float) -> None:
         """Adds metrics, which are stored with the result. The arguments are those of `Run.log`."""
         self.check()
@@ -277,6 +282,7 @@ class Rollout(Shown):
 
     def _flush(self) -> None:
         """Waits until the steps are durable. Raises LeaseLost if the server refuses them for this reason."""
+        self.trajectory.record_said()
         try:
             self.trajectory.flush()
         except AnabranchError:

@@ -43,6 +43,9 @@ class TokenRow:
         self.input_ids.extend(token_ids)
         count = len(self.input_ids) - start
         given = [] if logprobs is None else list(logprobs)
+        if len(given) != count:
+            # They are of other tokens.
+            given = []
         self.loss_mask += [int(logprobs is not None)] * count
         self.logprobs += ([0.0] * count) if logprobs is None else given or [float("nan")] * count
         self.rewards += [0.0] * count

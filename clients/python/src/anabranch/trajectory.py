@@ -25,11 +25,12 @@ from anabranch._recording.history import (
     find_checkpoint,
     states_of,
 )
+from anabranch._recording.messages import MESSAGE, PROMPT_MESSAGE, copied, message_items, messages_in
 from anabranch._recording.recording import NoRecording, TrajectoryRecording, not_recorded_here
 from anabranch._recording.segment import Kind
 from anabranch._recording.spool import Identity, SpoolFullError
 from anabranch._recording.steps import UNSET, TooLargeError, encode, fill
-from anabranch._recording.turns import Turn, write_messages
+from anabranch._recording.turns import Turn, no_state
 from anabranch._wire.errors import AnabranchError, SpoolFull
 from anabranch._wire.failures import error_from_failure
 from anabranch._wire.plain import text_of_error
@@ -40,7 +41,7 @@ from anabranch._wire.termination import blocks
 from anabranch._wire.values import step_too_large
 from anabranch.errors import TrajectorySealed
 from anabranch.receipt import Receipt
-from anabranch.v1.trajectory_pb2 import Step
+from anabranch.v1.trajectory_pb2 import Observation, Step
 from anabranch.v1.trajectory_service_pb2 import BranchTrajectoryRequest
 
 if TYPE_CHECKING:
@@ -69,7 +70,21 @@ class Trajectory(TrajectoryReading, Shown):
     its own: it raises SystemExit(143) there. Without `with`, nothing is sealed until `seal()`.
     """
 
-    _internal = frozenset({"after", "append_step", "continue_after", "create", "dropped", "position_at", "recorded"})
+    _internal = frozenset(
+        {
+            "after",
+            "begin",
+            "continue_after",
+            "create",
+            "dropped",
+            "end",
+            "position_at",
+            "record_said",
+            "recorded",
+            "say_again",
+            "unrecorded",
+        }
+    )
 
     def __init__(
         self,
@@ -96,6 +111,9 @@ class Trajectory(TrajectoryReading, Shown):
         self._is_attempt = identity.is_attempt
         #: The id that `resume` looks for. A trajectory that rewinds keeps it.
         self._origin = origin or identity.trajectory_id
+        #: Messages that no step has, and the turns that are open: the next step has what they say.
+        self._said: list[Observation] = []
+        self._turns: list[Turn] = []
         self._begin(recorder, identity, start, next_step, done=done, existed=identity.take_over, group=group)
 
     def _begin(
@@ -151,8 +169,18 @@ class Trajectory(TrajectoryReading, Shown):
 
     @property
     def messages(self) -> list[dict[str, object]]:
-        """The conversation so far: the messages of `reset`, the replies of `turn` and the results of tool calls."""
-        return self._at.messages(self._source)
+        """The conversation so far: the messages of `reset` and `say`, the replies of `turn` and the results of tool
+        calls, in the form that the service that answered accepts.
+
+        A copy: changes of it change nothing. It is the same while it is recorded and when it is read back. In OpenAI's
+        chat format, images of results follow as a message of the user, because messages of tools have text only.
+        """
+        self._at.read_messages(self._source)
+        with self._lock:
+            messages = self._at.messages(self._source)
+            for turn in self._turns:
+                messages += copied(turn.messages)
+            return messages + messages_in(self._said, no_state)
 
     def load(self) -> None:
         """Reads what `reward_sum`, `last_observation` and `messages` need of earlier steps. Otherwise they read it at
@@ -174,20 +202,23 @@ class Trajectory(TrajectoryReading, Shown):
         *,
         observation: object = UNSET,
         info: object = UNSET,
-        messages: Sequence[Mapping[str, object]] = (),
+        messages: Iterable[Mapping[str, object]] | str = (),
         screenshot: object = UNSET,
         states: Mapping[str, object] | None = None,
     ) -> Receipt:
-        """Records step 0: the result of the environment's reset. Raises ValueError if the trajectory has steps."""
-        step = Step()
-        write_messages(self._values, step, messages)
+        """Records step 0: the result of the environment's reset. Raises ValueError if the trajectory has steps.
+
+        `messages` begin the conversation, as in `say`.
+        """
+        said = message_items(self._values, messages)
+        step = Step(observations=said)
         fill(step, self._values, observation, info, screenshot, states)
         with self._lock:
             if self._next > 0:
                 raise ValueError(f"reset() must be the first step, but {self._next} steps are recorded")
             receipt = self._append(step, ())
             self._at.observe(None if observation is UNSET else observation)
-            self._at.say(messages)
+            self._at.say(messages_in(said, no_state))
             return receipt
 
     def step(
@@ -261,21 +292,63 @@ class Trajectory(TrajectoryReading, Shown):
     def turn(self, reply: object) -> Turn:
         """Returns a context manager that records a reply of a model, with the results of its tool calls, as one step.
 
-        `reply` is an object or a dict in OpenAI's chat or responses format, or in Anthropic's messages format. One
-        that cannot be read, for example without `choices`, has neither text nor tool calls. Raises TypeError for an
-        object that can be no reply, and with `strict` any error of reading.
+        `reply` is an object or a dict in OpenAI's chat or responses format, or in Anthropic's messages format. All of
+        it is recorded. Of several choices, the first is the turn. One that cannot be read has neither text nor tool
+        calls. Raises TypeError for an object that can be no reply, also for a part of a streamed one, and with `strict`
+        any error of reading.
         """
         return Turn(self, self._values, reply)
 
-    def say(self, messages: Iterable[Mapping[str, object]]) -> None:
-        """Adds messages to the conversation. The step that has them follows."""
-        with self._lock:
-            self._at.say(messages)
+    def say(self, messages: Iterable[Mapping[str, object]] | str) -> None:
+        """Adds messages to the conversation, for example of the user. Text alone is a message of the user.
 
-    def append_step(self, step: Step, prompt: Sequence[int] | None) -> Receipt:
-        """Records a step that is built already. Its number and the prompt of its first action are set."""
+        When the call has returned, the messages survive the end of the process. The next step has them; without one,
+        the end of the trajectory or of the process records them as a step of their own. `flush` does not wait for them.
+        Within the `with` block of a turn, they follow its reply and its results. A message that is no object is left
+        out with a warning; with `strict`, the call raises TypeError, and TrajectorySealed after `seal()`.
+        """
+        items = message_items(self._values, messages)
         with self._lock:
-            return self._append(step, (), prompt)
+            if self._turns:
+                self._turns[-1].say(items)
+            else:
+                self._said += items
+            self._hold()
+
+    @property
+    def unrecorded(self) -> list[Observation]:
+        """Messages that were said after the last step."""
+        return list(self._said)
+
+    def say_again(self, items: Iterable[Observation]) -> None:
+        """Adds messages that were said to another trajectory."""
+        with self._lock:
+            self._said += items
+            self._hold()
+
+    def begin(self, turn: Turn) -> None:
+        """Opens a turn. What was said before precedes its reply."""
+        with self._lock:
+            turn.say(self._said, before=True)
+            self._said = []
+            self._turns.append(turn)
+
+    def end(self, turn: Turn, step: Step, prompt: Sequence[int] | None) -> Receipt:
+        """Records a turn. The number of its step and the prompt of its first action are set."""
+        with self._lock:
+            self._turns.remove(turn)
+            # Read before the step is encoded, which stores its large contents apart.
+            messages = turn.messages
+            receipt = self._append(step, (), prompt)
+            self._at.say(messages)
+            self._hold()
+            return receipt
+
+    def record_said(self) -> None:
+        """Records what was said after the last step as a step of its own."""
+        with self._lock:
+            if self._said:
+                self._append(Step(), ())
 
     def tag(self, name: str, step: int | None = None) -> None:
         """Names a step. Default: the last one. A tag that exists is moved. Raises ValueError if there is no such step. A name
@@ -294,6 +367,7 @@ class Trajectory(TrajectoryReading, Shown):
         with self._lock:
             if self._sealed:
                 return
+            self.record_said()
             text = fitted_text("Seal.message", message, self._values.limits)
             self._record(Kind.SEAL, rpc.sealing(_STATUSES[status], text))
             self._sealed = True
@@ -344,6 +418,7 @@ class Trajectory(TrajectoryReading, Shown):
                 "checkpoint() reads the states, and release() of the rollout lets another attempt begin"
             )
         deadline = time.monotonic() + timeout
+        self.record_said()
         step = self._checkpoint(at, timeout)
         if step is None:
             return None
@@ -431,6 +506,8 @@ class Trajectory(TrajectoryReading, Shown):
         problem = self._problem()
         if problem is not None:
             return self._refuse(problem)
+        if self._said:
+            self._add_said(step)
         position = self._spooled.position
         if prompt is not UNSET:
             self._at.add_tokens(step.actions[0], prompt)
@@ -462,6 +539,30 @@ class Trajectory(TrajectoryReading, Shown):
             kind, data = Kind.TAGGED_STEP, rpc.tagged_step(data, number, tags)
         self._last_position = self._recorder.record(self._transfer, self._spooled, kind, number, data)
         return self._last_position
+
+    def _add_said(self, step: Step) -> None:
+        """Adds what was said to the step that follows."""
+        said, self._said = self._said, []
+        for item in said:
+            item.type = PROMPT_MESSAGE if step.actions else MESSAGE
+        observed = list(step.observations)
+        del step.observations[:]
+        step.observations.extend([*said, *observed])
+        self._at.say(messages_in(said, no_state))
+
+    def _hold(self) -> None:
+        """Keeps what was said in the spool, for the end of the process. The caller holds the lock."""
+        said = [*(item for turn in self._turns for item in turn.said), *self._said]
+        if not said:
+            return
+        problem = self._problem()
+        if problem is not None:
+            return self._report(problem)
+        step = Step(step_number=self._next, observations=said)
+        try:
+            self._recorder.hold(self._transfer, self._spooled, self._next, step.SerializeToString())
+        except SpoolFullError as error:
+            self._end(str(error))
 
     def _record(self, kind: Kind, payload: bytes) -> None:
         """Records what is not a step. The caller holds the lock."""
@@ -504,13 +605,17 @@ class Trajectory(TrajectoryReading, Shown):
 
     def _refuse(self, problem: AnabranchError) -> Receipt:
         """Counts a step that is not recorded."""
+        self._report(problem)
+        self._recorder.drop()
+        return Receipt(NoRecording(problem), -1, 0)
+
+    def _report(self, problem: AnabranchError) -> None:
+        """Reports once that nothing more is recorded. With `strict`, raises it."""
         if self.client.strict:
             raise problem
-        self._recorder.drop()
         if not self._warned:
             self._warned = True
             log.warning("anabranch: %s; its further steps are not recorded", problem)
-        return Receipt(NoRecording(problem), -1, 0)
 
     def _end(self, problem: str) -> None:
         """Ends the recording at the last whole step."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anabranch._reading.blobs import Blobs
 from anabranch._reading.read import OwnedStep, fetch_states, read_steps
 from anabranch._recording.context import Context, context_after, new_context, write_prompt
+from anabranch._recording.messages import MESSAGE, PROMPT_MESSAGE, Message, copied
 from anabranch._recording.turns import messages_of
 from anabranch._wire.decode import decode_content, decode_items
 from anabranch._wire.errors import AnabranchError, Unreachable
@@ -61,8 +62,8 @@ class Position:
         self._reward_before: float | None = None if inherited else 0.0
         self._reward = 0.0
         self._observation: object = _UNREAD if inherited else None
-        self._messages_before: list[dict[str, object]] | None = None if inherited else []
-        self._messages: list[dict[str, object]] = []
+        self._messages_before: list[Message] | None = None if inherited else []
+        self._messages: list[Message] = []
         #: The tokens of the model so far. None if they are unknown.
         self.context: Context | None = None if inherited else new_context()
         self._context_is_read = inherited == 0
@@ -73,8 +74,9 @@ class Position:
     def observe(self, observation: object) -> None:
         self._observation = observation
 
-    def say(self, messages: Iterable[Mapping[str, object]]) -> None:
-        self._messages += [dict(message) for message in messages]
+    def say(self, messages: Iterable[Message]) -> None:
+        """Adds the messages of a recorded step, as they are read back."""
+        self._messages += messages
 
     def add_tokens(self, action: Action, prompt: Sequence[int] | None) -> None:
         """Writes the prompt of an action that has its tokens already. Never waits for what it inherits."""
@@ -91,15 +93,21 @@ class Position:
             connection, trajectory_id = source()
             step = self._last_step(connection, trajectory_id)
             fetch = Blobs(connection, [OwnedStep(trajectory_id, step)]).get
-            self._observation = decode_items(step.observations, fetch)
+            items = [item for item in step.observations if item.type not in (MESSAGE, PROMPT_MESSAGE)]
+            self._observation = decode_items(items, fetch)
         return self._observation
 
-    def messages(self, source: Source) -> list[dict[str, object]]:
+    def messages(self, source: Source) -> list[Message]:
+        """Returns copies of the messages, which the caller may change."""
+        return copied(self.read_messages(source) + self._messages)
+
+    def read_messages(self, source: Source) -> list[Message]:
+        """Reads the messages of the steps before, unless that was done."""
         if self._messages_before is None:
             self._messages_before, context = _read_conversation(*source(), self.inherited)
             if not self._context_is_read:
                 self.context, self._context_is_read = context, True
-        return self._messages_before + self._messages
+        return self._messages_before
 
     def copy(self) -> Position:
         copied = copy(self)
@@ -234,11 +242,9 @@ def states_of(connection: Connection, trajectory_id: str, step: Step) -> Checkpo
     return Checkpoint(number, states)
 
 
-def _read_conversation(
-    connection: Connection, trajectory_id: str, end: int
-) -> tuple[list[dict[str, object]], Context | None]:
+def _read_conversation(connection: Connection, trajectory_id: str, end: int) -> tuple[list[Message], Context | None]:
     """Returns the messages and the tokens of the first steps."""
-    messages: list[dict[str, object]] = []
+    messages: list[Message] = []
     context: Context | None = new_context()
     for together in read_steps(connection, trajectory_id, stop=end):
         fetch = Blobs(connection, together).get

@@ -86,6 +86,7 @@ class ValueEncoder:
         #: Those of the server that the values go to.
         self.limits = limits or Limits()
         self.unstored: Counter[str] = Counter()
+        self._reported: set[str] = set()
 
     def add_observation(self, step: Step, value: object) -> None:
         self._add(step.observations, value, "observation")
@@ -108,11 +109,12 @@ class ValueEncoder:
 
     def image_content(self, content: Content, value: object, root: str = "screenshot") -> None:
         """Writes an image: of Pillow, or the bytes of a PNG, JPEG, WebP or GIF file. Other values as `set_content`."""
-        if not isinstance(value, (bytes, bytearray)) or (media_type := _image_type(value)) is None:
+        media_type = image_type(value) if isinstance(value, (bytes, bytearray)) else None
+        if media_type is None:
             self.set_content(content, value, root)
             return
         try:
-            self._set_data(content, bytes(value), media_type)
+            self._set_data(content, bytes(value), media_type)  # pyright: ignore[reportArgumentType]
         except UnsupportedValue as unsupported:
             _set_json(content, _to_json(self.marker(unsupported, root, ())), VALUE_TYPE)
 
@@ -159,6 +161,12 @@ class ValueEncoder:
         if not self.unstored[kind]:
             _logger.warning("%s. %s", fault, outcome)
         self.unstored[kind] += 1
+
+    def report(self, kind: str, message: str) -> None:
+        """Logs a warning, once for each kind."""
+        if kind not in self._reported:
+            self._reported.add(kind)
+            _logger.warning("anabranch: %s", message)
 
     def _add(self, items: Any, value: object, root: str) -> None:
         value, kind = resolved(value)
@@ -533,7 +541,7 @@ def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode("ascii")
 
 
-def _image_type(data: bytes | bytearray) -> str | None:
+def image_type(data: bytes | bytearray) -> str | None:
     """Returns the media type of the file of an image, by its first bytes."""
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return "image/webp"
