@@ -33,7 +33,7 @@ def records_of(content: bytes, limits: Limits) -> list[tuple[Kind, bytes]]:
     try:
         data, uploads = encode(step, limits)
     except TooLargeError as error:
-        data, uploads = marker_of(step.step_number, str(error)), []
+        data, uploads = marker_of(step, str(error)).SerializeToString(), []
     return [*((Kind.UPLOAD, upload) for upload in uploads), (Kind.STEP, data)]
 
 

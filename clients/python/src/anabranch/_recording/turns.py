@@ -235,7 +235,3 @@ def _turn_messages(step: Step, fetch: Callable[[str], bytes]) -> list[Message]:
 def no_state(digest: str) -> bytes:
     """A step that is not encoded yet has all of its contents."""
     raise KeyError(digest)
-
-
-def _refuse(constant: str) -> object:
-    raise ValueError(constant)
