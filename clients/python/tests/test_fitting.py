@@ -82,7 +82,7 @@ def test_the_server_stores_every_step_with_all_its_valid_parts(server: Server) -
     @given(steps)
     def record(step: Step) -> None:
         recorded.append(Step.FromString(step.SerializeToString()))
-        t.append_step(step, None)
+        t._append(step, ())  # pyright: ignore[reportPrivateUsage]
 
     record()
     t.flush(300)

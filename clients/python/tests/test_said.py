@@ -98,14 +98,14 @@ def test_a_branch_has_what_was_said_after_the_last_step(server: Server) -> None:
     assert t.messages == user("a", "b")
 
 
-def test_what_was_said_before_a_checkpoint_is_taken_up_is_stored_where_it_was_said(server: Server) -> None:
+def test_what_was_said_before_a_rewind_is_stored_where_it_was_said(server: Server) -> None:
     client = ab.connect(server.address)
     t = client.trajectory()
     t.reset(messages=user("a"), states={"env": b"s"})
     t.step(action=1)
     t.say("b")
     first = t.id
-    assert t.checkpoint() is not None
+    assert t.rewind() is not None
     t.say("c")
     t.step(action=2)
     assert t.messages == user("a", "c")

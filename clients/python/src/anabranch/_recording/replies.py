@@ -105,14 +105,13 @@ def parse(reply: object) -> Reply:
     if is_a(reply, Awaitable):
         raise NotAReply(f"reply is a {type_name(reply)}: `await` it, and give its result to turn()")
     expected = "expected a whole reply of OpenAI's chat or responses format, or of Anthropic's messages format"
-    if given is not None and _is_chunk(given):
-        raise NotAReply(
-            f"reply is a {type_name(reply)}, a part of a streamed reply: {expected}. Collect it first: "
-            "`get_final_completion()`, `get_final_response()` or `get_final_message()` of its stream returns it"
-        )
-    if reply is None or isinstance(reply, Mapping) or hasattr(reply, "choices"):
+    is_chunk = given is not None and _is_chunk(given)
+    if not is_chunk and (reply is None or isinstance(reply, Mapping) or hasattr(reply, "choices")):
         raise ValueError(f"the reply has none of `choices`, `output` and `content`: {expected}")
-    raise NotAReply(f"reply is a {type_name(reply)}: {expected}")
+    raise NotAReply(
+        f"reply is a {type_name(reply)}: {expected}. Collect a streamed reply first: `get_final_completion()`, "
+        "`get_final_response()` or `get_final_message()` of its stream returns it"
+    )
 
 
 def calls_of(format: str, reply: Any) -> list[ToolCall]:
@@ -221,7 +220,7 @@ def json_text(value: Any) -> str:
 
 
 def _is_chunk(given: Mapping[str, Any]) -> bool:
-    if plain(given.get("object")) == "chat.completion.chunk":
+    if plain(given.get("object")) == "chat.completion.chunk" or "delta" in given:
         return True
     choices: Any = given.get("choices")
     first = members(choices[0]) if _is_list(choices) and choices else None
