@@ -97,6 +97,8 @@ export class Sessions {
   #check(now: number): void {
     const { pingEveryMs, pingTimeoutMs, idleMs, maxAgeMs = Infinity } = this.#limits;
     for (const tracked of this.#all) {
+      // Node emits `close` later.
+      if (tracked.session.destroyed) continue;
       if (tracked.pingOut && now - tracked.pingedAt > pingTimeoutMs) tracked.session.destroy();
       else if (tracked.streams === 0 && now - tracked.idleSince > idleMs) goAway(tracked);
       else if (now - tracked.bornAt > maxAgeMs) goAway(tracked);
