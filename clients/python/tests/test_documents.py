@@ -176,7 +176,12 @@ def resolve(node: ast.expr) -> Any:
     assert isinstance(node, ast.Attribute), name
     owner = resolve(node.value)
     found = getattr(owner, node.attr, None)
-    assert found is not None or re.search(rf"self\.{node.attr}\b", inspect.getsource(owner.__init__)), name
+    declared = [hint for each in getattr(owner, "__mro__", ()) for hint in vars(each).get("__annotations__", ())]
+    assert (
+        found is not None
+        or node.attr in declared
+        or re.search(rf"self\.{node.attr}\b", inspect.getsource(owner.__init__))
+    ), name
     return PASSED_ON.get(getattr(found, "__qualname__", ""), found)
 
 

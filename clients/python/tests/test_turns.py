@@ -275,13 +275,6 @@ def chat_of(message: Any, **choice: Any) -> dict[str, Any]:
     return {"choices": [{"message": message, **choice}]}
 
 
-def nested(depth: int) -> Any:
-    value: Any = 1
-    for _ in range(depth):
-        value = {"a": value}
-    return value
-
-
 #: What services have answered, or what their clients have made of it.
 UNREADABLE = [
     None,
