@@ -12,19 +12,18 @@ export function actionJson({ actions }: Step): string | null {
   if (!isTurn(actions)) return itemsJson(actions);
   let text = '';
   const calls: string[] = [];
-  const messages: string[] = [];
+  const messages: unknown[] = [];
   for (const action of actions) {
     const { type, name, callId, content } = action;
     if (isCall(action)) calls.push(JSON.stringify({ id: callId, name, arguments: writtenText(content) }));
     else if (content?.text !== undefined) text += content.text;
     else if (type === 'message' && content !== undefined) {
-      messages.push(contentJson(content));
-      text += textOf(content.json ?? '');
+      const said = messagesOf(parsed(contentJson(content)));
+      messages.push(...said);
+      text += textOf(said);
     }
   }
-  const [said = '[]'] = messages;
-  const listed = messages.length === 1 && said.trimStart().startsWith('[') ? said : `[${messages.join(',')}]`;
-  return `{"text":${JSON.stringify(text)},"tool_calls":[${calls.join(',')}],"messages":${listed}}`;
+  return `{"text":${JSON.stringify(text)},"tool_calls":[${calls.join(',')}],"messages":${JSON.stringify(messages)}}`;
 }
 
 /** Returns the value of a step's observations as JSON text. Null if there are none. */
@@ -34,7 +33,8 @@ export function observationJson({ actions, observations }: Step): string | null 
   const messages = observations.filter((each) => isMessage(each) && !results.includes(each));
   const others = observations.filter((each) => !messages.includes(each) && !results.includes(each));
   if (messages.length + results.length === 0 && !isAfterCalls) return itemsJson(others);
-  const said = messages.map(({ content }) => contentJson(content));
+  // Several messages can share an observation.
+  const said = messages.map(({ content }) => contentJson(content).replace(/^\[(.*)\]$/s, '$1'));
   const resulted = results.map(({ callId, isError, content }) => {
     return `{"id":${JSON.stringify(callId)},"is_error":${isError},"content":${contentJson(content)}}`;
   });
@@ -58,7 +58,8 @@ function isResult({ type, callId }: Observation, isAfterCalls: boolean): boolean
 }
 
 function isMessage({ type, content }: Observation): boolean {
-  return type === 'message' && (content?.json?.startsWith('{') ?? /json/.test(content?.mediaType ?? ''));
+  const isSaid = type === 'message' || type === 'prompt_message';
+  return isSaid && (content?.json === undefined ? /json/.test(content?.mediaType ?? '') : /^\[?\{/.test(content.json));
 }
 
 /** Returns arguments as the model wrote them. */
@@ -66,9 +67,21 @@ function writtenText(content: Content | undefined): string {
   return content?.text ?? content?.json ?? (content === undefined ? '' : contentJson(content));
 }
 
+/**
+ * Returns the messages of a recorded reply, which is whole: a reply of OpenAI's chat or responses format or of
+ * Anthropic's, a list of messages, or a message.
+ */
+function messagesOf(said: unknown): readonly unknown[] {
+  const choices = memberOf(said, 'choices');
+  if (Array.isArray(choices)) return [memberOf(choices[0], 'message') ?? []].flat();
+  const output = memberOf(said, 'output');
+  if (Array.isArray(output)) return output;
+  if (memberOf(said, 'stop_reason') === undefined) return [said].flat();
+  return [{ role: memberOf(said, 'role') ?? 'assistant', content: memberOf(said, 'content') }];
+}
+
 /** Returns the text of messages of OpenAI's chat and responses formats, and of Anthropic's. */
-function textOf(json: string): string {
-  const messages = [parsed(json)].flat() as readonly unknown[];
+function textOf(messages: readonly unknown[]): string {
   const contents = messages.flatMap((message) => memberOf(message, 'content') ?? []);
   return contents.map((part) => (typeof part === 'string' ? part : partText(part))).join('');
 }

@@ -89,7 +89,7 @@ def test_larger_values_than_a_state_raise_with_strict_and_become_markers_otherwi
     names = [f"array of {large.nbytes} bytes", f"str of {len(whole)} bytes", f"list as JSON of {len(whole) + 4} bytes"]
     assert [step.observation for step in steps] == [0, *map(Unstored, names), 4]
     assert [step.action for step in steps] == [None, 1, 2, 3, 4]
-    assert (steps[3].info, steps[4].states) == (Unstored(names[2]), ("small",))
+    assert (steps[3].info, steps[4].states) == ({"$unstored": names[2]}, ("small",))
     assert client.stats.unstored == {names[0]: 1, names[1]: 1, names[2]: 2, "states": 1}
 
 

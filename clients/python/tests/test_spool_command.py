@@ -208,15 +208,19 @@ def test_others_of_the_same_process_are_sent_though_one_is_refused(own_server: S
     assert f"refused: {refused} 'lost', 3 steps" in run_spool("list")
 
 
-def test_the_branch_of_an_unknown_trajectory_is_refused_and_kept(
+def test_the_branch_of_a_deleted_trajectory_is_refused_and_kept(
     own_server: Server, spool: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(_transfer, "_BRANCH_TRIES", 1)
     own_server.start()
-    unknown = str(uuid.uuid4())
-    branch = ab.connect(own_server.address).branch(unknown, at=3, name="n")
+    client = ab.connect(own_server.address)
+    t = client.trajectory()
+    t.step(action=1)
+    t.flush(60)
+    client.delete(t)
+    branch = client.branch(t, at=1, name="n")
     branch.step(action=1)
-    with pytest.raises(TrajectoryNotFound, match=f"Trajectory {unknown} does not exist.*python -m anabranch spool"):
+    with pytest.raises(TrajectoryNotFound, match=f"Trajectory {t.id} does not exist.*python -m anabranch spool"):
         branch.flush(60)
     assert branch.dropped == ""
     (note,) = spool.glob("*/*/refused")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from anabranch.v1.trajectory_pb2 import Action, Observation, Step
 
 _MESSAGE, _CALL, _RESULT = "message", "tool_call", "tool_result"
+#: Observations that are messages: after the reply of their step, and before it.
+_MESSAGES = (_MESSAGE, "prompt_message")
 _TEXT_PARTS = ("text", "output_text")
 _JSON_TYPES = (JSON_TYPE, VALUE_TYPE, TUPLES_TYPE)
 
@@ -40,7 +42,7 @@ def action_of(step: Step, decode: Decode) -> Any:
             if isinstance(said, str):
                 value["text"] += said
             elif action.type == _MESSAGE:
-                messages: list[Any] = cast("list[Any]", said) if isinstance(said, list) else [said]
+                messages = _messages_of(said)
                 value["messages"] += messages
                 value["text"] += "".join(map(_text_of, messages))
     return value
@@ -57,7 +59,8 @@ def observation_of(step: Step, decode: Decode) -> Any:
             content = decode(item.content) if item.HasField("content") else None
             results.append({"id": item.call_id, "is_error": item.is_error, "content": content})
         elif _is_message(item):
-            messages.append(decode(item.content))
+            said = decode(item.content)
+            messages += cast("list[Any]", said) if isinstance(said, list) else [said]
         else:
             others.append(item)
     if not (messages or results or is_after_calls):
@@ -99,9 +102,25 @@ def _argument_text(action: Action, decode: Decode) -> str:
 
 
 def _is_message(item: Observation) -> bool:
-    """Returns whether an observation is a message of the conversation: a JSON object."""
+    """Returns whether an observation is a message of the conversation, or several: JSON objects."""
     content = item.content
-    return item.type == _MESSAGE and (content.json.startswith("{") or content.media_type in _JSON_TYPES)
+    return item.type in _MESSAGES and (content.json.startswith(("{", "[{")) or content.media_type in _JSON_TYPES)
+
+
+def _messages_of(said: Any) -> list[Any]:
+    """Returns the messages of a recorded reply, which is whole: a reply of OpenAI's chat or responses format or of
+    Anthropic's, a list of messages, or a message."""
+    if not is_a(said, dict):
+        return cast("list[Any]", said) if isinstance(said, list) else [said]
+    choices, output = said.get("choices"), said.get("output")
+    if isinstance(choices, list):
+        first: Any = cast("list[Any]", choices)[0] if choices else None
+        return [first["message"]] if is_a(first, dict) and is_a(first.get("message"), dict) else []
+    if isinstance(output, list):
+        return cast("list[Any]", output)
+    if "stop_reason" in said:
+        return [{"role": said.get("role", "assistant"), "content": said.get("content")}]
+    return [said]
 
 
 def _text_of(message: Any) -> str:
