@@ -28,6 +28,29 @@ describe('turns in tables', () => {
     }
   });
 
+  it.each([
+    ['openai.chat', { choices: [{ message: { role: 'assistant', content: 'hi' } }], usage: { total_tokens: 3 } }],
+    ['openai.responses', { status: 'completed', output: [{ type: 'message', role: 'assistant', content: 'hi' }] }],
+    ['anthropic.messages', { role: 'assistant', content: 'hi', stop_reason: 'end_turn' }],
+  ])('V9: of a whole reply of %s, the messages are listed', (name, reply) => {
+    const { action } = shown({ actions: [{ type: 'message', name, content: { json: JSON.stringify(reply) } }] });
+    const message = expect.objectContaining({ role: 'assistant', content: 'hi' });
+    expect(action).toEqual({ text: 'hi', tool_calls: [], messages: [message] });
+  });
+
+  it('V9: messages before a reply are listed, also if they share an observation', () => {
+    const said = [
+      { role: 'user', content: 'a' },
+      { role: 'user', content: 'b' },
+    ];
+    const together = { type: 'prompt_message', content: { json: JSON.stringify(said) } };
+    const alone = { type: 'message', content: { json: JSON.stringify(said[0]) } };
+    expect(shown({ observations: [together, alone] }).observation).toEqual({
+      messages: [...said, said[0]],
+      tool_results: [],
+    });
+  });
+
   it('V9: calls without a message have the same shape, and arguments that are no JSON stay text', () => {
     const broken = { ...call('c1'), content: { text: '{"x": 1' } };
     expect(shown({ actions: [{ type: 'text', content: { text: 'done' } }, broken] })).toEqual({
