@@ -538,5 +538,5 @@ async def test_metrics_can_have_any_name(server: Server, name: str) -> None:
         run = await client.run(name)
         await run.log(1, {"loss": 1.0}, **dict.fromkeys(names, 2.0))
         await stage.log(**dict.fromkeys(names, 3.0))
-        found = await run.series()
+        found = await run.metrics()
     assert set(found) == {"loss", *names}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from typing import Any
 
@@ -179,3 +180,16 @@ def test_any_text_of_an_exception_seals(server: Server, message: str) -> None:
         raise RuntimeError(message)
     t.flush(60)
     assert server.stored(t.id).status == 6
+
+
+def test_a_run_names_the_argument_that_the_server_would_refuse(server: Server) -> None:
+    client = ab.connect(server.address, spool=False)
+    refused: list[tuple[dict[str, Any], str]] = [
+        ({"name": 7}, "`name` is 7, of type int: expected text"),
+        ({"name": "n" * 300}, "`name` has 300 bytes"),
+        ({"name": "n", "labels": {"gpus": 8}}, "`labels['gpus']` is 8, of type int: expected text"),
+        ({"name": "n", "labels": {"": "a"}}, "`labels` has an empty key"),
+    ]
+    for arguments, message in refused:
+        with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+            client.run(config={}, **arguments)

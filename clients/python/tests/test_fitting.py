@@ -323,7 +323,7 @@ def test_points_whose_names_the_server_rejects_cost_no_others(server: Server) ->
     # More than one message can have, by number and by size.
     run.log(2, **{f"{number:06}{long if number < 5000 else ''}": float(number) for number in range(12_000)})
     run.log(3, good=2.0)
-    found = run.series("good", "also", f"000000{long}", f"004999{long}", "011999")
+    found = run.metrics("good", "also", f"000000{long}", f"004999{long}", "011999")
     assert {key: list(series.values) for key, series in found.items()} == {
         "good": [1.0, 2.0],
         "also": [6.0],

@@ -107,12 +107,12 @@ def test_metrics_of_a_run_are_read_back_across_its_stages(client: Client) -> Non
     for stage in run.train_steps():
         stage.log(loss=1.0 / (stage.number + 1))
         run.log(10 * stage.number, memory=float(stage.number))
-    found = run.series()
+    found = run.metrics()
     assert {key: (series.steps.tolist(), series.values.tolist()) for key, series in found.items()} == {
         "loss": ([0, 1, 2], [1.0, 1 / 2, 1 / 3]),
         "memory": ([0, 10, 20], [0.0, 1.0, 2.0]),
     }
-    assert list(run.series("loss")) == ["loss"]
+    assert list(run.metrics("loss")) == ["loss"]
 
 
 def test_branches_are_compared_in_pairs(client: Client) -> None:

@@ -485,7 +485,7 @@ class Run(Wrapper[_runs.Run], records.Run):
     stage = awaited(_runs.Run.stage, Stage)
     rollouts = awaited(_runs.Run.rollouts, Episodes)
     log = direct(_runs.Run.log, Receipt)
-    series = awaited(_runs.Run.series, same)
+    metrics = awaited(_runs.Run.metrics, same)  # pyright: ignore[reportIncompatibleVariableOverride, reportAssignmentType]
     watch = iterated(_runs.Run.watch, same)
     complete = awaited(_runs.Run.complete, same)
     fail = awaited(_runs.Run.fail, same)

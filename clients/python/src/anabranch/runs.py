@@ -183,7 +183,9 @@ class Run(records.Run):
         """
         return self._client.metrics(self.id).log("", step, metrics, more)
 
-    def series(self, *keys: str) -> dict[str, Series]:
+    def metrics(  # pyright: ignore[reportIncompatibleVariableOverride] - the named numbers are those of `proto`
+        self, *keys: str
+    ) -> dict[str, Series]:
         """Reads the series that `log` has recorded, of the run and of its stages, by their names. Default: all.
 
         Waits until the metrics that this process has logged are durable.
@@ -317,7 +319,7 @@ class Run(records.Run):
         progress = self.progress()
         done = "" if progress.percent is None else f", {progress.percent:.0f} %"
         rows = [("run", f"{self.name}, {self.status}{done}"), ("experiment", self.experiment_name)]
-        rows += [(key, short_number(value)) for key, value in sorted(self.metrics.items())]
+        rows += [(key, short_number(value)) for key, value in sorted(self.proto.metrics.items())]
         return html_table(rows)
 
     def _message(self, message: str) -> str:

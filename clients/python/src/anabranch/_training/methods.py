@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch import rollouts
 from anabranch._reading.listing import Listing
 from anabranch._reading.read import HasId, WorkStatus, id_of, statuses_of
+from anabranch._recording.creation import Creation
 from anabranch._training.client import TrainingClient
 from anabranch._training.leases import Leases
 from anabranch._wire.outage import call
@@ -44,9 +45,11 @@ class ClientRuns(TrainingClient):
         With a config or a plan (which may be empty), creates the experiment (default: `default`) and the run, and
         starts the run, if they do not exist; raises ConfigMismatch if the run has another config or plan. Without
         both, raises RunNotFound if the run does not exist. With `main`, a new run has a main trajectory, which
-        `Run.main_trajectory` records and `Run.branch` continues.
+        `Run.main_trajectory` records and `Run.branch` continues. Raises TypeError or ValueError, which name the argument,
+        for a name or labels that the server would refuse.
         """
-        return open_run(self, name, config, plan, experiment, labels or {}, main=main)
+        given = Creation.checked(name=name, labels=labels)
+        return open_run(self, given.name, config, plan, experiment, given.labels, main=main)
 
     def runs(
         self,
