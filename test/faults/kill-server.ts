@@ -118,6 +118,8 @@ async function killInMidStream({ grants = 4 }: KillPlan, scene: KillScene): Prom
   await load.moreAcks(random.between(100, 600));
   if (isMuted) proxy.mute();
   await delay(random.between(0, 20)); // at any point of a commit
+  // On a busy machine, all writers can be idle for a moment.
+  while (load.history.inFlight === 0) await delay(1);
   const killed = server.kill();
   proxy.cut();
   const { inFlight } = load.history;
