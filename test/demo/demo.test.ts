@@ -251,7 +251,8 @@ describe.runIf(ON_POSTGRES)('anabranch demo, on a server on Postgres', { timeout
       const { code, stdout, stderr } = await runCli(['migrate-data', '--from', from.url, '--to', to.url]);
       expect([code, stderr]).toEqual([0, expect.stringMatching(/^(anabranch: --\w+ holds a password.*\n)?$/)]);
       const [, copied, identical] =
-        /Copied \d+ namespaces?: (\d+) trajectories .*\. Equal in both databases: (\d+) trajectories\./.exec(stdout) ?? [];
+        /Copied \d+ namespaces?: (\d+) trajectories .*\. Equal in both databases: (\d+) trajectories\./.exec(stdout) ??
+        [];
       expect(Number(copied)).toBeGreaterThan(3);
       expect(identical).toBe(copied);
       expect(await verifiedLinesIn(to)).toEqual(before);
