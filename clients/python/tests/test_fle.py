@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import os
@@ -515,13 +516,23 @@ def test_the_command_prints_a_table_and_writes_nothing_with_dry_run(
     assert capsys.readouterr().out.splitlines() == [*table, f"Imported into {server.address}."]
 
 
+def all_from(terminal: int) -> str:
+    """Returns what was written to a terminal whose other end is closed. One read can return a part of it."""
+    shown = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(terminal, 10_000):
+            shown += part
+    return shown.decode()
+
+
 def test_the_command_shows_its_progress_on_a_terminal(server: Server, file: FleDatabase, experiment: str) -> None:
     controller, terminal = os.openpty()
     arguments = ["import", file.source, "-e", experiment, "--address", server.address]
     command = [sys.executable, "-m", "anabranch.fle", *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=terminal)
     os.close(terminal)
-    assert "\r0 of 12 programs" in (shown := os.read(controller, 10_000).decode())
+    shown = all_from(controller)
+    assert "\r0 of 12 programs" in shown
     assert shown.endswith("\r12 of 12 programs\r\n")
     os.close(controller)
 
