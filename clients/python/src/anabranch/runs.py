@@ -19,6 +19,7 @@ from anabranch._reading.read import (
     WorkStatus,
     id_of,
     read_stage,
+    require_word,
     status_name,
     statuses_of,
 )
@@ -520,8 +521,7 @@ def _tree_of_runs(connection: Connection, request: GetRunTreeRequest) -> Text:
 
 def _kind_of(kind: Kind) -> StageKind.ValueType:
     """Returns a kind of stage as the protos have it. Raises ValueError, which names the valid words."""
-    if kind not in get_args(Kind):
-        raise ValueError(f"kind is {kind!r}: expected one of {', '.join(get_args(Kind))}")
+    require_word("kind", kind, get_args(Kind))
     return StageKind.Value(f"STAGE_KIND_{kind.upper()}")
 
 

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from anabranch._wire.outage import pages
-from anabranch._wire.shown import Shown
+from anabranch._wire.shown import Shown, html_text
 from anabranch.v1.trajectory_pb2 import VIEW_BASIC, VIEW_FULL
 
 if TYPE_CHECKING:
@@ -54,11 +54,9 @@ class Listing(Shown, Generic[R]):
         )
 
     def _repr_html_(self) -> str:
-        import html
-
         rows = [repr(row) for row in islice(self, _SHOWN + 1)]
         shown = [*rows[:_SHOWN], "…"] if len(rows) > _SHOWN else rows
-        return f"<pre>{html.escape(chr(10).join([repr(self), *shown]))}</pre>"
+        return html_text("\n".join([repr(self), *shown]))
 
     def _read(self, view: int, page_size: int) -> Iterator[R]:
         request = type(self._request)()

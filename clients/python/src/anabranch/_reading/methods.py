@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from anabranch._reading.compare import compare
 from anabranch._reading.listing import Listing
 from anabranch._reading.queries import compare_branches, export_archive, read_series, search, series_request
-from anabranch._reading.read import HasId, Selection, Status, WorkStatus, id_of, statuses_of
+from anabranch._reading.read import HasId, Selection, Status, WorkStatus, id_of, require_word, statuses_of
 from anabranch._reading.trajectories import (
     Branches,
     StepOrder,
@@ -275,8 +275,7 @@ class ClientReading:
         The bounds of the reward are inclusive. `terminal` matches steps that ended an episode, `state` those that have a
         state of this name. `order` is `number`, `reward`, `time`, or `metric` with a metric that was declared as scored.
         """
-        if order not in get_args(StepOrder):
-            raise ValueError(f"order is {order!r}: expected one of {', '.join(get_args(StepOrder))}")
+        require_word("order", order, get_args(StepOrder))
         request = ListStepsRequest(
             trajectory_id=id_of(trajectory),
             task_id=task,

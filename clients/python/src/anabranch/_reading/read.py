@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 from anabranch._wire.decode import digests_of
@@ -322,12 +322,17 @@ def _request_of(selection: Selection, inline_bytes: int) -> ReadTrajectoriesRequ
     return request
 
 
+def require_word(argument: str, value: object, words: Collection[str]) -> None:
+    """Raises ValueError, which names the valid words, if the value of an argument is none of them."""
+    if value not in words:
+        raise ValueError(f"{argument} is {value!r}: expected one of {', '.join(words)}")
+
+
 def statuses_of(status: WorkStatus | Iterable[WorkStatus], words: object = WorkStatus) -> list[StatusEnum.ValueType]:
     """Returns one or several statuses as the protos have them. Raises ValueError, which names the valid words."""
     statuses = (status,) if isinstance(status, str) else tuple(status)
     for each in statuses:
-        if each not in get_args(words):
-            raise ValueError(f"status is {each!r}: expected one of {', '.join(get_args(words))}")
+        require_word("status", each, get_args(words))
     return [StatusEnum.Value(f"STATUS_{each.upper()}") for each in statuses]
 
 

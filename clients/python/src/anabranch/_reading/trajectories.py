@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from anabranch._reading.blobs import Blobs
 from anabranch._reading.episode import Step
 from anabranch._reading.listing import Listing
-from anabranch._reading.read import INLINE_BYTES, OwnedStep, blobs_of
+from anabranch._reading.read import INLINE_BYTES, OwnedStep, blobs_of, require_word
 from anabranch._reading.tree import tree_text
 from anabranch._wire.outage import call, pages
 from anabranch.errors import TrajectoryNotFound
@@ -84,8 +84,7 @@ def delete_trajectory(connection: Connection, trajectory_id: str, branches: Bran
 def on_branches(branches: Branches) -> OnBranches.ValueType:
     """Returns what a deletion does to branches. Raises ValueError, which names the valid words."""
     words = [name.removeprefix("ON_BRANCHES_").lower() for name in OnBranches.keys()[1:]]
-    if branches not in words:
-        raise ValueError(f"branches is {branches!r}: expected one of {', '.join(words)}")
+    require_word("branches", branches, words)
     return OnBranches.Value(f"ON_BRANCHES_{branches.upper()}")
 
 

@@ -27,7 +27,12 @@ class Text(str):
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f"<pre>{html.escape(self)}</pre>"
+        return html_text(self)
+
+
+def html_text(text: str) -> str:
+    """Returns text as HTML, with its lines and columns as they are."""
+    return f"<pre>{html.escape(text)}</pre>"
 
 
 def html_table(rows: Iterable[tuple[str, str]], picture: str = "") -> str:
