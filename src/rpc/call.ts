@@ -13,6 +13,7 @@ import { ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc
 import { AnabranchError } from '../domain/errors.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
 import type { BidiStream, Call, ClientStream, Methods, ServerStream, Unary } from '../service/method.ts';
+import { PackedRequest } from '../service/trajectory/packed_request.ts';
 import { type App, appWithin } from '../stream/app.ts';
 import type { Logger } from '../stream/settings.ts';
 import { callerOf, cutOf } from './caller.ts';
@@ -88,12 +89,15 @@ function handlerOf(wire: Wire, method: DescMethod, implementation: AnyMethod): H
 /** Validates the request, and converts all errors to errors of Connect. */
 function unary(wire: Wire, method: DescMethod, answer: Unary<DescMethodUnary>): Handler {
   const purpose = method.idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS ? 'read' : 'write';
-  return (request: Message, context) => {
+  return (request: Message | PackedRequest, context) => {
+    const isPacked = request instanceof PackedRequest;
+    const unchecked = isPacked ? request.unchecked : request;
     const handle = async () => {
-      wire.validator.check(method.input, request);
-      return create(method.output, await answer(request, callOf(wire, context)));
+      if (unchecked !== undefined) wire.validator.check(method.input, unchecked);
+      return create(method.output, await answer(request as Message, callOf(wire, context)));
     };
-    return once(wire, context, purpose, handle, (error) => nameField(error, method.input, request));
+    const explain = (error: unknown) => nameField(error, method.input, isPacked ? request.message : request);
+    return once(wire, context, purpose, handle, explain);
   };
 }
 

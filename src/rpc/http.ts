@@ -3,6 +3,7 @@ import { constants, type Http2ServerRequest, type Http2ServerResponse } from 'no
 import { isMessage, type Message } from '@bufbuild/protobuf';
 import { AppendBatchRequestSchema, AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { PackedFrame } from '../domain/step_codec/packed_step.ts';
+import { PackedRequest } from '../service/trajectory/packed_request.ts';
 
 export type HttpRequest = IncomingMessage | Http2ServerRequest;
 export type HttpResponse = ServerResponse | Http2ServerResponse;
@@ -65,8 +66,8 @@ export function cutCall(request: HttpRequest): void {
   }
 }
 
-/** A message, or the steps of one that need not be decoded. */
-export type Received = Message | PackedFrame;
+/** A message, or what was packed of one that need not be decoded. */
+export type Received = Message | PackedFrame | PackedRequest;
 
 /** As many steps as a group commit takes. */
 const MANY_STEPS = 4096;
@@ -81,6 +82,7 @@ export function isLargeInMemory(message: Received): boolean {
 
 function stepsOf(message: Received): number {
   if (message instanceof PackedFrame || isMessage(message, AppendStepsRequestSchema)) return message.steps.length;
-  if (!isMessage(message, AppendBatchRequestSchema)) return 0;
-  return message.entries.reduce((count, { steps }) => count + steps.length, 0);
+  const batch = message instanceof PackedRequest ? (message.unchecked ?? message) : message;
+  if (!(batch instanceof PackedRequest || isMessage(batch, AppendBatchRequestSchema))) return 0;
+  return batch.entries.reduce((count, entry) => count + (entry?.steps.length ?? 0), 0);
 }

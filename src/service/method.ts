@@ -6,14 +6,20 @@ import type {
   DescMethodServerStreaming,
   DescMethodUnary,
   DescService,
+  Message,
   MessageInitShape,
   MessageShape,
 } from '@bufbuild/protobuf';
-import type { PartErrorSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type {
+  AppendBatchRequest,
+  AppendStepRequest,
+  PartErrorSchema,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../domain/caller.ts';
 import type { PackedFrame } from '../domain/step_codec/packed_step.ts';
 import type { App } from '../stream/app.ts';
 import type { EncodedResponse } from './answer/encoded.ts';
+import type { PackedRequest } from './trajectory/packed_request.ts';
 
 /** The context of a call: everything but the request. */
 export interface Call {
@@ -32,9 +38,12 @@ export interface Call {
   ) => MessageInitShape<typeof PartErrorSchema>;
 }
 
+/** The steps of unary appends may be packed already. */
+type Request<M extends Message> = M extends AppendStepRequest | AppendBatchRequest ? M | PackedRequest<M> : M;
+
 /** A unary method: takes a checked request and returns the initial values of its response. */
 export type Unary<M extends DescMethodUnary> = (
-  request: MessageShape<M['input']>,
+  request: Request<MessageShape<M['input']>>,
   call: Call,
 ) => Promise<MessageInitShape<M['output']>>;
 

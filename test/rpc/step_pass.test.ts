@@ -1,11 +1,17 @@
-import { create, fromBinary } from '@bufbuild/protobuf';
+import { create, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  AppendBatchRequestSchema,
+  type AppendEntrySchema,
+  AppendStepsRequestSchema,
+  SealSchema,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { storedStepDigest } from '../../src/domain/step_codec/packed_step.ts';
-import { passFrame } from '../../src/domain/step_codec/pass.ts';
+import { passBatch, passFrame } from '../../src/domain/step_codec/pass.ts';
 import { stepDigest } from '../../src/domain/step_digest.ts';
 import { packSteps } from '../../src/service/trajectory/step_in.ts';
 import { anyStep } from '../support/arbitrary-steps.ts';
@@ -14,9 +20,10 @@ import { stepMessage } from '../support/given_steps.ts';
 import { fieldsOf, noteFields } from '../support/message_fields.ts';
 import { unpacked } from '../support/packed_steps.ts';
 import { anyWireStep, encodeFrame } from '../support/step_frames.ts';
-import { agreedPass, passChangedFrames } from '../support/step_pass.ts';
+import { agreedBatch, agreedPass, passChanged, REQUESTS } from '../support/step_pass.ts';
 import { sha256 } from '../support/steps.ts';
 
+type EntryInit = MessageInitShape<typeof AppendEntrySchema>;
 type Init = Parameters<typeof create<typeof StepSchema>>[1];
 
 const frameOf = (...steps: readonly Init[]) => encodeFrame(steps.map((step) => create(StepSchema, step)));
@@ -75,10 +82,43 @@ describe('the pass over the bytes of steps', () => {
     expect(declined).toBeGreaterThan(1000);
   });
 
-  it('accepts only what decoding accepts of frames that are cut, swapped, repeated or flipped', () => {
-    const seed = Number(process.env.FC_SEED ?? Date.now() % 2 ** 31);
-    const changes = dose(2_500, 20_000);
-    expect(passChangedFrames(changes, seed), `accepted, seed ${seed}`).toBeGreaterThan(changes / 40);
+  it.each(Object.entries(REQUESTS))(
+    'accepts only what decoding accepts of requests of %s that are cut, swapped, repeated or flipped',
+    (_name, requests) => {
+      const seed = Number(process.env.FC_SEED ?? Date.now() % 2 ** 31);
+      const changes = dose(2_500, 20_000);
+      expect(passChanged(requests, changes, seed), `accepted, seed ${seed}`).toBeGreaterThan(changes / 50);
+    },
+  );
+
+  it.each(Object.entries(REQUESTS))(
+    'W8, W14: accepts only what decoding accepts of requests of %s',
+    (_name, { any, isAccepted }) => {
+      const requests = fc.sample(any, dose(1_000, 10_000));
+      const accepted = requests.filter(isAccepted).length;
+      expect(accepted).toBeGreaterThan(requests.length / 50);
+      expect(accepted).toBeLessThan(requests.length);
+    },
+  );
+
+  it('W14: declines single entries of AppendBatch, and a message with too many entries, steps or values', () => {
+    const trajectoryId = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a';
+    const batch = (...entries: readonly EntryInit[]) =>
+      toBinary(
+        AppendBatchRequestSchema,
+        create(AppendBatchRequestSchema, { entries: entries.map((entry) => ({ trajectoryId, ...entry })) }),
+      );
+    const steps = (count: number, init: Init = {}) => list(count, create(StepSchema, init));
+    const good = { steps: steps(1) };
+    const sealed = { ...good, seal: create(SealSchema, { status: Status.FAILED }) };
+    expect(passBatch(batch(good, sealed, good))?.map((entry) => entry?.steps.length)).toEqual([1, undefined, 1]);
+    expect(agreedBatch(batch(...list(LIMITS.batchEntries, good)))).toBe(true);
+    expect(passBatch(batch(...list(LIMITS.batchEntries + 1, good)))).toBeUndefined();
+    expect(passBatch(batch({ steps: steps(8192) }))).toBeDefined();
+    expect(passBatch(batch({ steps: steps(8192) }, good))).toBeUndefined();
+    const full = { steps: steps(1, { observations: list(1024, {}) }) };
+    expect(agreedBatch(batch(...list(127, full)))).toBe(true);
+    expect(passBatch(batch(...list(128, full)))).toBeUndefined();
   });
 
   it('leaves out flags that are sent though they are false, as some encoders do', () => {

@@ -5,14 +5,23 @@ import {
   fromBinary,
   getOption,
   hasOption,
+  type MessageShape,
   ScalarType,
   toBinary,
 } from '@bufbuild/protobuf';
 import { BinaryReader, BinaryWriter, WireType } from '@bufbuild/protobuf/wire';
 import { field as fieldRules, message as messageRules } from '@bufbuild/protovalidate/gen/buf/validate/validate_pb.js';
 import fc from 'fast-check';
+import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { AppendStepsRequestSchema, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  AppendBatchRequestSchema,
+  type AppendEntry,
+  type AppendStepRequest,
+  AppendStepRequestSchema,
+  AppendStepsRequestSchema,
+  TrajectoryService,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { type NewSteps, PackedFrame } from '../../src/domain/step_codec/packed_step.ts';
@@ -20,10 +29,12 @@ import { passFrame } from '../../src/domain/step_codec/pass.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
 import { ValueCount } from '../../src/rpc/value_count.ts';
 import { toAppendFrame } from '../../src/service/trajectory/append.ts';
+import { toSingleStep } from '../../src/service/trajectory/single_step.ts';
+import type { NewEntry } from '../../src/stream/append/entries.ts';
 import { anyDouble, anyJson, anyTensor, anyText } from './arbitrary-steps.ts';
 import { sha256 } from './steps.ts';
 
-/** Encoded AppendStepsRequests for tests: arbitrary ones, changed ones, and what decoding them says. */
+/** Encoded requests with steps for tests: arbitrary ones, changed ones, and what decoding them says. */
 
 const validator = createRequestValidator([TrajectoryService]);
 const values = new ValueCount(LIMITS.messageValues);
@@ -34,17 +45,14 @@ const values = new ValueCount(LIMITS.messageValues);
  */
 export function decodeFrame(frame: Uint8Array): NewSteps | undefined {
   if (values.exceededIn(AppendStepsRequestSchema, frame)) return undefined;
-  const message = decoded(frame);
+  const message = decoded(AppendStepsRequestSchema, frame);
   if (message === undefined || message.open !== undefined || message.seal !== undefined) return undefined;
   if (message.steps.length === 0) return undefined;
-  try {
+  return accepted(() => {
     // Every step is checked by the validator too, because AppendSteps checks those fully that its own checks suspect.
     validator.check(AppendStepsRequestSchema, message);
     return newSteps(toAppendFrame(message, validator));
-  } catch (error) {
-    if (error instanceof AnabranchError) return undefined;
-    throw error;
-  }
+  });
 }
 
 /** Converts a frame that the pass accepts as AppendSteps does. Undefined: the pass declines it. */
@@ -53,15 +61,63 @@ export function passedFrame(frame: Uint8Array): NewSteps | undefined {
   return packed && newSteps(toAppendFrame(new PackedFrame(packed, frame.length), validator));
 }
 
+/** Decodes an AppendStepRequest, and converts it as AppendStep does. Undefined: it is refused. */
+export function decodeStepRequest(request: Uint8Array): NewEntry | undefined {
+  if (values.exceededIn(AppendStepRequestSchema, request)) return undefined;
+  const message = decoded(AppendStepRequestSchema, request);
+  return (
+    message &&
+    accepted(() => {
+      validator.check(AppendStepRequestSchema, message);
+      return { ...fenceOf(message), ...newSteps(toSingleStep(message.step!, 'step')), tags: [], seal: undefined };
+    })
+  );
+}
+
+/** Decodes an AppendBatchRequest, and converts its entries as AppendBatch does. Undefined: all entries are refused. */
+export function decodeBatch(batch: Uint8Array): (NewEntry | undefined)[] | undefined {
+  if (values.exceededIn(AppendBatchRequestSchema, batch)) return undefined;
+  const message = decoded(AppendBatchRequestSchema, batch);
+  return (
+    message &&
+    accepted(() => {
+      validator.check(AppendBatchRequestSchema, message);
+      return message.entries.map((entry) => accepted(() => toEntry(entry)));
+    })
+  );
+}
+
+/** An entry without writer, creation, tags and seal. */
+function toEntry(entry: AppendEntry): NewEntry | undefined {
+  const { writerId, takeOverEpoch, create: creation, steps, tags, seal } = entry;
+  if (writerId !== '' || takeOverEpoch !== undefined || creation !== undefined || seal !== undefined) return undefined;
+  if (steps.length === 0 || tags.length > 0) return undefined;
+  const frame = create(AppendStepsRequestSchema, { steps });
+  return { ...fenceOf(entry), ...newSteps(toAppendFrame(frame, validator)), tags: [], seal: undefined };
+}
+
+function fenceOf({ trajectoryId, uid, writerEpoch }: AppendEntry | AppendStepRequest) {
+  return { trajectoryId, uid: uid || undefined, writerEpoch };
+}
+
 function newSteps({ steps, states }: NewSteps): NewSteps {
   return { steps, states };
 }
 
-function decoded(frame: Uint8Array) {
+function decoded<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array): MessageShape<Desc> | undefined {
   try {
-    return fromBinary(AppendStepsRequestSchema, frame);
+    return fromBinary(schema, bytes);
   } catch {
     return undefined;
+  }
+}
+
+function accepted<T>(convert: () => T): T | undefined {
+  try {
+    return convert();
+  } catch (error) {
+    if (error instanceof AnabranchError) return undefined;
+    throw error;
   }
 }
 
@@ -200,6 +256,36 @@ function anyString(field: DescField): fc.Arbitrary<string> {
 /** Steps with any field that the descriptor has. Most, but not all, keep the rules. */
 export const anyWireStep: fc.Arbitrary<Step> = anyMessage(StepSchema).map((init) => create(StepSchema, init));
 
+const anyId = mostly(fc.uuid(), fc.constantFrom('', 'x', '0192C7A4-7B1E-7D3C-9B5A-3F1E2D4C5B6A'));
+const anyTarget = {
+  trajectoryId: anyId,
+  uid: fc.oneof(fc.constant(''), anyId),
+  writerEpoch: fc.option(mostly(fc.constantFrom(0n, 1n, 2n ** 63n - 1n), fc.constant(-1n)), { nil: undefined }),
+};
+
+/** Encoded AppendStepRequests. */
+export const anyStepRequest: fc.Arbitrary<Uint8Array> = fc
+  .record({ ...anyTarget, step: mostly(anyWireStep, fc.constant(undefined)) })
+  .map((init) => toBinary(AppendStepRequestSchema, create(AppendStepRequestSchema, defined(init))));
+
+const anyEntry = fc.record({
+  ...anyTarget,
+  steps: fc.array(mostly(fc.constant(create(StepSchema, { reward: 1 })), anyWireStep), { maxLength: 3 }),
+  writerId: mostly(fc.constant(''), fc.constant('w')),
+  seal: mostly(fc.constant(undefined), fc.constant({ status: Status.COMPLETED })),
+});
+
+/** Encoded AppendBatchRequests. */
+export const anyBatch: fc.Arbitrary<Uint8Array> = fc
+  .array(anyEntry, { maxLength: 3 })
+  .map((entries) =>
+    toBinary(AppendBatchRequestSchema, create(AppendBatchRequestSchema, { entries: entries.map(defined) })),
+  );
+
+function defined<T extends object>(init: T): T {
+  return Object.fromEntries(Object.entries(init).filter(([, value]) => value !== undefined)) as T;
+}
+
 /** Small pseudo-random numbers: mulberry32. */
 export class Choices {
   #state: number;
@@ -217,11 +303,11 @@ export class Choices {
   }
 }
 
-/** Returns a frame with one to three changes: of bytes anywhere, or of fields with all lengths kept right. */
-export function changeFrame(frame: Uint8Array, choices: Choices): Uint8Array {
-  let changed = frame;
+/** Returns a message with one to three changes: of bytes anywhere, or of fields with all lengths kept right. */
+export function changeMessage(schema: DescMessage, message: Uint8Array, choices: Choices): Uint8Array {
+  let changed = message;
   for (let left = 1 + choices.below(3); left > 0; left -= 1) {
-    changed = choices.below(3) === 0 ? changeBytes(changed, choices) : changeFields(changed, choices);
+    changed = choices.below(3) === 0 ? changeBytes(changed, choices) : changeFields(schema, changed, choices);
   }
   return changed;
 }
@@ -259,12 +345,12 @@ interface WireField {
   readonly content: Uint8Array | WireField[];
 }
 
-function changeFields(frame: Uint8Array, choices: Choices): Uint8Array {
+function changeFields(schema: DescMessage, message: Uint8Array, choices: Choices): Uint8Array {
   let fields: WireField[];
   try {
-    fields = parseFields(AppendStepsRequestSchema, frame);
+    fields = parseFields(schema, message);
   } catch {
-    return changeBytes(frame, choices);
+    return changeBytes(message, choices);
   }
   const list = chooseList(fields, choices);
   if (list.length === 0)

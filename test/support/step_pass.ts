@@ -1,34 +1,91 @@
 import { isDeepStrictEqual } from 'node:util';
+import type { DescMessage } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { expect } from 'vitest';
+import {
+  AppendBatchRequestSchema,
+  AppendStepRequestSchema,
+  AppendStepsRequestSchema,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { PackedStep } from '../../src/domain/step_codec/packed_step.ts';
-import { anyWireStep, Choices, changeFrame, decodeFrame, encodeFrame, passedFrame } from './step_frames.ts';
+import { passBatch, passStepRequest } from '../../src/domain/step_codec/pass.ts';
+import { fromPacked } from '../../src/service/trajectory/packed_request.ts';
+import {
+  anyBatch,
+  anyStepRequest,
+  anyWireStep,
+  Choices,
+  changeMessage,
+  decodeBatch,
+  decodeFrame,
+  decodeStepRequest,
+  encodeFrame,
+  passedFrame,
+} from './step_frames.ts';
 
 /** Returns the steps of a frame that the pass accepts. Decoding must accept it too, and return the same. */
 export function agreedPass(frame: Uint8Array): readonly PackedStep[] | undefined {
   const packed = passedFrame(frame);
   if (packed === undefined) return undefined;
-  const decoded = decodeFrame(frame);
-  if (!isDeepStrictEqual(packed, decoded)) {
-    expect(packed, `frame ${Buffer.from(frame).toString('hex')}`).toStrictEqual(decoded);
-    throw new Error(`the paths differ for the frame ${Buffer.from(frame).toString('hex')}`);
-  }
+  requireSame(packed, decodeFrame(frame), frame);
   return packed.steps;
 }
 
-/** Changes arbitrary frames `count` times. Returns how many of the changed frames the pass accepted. */
-export function passChangedFrames(count: number, seed: number): number {
+/** As `agreedPass`, for an AppendStepRequest. Returns whether the pass accepts it. */
+export function agreedStepRequest(request: Uint8Array): boolean {
+  const entry = passStepRequest(request);
+  if (entry !== undefined) requireSame(fromPacked(entry), decodeStepRequest(request), request);
+  return entry !== undefined;
+}
+
+/**
+ * As `agreedPass`, for an AppendBatchRequest. Returns whether the pass accepts all its entries. If it declines some,
+ * the message is decoded too, and is refused as a whole if these break a rule outside of steps.
+ */
+export function agreedBatch(batch: Uint8Array): boolean {
+  const entries = passBatch(batch);
+  if (entries === undefined) return false;
+  const isWhole = !entries.includes(undefined);
+  const decoded = decodeBatch(batch);
+  if (decoded === undefined && !isWhole) return false;
+  const packed = entries.map((entry, i) => (entry === undefined ? decoded?.[i] : fromPacked(entry)));
+  requireSame(packed, decoded, batch);
+  return isWhole;
+}
+
+function requireSame(passed: unknown, decoded: unknown, message: Uint8Array): void {
+  if (isDeepStrictEqual(passed, decoded)) return;
+  const which = `message ${Buffer.from(message).toString('hex')}`;
+  expect(passed, which).toStrictEqual(decoded);
+  throw new Error(`the paths differ for the ${which}`);
+}
+
+/** Encoded requests with steps, and whether the pass accepts one, as decoding must do then. */
+interface Requests {
+  readonly schema: DescMessage;
+  readonly any: fc.Arbitrary<Uint8Array>;
+  readonly isAccepted: (request: Uint8Array) => boolean;
+}
+
+export const REQUESTS: Readonly<Record<'AppendSteps' | 'AppendStep' | 'AppendBatch', Requests>> = {
+  AppendSteps: {
+    schema: AppendStepsRequestSchema,
+    any: fc.array(anyWireStep, { minLength: 1, maxLength: 3 }).map(encodeFrame),
+    isAccepted: (frame) => agreedPass(frame) !== undefined,
+  },
+  AppendStep: { schema: AppendStepRequestSchema, any: anyStepRequest, isAccepted: agreedStepRequest },
+  AppendBatch: { schema: AppendBatchRequestSchema, any: anyBatch, isAccepted: agreedBatch },
+};
+
+/** Changes arbitrary requests `count` times. Returns how many of the changed requests the pass accepted. */
+export function passChanged({ schema, any, isAccepted }: Requests, count: number, seed: number): number {
   const choices = new Choices(seed);
-  const steps = fc.array(anyWireStep, { minLength: 1, maxLength: 3 });
-  const frames = fc
-    .sample(steps, { seed, numRuns: 1000 })
-    .map(encodeFrame)
-    .filter((frame) => frame.length < 4096 && passedFrame(frame) !== undefined);
-  expect(frames.length, `frames that the pass accepts, seed ${seed}`).toBeGreaterThan(20);
+  const requests = fc.sample(any, { seed, numRuns: 1000 }).filter((bytes) => bytes.length < 4096 && isAccepted(bytes));
+  expect(requests.length, `requests that the pass accepts, seed ${seed}`).toBeGreaterThan(20);
   let accepted = 0;
   for (let i = 0; i < count; i += 1) {
-    const frame = changeFrame(frames[choices.below(frames.length)]!, choices);
-    if (agreedPass(frame) !== undefined) accepted += 1;
+    const changed = changeMessage(schema, requests[choices.below(requests.length)]!, choices);
+    if (isAccepted(changed)) accepted += 1;
   }
   return accepted;
 }

@@ -4,41 +4,48 @@ import { LIMITS } from '../limits.ts';
 import { WireReader } from './wire_reader.ts';
 
 /** One error for all, because declining must not cost more than decoding. */
-export const DECLINED = new Error('the frame must be decoded');
+export const DECLINED = new Error('the message must be decoded');
 const decline = () => DECLINED;
 
 const DIGEST = /^[0-9a-f]{64}$/;
+const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 /** Text of at most so many bytes is checked byte by byte, which costs less than a native call. */
 const SHORT_TEXT = 64;
 
-/** Texts of a frame that are kept, to decode repeated names once. */
+/** Texts of a message that are kept, to decode repeated names once. */
 const KNOWN_TEXTS = 64;
 
-/** Reads the values of a frame of steps, and declines those that must not be stored as they are. */
+/** Reads the values of a message with steps, and declines those that must not be stored as they are. */
 export class CheckedReader {
   readonly bytes: Buffer;
   readonly input: WireReader;
   /** Messages and map entries so far (see `LIMITS.messageValues`). */
   #values = 0;
-  /** Decoded texts of this frame. The index is computed from the bytes of the text. */
+  /** Decoded texts of this message. The index is computed from the bytes of the text. */
   readonly #known: { readonly text: string; readonly from: number; readonly to: number }[] = [];
 
-  constructor(frame: Uint8Array) {
-    this.bytes = Buffer.isBuffer(frame) ? frame : Buffer.from(frame.buffer, frame.byteOffset, frame.byteLength);
-    this.input = new WireReader(this.bytes, 0, frame.length, decline);
+  constructor(bytes: Uint8Array, from: number, to: number) {
+    this.bytes = Buffer.isBuffer(bytes) ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    this.input = new WireReader(this.bytes, from, to, decline);
   }
 
-  /** Counts a message or map entry. Declines before a frame with many of them takes much memory. */
+  get values(): number {
+    return this.#values;
+  }
+
+  /** Counts a message or map entry. Declines before a message with many of them takes much memory. */
   count(): void {
     this.#values += 1;
     demand(this.#values <= LIMITS.messageValues);
   }
 
   digest(): Digest {
-    const from = this.input.skip();
-    const digest = this.bytes.toString('latin1', from, this.input.at);
-    demand(DIGEST.test(digest));
-    return digest;
+    return this.#ascii(DIGEST);
+  }
+
+  /** A UUID in its stored form. */
+  uuid(): string {
+    return this.#ascii(UUID);
   }
 
   /** Returns the decoded text. Names repeat from step to step, so most of them are known. */
@@ -92,6 +99,13 @@ export class CheckedReader {
       const bits = this.bytes.readUInt32LE(at);
       demand((bits & 0x7fff_ffff) <= INFINITE_FLOAT || bits === NAN_FLOAT);
     }
+  }
+
+  #ascii(form: RegExp): string {
+    const from = this.input.skip();
+    const text = this.bytes.toString('latin1', from, this.input.at);
+    demand(form.test(text));
+    return text;
   }
 }
 

@@ -52,6 +52,14 @@ export interface NewSteps {
   readonly states: readonly NewState[];
 }
 
+/** What a unary append of a request that was not decoded writes to one trajectory. Fields are those of AppendEntry. */
+export interface PackedEntry {
+  readonly trajectoryId: string;
+  readonly uid: string;
+  readonly writerEpoch: bigint | undefined;
+  readonly steps: readonly PackedStep[];
+}
+
 /** The steps of a frame that was not decoded. */
 export class PackedFrame {
   readonly steps: readonly PackedStep[];

@@ -6,32 +6,78 @@ import { DEFAULT_STATE_NAME, itemBytes, type NewState, type StateRef, type Tenso
 import { isMediaType } from '../text.ts';
 import { compareText } from '../text_order.ts';
 import { CheckedReader, DECLINED, demand, given, nonZero, positive } from './checked_reader.ts';
-import type { PackedStep } from './packed_step.ts';
-import { ACTION, CONTENT, ENTRY, LABEL, LABELS_TAIL, OBSERVATION, STATE, STEP, TENSOR, TIMESTAMP } from './tags.ts';
+import type { PackedEntry, PackedStep } from './packed_step.ts';
+import {
+  ACTION,
+  APPEND_ENTRY,
+  BATCH,
+  CONTENT,
+  ENTRY,
+  FRAME,
+  LABEL,
+  LABELS_TAIL,
+  OBSERVATION,
+  STATE,
+  STEP,
+  STEP_REQUEST,
+  TENSOR,
+  TIMESTAMP,
+} from './tags.ts';
 import type { WireReader } from './wire_reader.ts';
 import { WireWriter } from './wire_writer.ts';
 import { writeState } from './write.ts';
 
 /**
  * Checks the steps of an encoded AppendStepsRequest, and packs them without decoding them, as `packStep` does. The
- * bytes of a step are a view of the frame if they can be stored as they are.
+ * bytes of a step are a view of the message if they can be stored as they are.
  *
- * Returns undefined if the frame must be decoded: its bytes are not canonical, it has more than steps, or it breaks a
- * rule. Accepts no frame that is rejected once it is decoded. Takes time linear in bytes.
+ * Returns undefined if the message must be decoded: its bytes are not canonical, it has more than steps, or it breaks a
+ * rule. Accepts no message that is rejected once it is decoded. Takes time linear in bytes.
  */
 export function passFrame(frame: Uint8Array): PackedStep[] | undefined {
+  return unlessDeclined(() => new Pass(frame, 0, frame.length).steps(FRAME.steps));
+}
+
+/** As `passFrame`, for an AppendStepRequest. */
+export function passStepRequest(request: Uint8Array): PackedEntry | undefined {
+  return unlessDeclined(() => new Pass(request, 0, request.length).stepRequest());
+}
+
+/**
+ * As `passFrame`, for the entries of an AppendBatchRequest. An entry is undefined if it must be decoded: it has more
+ * than steps for a trajectory, or is one that `passFrame` would decline.
+ */
+export function passBatch(batch: Uint8Array): readonly (PackedEntry | undefined)[] | undefined {
+  return unlessDeclined(() => entriesOf(batch));
+}
+
+function entriesOf(batch: Uint8Array): (PackedEntry | undefined)[] {
+  const { bytes, input } = new CheckedReader(batch, 0, batch.length);
+  const entries: (PackedEntry | undefined)[] = [];
+  let values = 0;
+  let steps = 0;
+  while (input.has(BATCH.entries)) {
+    const pass = new Pass(bytes, input.skip(), input.at);
+    const entry = unlessDeclined(() => pass.entry());
+    values += 1 + pass.values;
+    steps += entry?.steps.length ?? 0;
+    demand(entries.push(entry) <= LIMITS.batchEntries && values <= LIMITS.messageValues && steps <= MOST_STEPS);
+  }
+  input.finish();
+  demand(entries.length > 0);
+  return entries;
+}
+
+function unlessDeclined<T>(pass: () => T): T | undefined {
   try {
-    return new Pass(frame).frame();
+    return pass();
   } catch (error) {
     if (error === DECLINED) return undefined;
     throw error;
   }
 }
 
-/** The tag of `AppendStepsRequest.steps`. */
-const FRAME_STEPS = 0x12;
-
-/** Frames with more steps are decoded: before these take memory, their values are counted. */
+/** Messages with more steps are decoded: before these take memory, their values are counted. */
 const MOST_STEPS = 8192;
 
 const NUMBER = /^[0-9]+$/;
@@ -52,6 +98,7 @@ class Pass {
   readonly #checked: CheckedReader;
   readonly #bytes: Buffer;
   readonly #input: WireReader;
+  readonly #size: number;
   /** States that contents and actions of the current step refer to. */
   #contentStates: Set<Digest> | undefined;
   #tensorStates: TensorState[] | undefined;
@@ -61,15 +108,32 @@ class Pass {
   #rewritten: { readonly step: Mutable<PackedStep>; readonly from: number; readonly to: number }[] | undefined;
   #out: WireWriter | undefined;
 
-  constructor(frame: Uint8Array) {
-    this.#checked = new CheckedReader(frame);
+  constructor(bytes: Uint8Array, from: number, to: number) {
+    this.#checked = new CheckedReader(bytes, from, to);
     this.#bytes = this.#checked.bytes;
     this.#input = this.#checked.input;
+    this.#size = to - from;
   }
 
-  frame(): PackedStep[] {
+  /** Messages and map entries so far (see `LIMITS.messageValues`). */
+  get values(): number {
+    return this.#checked.values;
+  }
+
+  stepRequest(): PackedEntry {
+    const entry = { ...this.#target(STEP_REQUEST), steps: this.steps(STEP_REQUEST.step) };
+    demand(entry.steps.length === 1);
+    return entry;
+  }
+
+  entry(): PackedEntry {
+    return { ...this.#target(APPEND_ENTRY), steps: this.steps(APPEND_ENTRY.steps) };
+  }
+
+  /** The steps with this tag are the rest of the message. There must be at least one. */
+  steps(tag: number): PackedStep[] {
     const steps: PackedStep[] = [];
-    while (this.#input.has(FRAME_STEPS)) {
+    while (this.#input.has(tag)) {
       demand(steps.length < MOST_STEPS);
       steps.push(this.#step());
     }
@@ -79,6 +143,16 @@ class Pass {
     const stored = this.#out.take();
     for (const { step, from, to } of this.#rewritten ?? []) step.bytes = stored.subarray(from, to);
     return steps;
+  }
+
+  #target(tags: typeof STEP_REQUEST | typeof APPEND_ENTRY): Omit<PackedEntry, 'steps'> {
+    const input = this.#input;
+    input.expect(tags.trajectoryId);
+    const trajectoryId = this.#checked.uuid();
+    const uid = input.has(tags.uid) ? this.#checked.uuid() : '';
+    const writerEpoch = input.has(tags.writerEpoch) ? input.long() : undefined;
+    demand(writerEpoch === undefined || writerEpoch >= 0n);
+    return { trajectoryId, uid, writerEpoch };
   }
 
   #step(): PackedStep {
@@ -132,7 +206,7 @@ class Pass {
 
   /** `at`: where the step begins, where its flags begin and end, where its states begin and end, and where it ends. */
   #rewrite(step: Mutable<PackedStep>, at: readonly [number, number, number, number, number, number]): void {
-    this.#out ??= new WireWriter(this.#bytes.length + 128);
+    this.#out ??= new WireWriter(this.#size + 128);
     this.#rewritten ??= [];
     const out = this.#out;
     const begin = out.length;

@@ -23,6 +23,11 @@ export const STEP = {
 } as const;
 export const LABELS_TAIL = 0x01;
 export const LABEL = { key: 0x0a, value: 0x12 } as const;
+/** Requests with steps: AppendStepsRequest, AppendStepRequest, AppendBatchRequest and its AppendEntry. */
+export const FRAME = { steps: 0x12 } as const;
+export const STEP_REQUEST = { trajectoryId: 0x0a, uid: 0x12, writerEpoch: 0x18, step: 0x22 } as const;
+export const BATCH = { entries: 0x0a } as const;
+export const APPEND_ENTRY = { trajectoryId: 0x0a, uid: 0x12, writerEpoch: 0x18, steps: 0x3a } as const;
 /** Responses that return encoded steps: of ReadSteps, ReadRollouts and ReadTrajectories. */
 export const RESPONSE = { steps: 0x12 } as const;
 export const ENTRY = { key: 0x0a, value: 0x11 } as const;

@@ -1,11 +1,16 @@
 import { type DescMessage, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { AppendStepsRequestSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  AppendBatchRequestSchema,
+  AppendStepRequestSchema,
+  AppendStepsRequestSchema,
+} from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../../domain/limits.ts';
 import { PackedFrame } from '../../domain/step_codec/packed_step.ts';
-import { passFrame } from '../../domain/step_codec/pass.ts';
+import { passBatch, passFrame, passStepRequest } from '../../domain/step_codec/pass.ts';
 import { envelopeEnd, HEADER_BYTES, isCompressed } from '../../listen/envelope.ts';
 import { EncodedResponse } from '../../service/answer/encoded.ts';
+import { PackedRequest } from '../../service/trajectory/packed_request.ts';
 import { isLargeInMemory, type Received } from '../http.ts';
 
 /** A safety limit only: responses are built to stay below 1 MiB. */
@@ -134,14 +139,36 @@ export class Messages implements AsyncIterableIterator<Received, undefined> {
       // A copy, so that a small message does not keep the whole chunk that it arrived with in memory.
       const bytes = Uint8Array.prototype.slice.call(this.#piece, begin, end);
       this.#at = end;
-      const packed = this.#schema === AppendStepsRequestSchema ? passFrame(bytes) : undefined;
-      if (packed === undefined) this.#check(this.#schema, bytes);
-      const received =
-        packed === undefined ? decodeMessage(this.#schema, bytes) : new PackedFrame(packed, bytes.length);
+      const received = this.#receive(bytes);
       keepsSlot = isLargeInMemory(received);
       return received;
     } finally {
       if (!keepsSlot) this.handOver();
+    }
+  }
+
+  /** Decodes the message, unless the pass over its bytes is enough. */
+  #receive(bytes: Uint8Array): Received {
+    const schema = this.#schema;
+    const decode = () => {
+      this.#check(schema, bytes);
+      return decodeMessage(schema, bytes);
+    };
+    switch (schema) {
+      case AppendStepsRequestSchema: {
+        const steps = passFrame(bytes);
+        return steps === undefined ? decode() : new PackedFrame(steps, bytes.length);
+      }
+      case AppendStepRequestSchema: {
+        const entry = passStepRequest(bytes);
+        return entry === undefined ? decode() : new PackedRequest([entry], decode);
+      }
+      case AppendBatchRequestSchema: {
+        const entries = passBatch(bytes);
+        return entries === undefined ? decode() : new PackedRequest(entries, decode);
+      }
+      default:
+        return decode();
     }
   }
 }

@@ -8,23 +8,26 @@ import {
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
+import type { PackedEntry } from '../../domain/step_codec/packed_step.ts';
 import { commitEntries, type EntryOutcome, type FailedEntry, type NewEntry } from '../../stream/append/entries.ts';
 import { fromInstant } from '../convert/values.ts';
 import type { Call, Unary } from '../method.ts';
 import { toAppendFrame } from './append.ts';
 import { toCreation } from './creation.ts';
+import { fromPacked, PackedRequest } from './packed_request.ts';
 
 /** Writes entries, each with its own result (W14). */
-export const appendBatch: Unary<typeof TrajectoryService.method.appendBatch> = async ({ entries }, call) => {
-  const given = entries.map((entry) => toEntryOrError(entry, call));
+export const appendBatch: Unary<typeof TrajectoryService.method.appendBatch> = async (request, call) => {
+  const sent = (i: number) => (request instanceof PackedRequest ? request.message : request).entries[i]!;
+  const given = request.entries.map((entry, i) => toEntryOrError(entry ?? sent(i), call));
   const outcomes = await commitEntries(call.app, call.caller, given, LIMITS.entryLockMs);
-  const errors = new Map<unknown, MessageInitShape<typeof PartErrorSchema>>();
-  return { results: outcomes.map((outcome, i) => toResult(outcome, entries[i]!, call, errors)) };
+  const errors: PartErrors = new Map();
+  return { results: outcomes.map((outcome, i) => toResult(outcome, () => sent(i), call, errors)) };
 };
 
-function toEntryOrError(entry: AppendEntry, call: Call): NewEntry | FailedEntry {
+function toEntryOrError(entry: AppendEntry | PackedEntry, call: Call): NewEntry | FailedEntry {
   try {
-    return toEntry(entry, call);
+    return '$typeName' in entry ? toEntry(entry, call) : fromPacked(entry);
   } catch (error) {
     return { kind: 'failed', error };
   }
@@ -51,19 +54,21 @@ function toEntry(entry: AppendEntry, { app, check }: Call): NewEntry {
   };
 }
 
-/** Entries that fail with one error, as all do while the database is down, share it in `errors`. */
+/** Entries that fail with one error, as all do while the database is down, share it. */
+type PartErrors = Map<unknown, MessageInitShape<typeof PartErrorSchema>>;
+
 function toResult(
   outcome: EntryOutcome,
-  entry: AppendEntry,
+  sent: () => AppendEntry,
   call: Call,
-  errors: Map<unknown, MessageInitShape<typeof PartErrorSchema>>,
+  errors: PartErrors,
 ): MessageInitShape<typeof AppendResultSchema> {
   if (outcome.kind === 'committed') {
     const { nextStepNumber, commitTime, duplicates, uid, epoch } = outcome;
     const result = { nextStepNumber, commitTime: fromInstant(commitTime), duplicateSteps: BigInt(duplicates), uid };
     return epoch === undefined ? result : { ...result, epoch };
   }
-  const error = errors.get(outcome.error) ?? call.errorOf(outcome.error, AppendEntrySchema, entry);
+  const error = errors.get(outcome.error) ?? call.errorOf(outcome.error, AppendEntrySchema, sent());
   errors.set(outcome.error, error);
   return { error };
 }

@@ -1,13 +1,14 @@
-import type { TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { AppendStepRequest, TrajectoryService } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { trajectoryNotFound } from '../../domain/errors.ts';
 import { isSealed } from '../../domain/lifecycle.ts';
-import { commitEntry } from '../../stream/append/entries.ts';
+import { commitEntry, type NewEntry } from '../../stream/append/entries.ts';
 import { findTrajectory } from '../../stream/find.ts';
 import { fromInstant, required, toStepReference, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { appendBatch } from './append_batch.ts';
 import { getCheckpoint } from './checkpoint.ts';
 import { fromTrajectory } from './messages.ts';
+import { fromPacked, PackedRequest } from './packed_request.ts';
 import { stepAt, toSeal, toSingleStep } from './single_step.ts';
 import { toOneState } from './step_in.ts';
 import { listSteps } from './step_list.ts';
@@ -21,8 +22,11 @@ export const stepMethods: Methods<
   appendBatch,
 
   async appendStep(request, { app, caller }) {
-    const step = toSingleStep(required(request.step, 'step'), 'step');
-    const outcome = await commitEntry(app, caller, { ...fenceOf(request), ...step, tags: [], seal: undefined });
+    const outcome = await commitEntry(
+      app,
+      caller,
+      request instanceof PackedRequest ? fromPacked(request.entries[0]!) : toEntry(request),
+    );
     const { nextStepNumber, commitTime, duplicates } = outcome;
     return { nextStepNumber, commitTime: fromInstant(commitTime), duplicate: duplicates > 0 };
   },
@@ -57,6 +61,12 @@ export const stepMethods: Methods<
 
   getCheckpoint: (request, { app, caller }) => getCheckpoint(app, caller, request),
 };
+
+/** Errors: INVALID_REQUEST, DIGEST_MISMATCH. */
+function toEntry(request: AppendStepRequest): NewEntry {
+  const step = toSingleStep(required(request.step, 'step'), 'step');
+  return { ...fenceOf(request), ...step, tags: [], seal: undefined };
+}
 
 /** Returns the trajectory and the writer of a unary write (W8). */
 function fenceOf(request: {
