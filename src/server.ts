@@ -159,7 +159,7 @@ export async function serveStore(
 
 function databaseParts({ database }: Config, store: Store): HandlerDeps['database'] {
   if (database.engine === 'postgres') return { sizeOf: () => sizeOfSchema(database.url), file: undefined };
-  const file = new SqliteFile(database.path, () => store.emptyWal());
+  const file = new SqliteFile(database.path, store);
   return { sizeOf: () => file.size(), file };
 }
 

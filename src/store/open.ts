@@ -24,7 +24,7 @@ export interface StoreDeps {
  * the operator.
  */
 export async function openStore(database: Database, { logger, stateCacheBytes }: StoreDeps): Promise<Store> {
-  const onFault = (error: unknown) => logger.error({ err: error }, 'a listener of the store failed');
+  const onFault = (error: unknown) => logger.error({ err: error }, 'work of the store in the background failed');
   const migrating = { onProgress: reporter(logger) };
   if (database.engine === 'postgres')
     return sqlStore(await openPostgres(database, logger, onFault, migrating), stateCacheBytes);

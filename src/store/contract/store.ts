@@ -88,6 +88,11 @@ export interface Store
    * this process. Space that another program still reads stays until the next call. No effect on Postgres.
    */
   emptyWal(): Promise<void>;
+  /**
+   * SQLite: returns up to so many free pages to the file system, in one transaction. The file becomes shorter when the
+   * write-ahead log is copied. No effect on Postgres. Errors: STORAGE_FULL, DATABASE_UNAVAILABLE.
+   */
+  cutFreePages(pages: number): Promise<void>;
   /** Resolves if the database answers. */
   ping(): Promise<void>;
   /** Ends all work and closes the database. Idempotent. */

@@ -35,6 +35,14 @@ export interface WatchedFile {
   readonly descriptor: number;
 }
 
+/** How much the write-ahead log has of SQLite's file. */
+export interface LogSize {
+  /** Size of the commits since the log was restarted. The file of the log may be larger. */
+  readonly bytes: number;
+  /** Whether all of them are in the database file. */
+  readonly isCopied: boolean;
+}
+
 /**
  * Watches the file of an open database, and the files beside it: if one of them is removed, renamed or replaced, or if
  * the file can be reached by another path, what is committed can be lost. Checks every second, and before an ack if the
@@ -66,6 +74,11 @@ export class FileWatch {
   /** Aborted with a StorageLost, which every write then fails with. */
   get lost(): AbortSignal {
     return this.#lost.signal;
+  }
+
+  /** Must not be read beside a commit of this process. */
+  get log(): LogSize {
+    return this.#content.log();
   }
 
   /** Must be awaited after a commit, before its ack. Undefined means that there is nothing to wait for. */
@@ -198,7 +211,17 @@ export class Content {
     this.#index = openSync(`${path}-shm`, 'r');
   }
 
-  /** Returns the path of what was overwritten. Must not run beside a write of this process. */
+  /** Must not run beside a commit of this process. */
+  log(): LogSize {
+    const index = read(this.#index, 0, INDEX.bytes);
+    const frames = index.readUInt32LE(INDEX.frames);
+    return { bytes: frames * frameBytes(index), isCopied: index.readUInt32LE(INDEX.copiedFrames) >= frames };
+  }
+
+  /**
+   * Returns the path of what was overwritten. Must not run beside a commit of this process. The log may be copied
+   * meanwhile, because SQLite counts frames as copied when the file has them.
+   */
   overwritten(): string | undefined {
     const index = read(this.#index, 0, INDEX.bytes);
     if (index.length < INDEX.bytes) return `${this.#path}-shm`;
@@ -227,12 +250,15 @@ export class Content {
     if (!read(this.#log, LOG.salts, SALT_BYTES).equals(salts)) return false;
     const last = this.#last;
     if (last?.salts.equals(salts) && !read(this.#log, last.position, LOG.frameHeader).equals(last.header)) return false;
-    const frameBytes = LOG.frameHeader + pageBytes(index.readUInt16LE(INDEX.pageSize));
-    if (fstatSync(this.#log).size < LOG.header + frames * frameBytes) return false;
-    const position = LOG.header + (frames - 1) * frameBytes;
+    if (fstatSync(this.#log).size < LOG.header + frames * frameBytes(index)) return false;
+    const position = LOG.header + (frames - 1) * frameBytes(index);
     this.#last = { salts, position, header: read(this.#log, position, LOG.frameHeader) };
     return true;
   }
+}
+
+function frameBytes(index: Buffer): number {
+  return LOG.frameHeader + pageBytes(index.readUInt16LE(INDEX.pageSize));
 }
 
 /** The largest size of a page does not fit into its field. */

@@ -87,6 +87,7 @@ export async function openPostgres(
     compressor: new SegmentCompressor(),
     slots,
     emptyWal: undefined,
+    cutFreePages: undefined,
     close: () => {
       closed ??= close();
       return closed;

@@ -31,6 +31,8 @@ export class SharedMembers {
   readonly slots: Slots;
   /** Copies the log into the database file, when no read of this process needs it. Only SQLite has both. */
   readonly emptyWal: (() => Promise<void>) | undefined;
+  /** See `Store.cutFreePages`. */
+  readonly cutFreePages: ((pages: number) => Promise<void>) | undefined;
   /** Idempotent. */
   readonly close: () => Promise<void>;
 
@@ -50,6 +52,7 @@ export class SharedMembers {
     this.compressor = shared.compressor;
     this.slots = shared.slots;
     this.emptyWal = shared.emptyWal;
+    this.cutFreePages = shared.cutFreePages;
     this.close = shared.close;
   }
 }

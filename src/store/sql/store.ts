@@ -130,6 +130,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
   async emptyWal() {
     await this.engine.emptyWal?.();
   },
+  async cutFreePages(pages) {
+    await this.engine.cutFreePages?.(pages);
+  },
   async ping() {
     await sql`select 1`.execute(this.engine.db);
   },

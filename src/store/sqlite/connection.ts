@@ -130,6 +130,16 @@ export function openWriter(path: string): DatabaseSync {
   return database;
 }
 
+/** Opens the file for copying its log into it. What is copied is durable before the log may be overwritten (D1). */
+export function openCopier(path: string): DatabaseSync {
+  const database = new DatabaseSync(path, { timeout: 5000 });
+  database.exec(`
+    pragma synchronous = full;
+    pragma fullfsync = on; pragma checkpoint_fullfsync = on;
+  `);
+  return database;
+}
+
 /** Opens the file for reading. The connection sees committed rows only. */
 export function openReader(path: string): DatabaseSync {
   const database = new DatabaseSync(path, { readOnly: true, timeout: 5000 });

@@ -17,13 +17,14 @@ import { SqliteChanges } from './changes.ts';
 import { SqliteClaims } from './claims.ts';
 import { Connection, openWriter } from './connection.ts';
 import { SqliteEngine } from './engine.ts';
-import { isFileError } from './errors.ts';
+import { isFileError, translateError } from './errors.ts';
 import { sqliteAggregates, sqliteExpressions } from './expressions.ts';
 import { SqliteKeys } from './keys.ts';
 import { SqliteLocks } from './locks.ts';
 import { PointWriter } from './points.ts';
-import { ReadThreads } from './read_threads.ts';
+import { COPY_LOG, ReadThreadHandle, ReadThreads } from './read_threads.ts';
 import { SqliteStateRows } from './state_rows.ts';
+import type { TransactionsDeps } from './transactions.ts';
 import { Wal } from './wal.ts';
 import { WriteLock } from './write_lock.ts';
 
@@ -53,18 +54,24 @@ export async function openSqlite(
     await sql`pragma temp_store = memory`.execute(writing);
     // From here on the thread serves calls, and must not block on a lock (see `WriteLock`).
     await sql`pragma busy_timeout = 0`.execute(writing);
+    // Nor must it copy the log (see `Wal`).
+    await sql`pragma wal_autocheckpoint = 0`.execute(writing);
     const writeLock = new WriteLock();
     const threads = new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1)));
     const slots = new ReadSlots();
-    const wal = new Wal({
-      path,
-      onFault,
-      pauseReaders: () => threads.pause(),
-      checkpoint: async () => {
-        await sql`pragma wal_checkpoint(passive)`.execute(writing);
-      },
-    });
     const watch = new FileWatch({ named, path, descriptor: lock.descriptor });
+    const copier = new ReadThreadHandle(path, { copiesLog: true });
+    const wal = new Wal({
+      size: () => watch.log,
+      copy: async () => {
+        await copier.run(COPY_LOG).catch((error: unknown) => {
+          throw translateError(error);
+        });
+      },
+      pauseReaders: () => threads.pause(),
+      pauseWriters: (work) => writeLock.run(work),
+      onFault,
+    });
     // Every write goes through it: what it returns may be acked.
     const transact = async <T>(work: (tx: Tx) => Promise<T>, writer?: object): Promise<T> => {
       slots.wrote(writer);
@@ -85,7 +92,9 @@ export async function openSqlite(
     let closed: Promise<void> | undefined;
     const close = async () => {
       watch.close();
+      wal.close();
       await threads.close();
+      await copier.stop(new Error('the store is closed'));
       await writing.destroy();
       watch.release();
       lock?.release();
@@ -105,6 +114,7 @@ export async function openSqlite(
       compressor: new SegmentCompressor(),
       slots,
       emptyWal: () => wal.empty(),
+      cutFreePages: cutterOf(writer, transact),
       close: () => {
         closed ??= close();
         return closed;
@@ -117,6 +127,13 @@ export async function openSqlite(
     lock?.release();
     throw isFileError(error) ? cannotOpen(named, error) : error;
   }
+}
+
+function cutterOf(writer: Connection, transact: TransactionsDeps['transact']): (pages: number) => Promise<void> {
+  return (pages) =>
+    transact(async () => {
+      writer.prepare(`pragma incremental_vacuum(${pages})`).all([]); // each row is a page that was cut
+    });
 }
 
 /** SQLite supports schema changes in transactions, so a migration is all or nothing (D3). */

@@ -1,6 +1,6 @@
 import type { DatabaseSync } from 'node:sqlite';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
-import { Connection, openReader } from './connection.ts';
+import { Connection, openCopier, openReader } from './connection.ts';
 import { makeInterruptible } from './interruption.ts';
 import { readExtrema } from './points.ts';
 import type { ReadJob, ReadReply, ReadRequest, ReadRows, ReadThreadOptions, StatementJob } from './read_threads.ts';
@@ -73,6 +73,6 @@ class ReadThread {
   }
 }
 
-const { path, cancelled } = workerData as ReadThreadOptions;
+const { path, copiesLog, cancelled } = workerData as ReadThreadOptions;
 if (parentPort === null) throw new Error('this program runs as a thread');
-new ReadThread(openReader(path), cancelled).serve(parentPort);
+new ReadThread(copiesLog ? openCopier(path) : openReader(path), cancelled).serve(parentPort);

@@ -61,13 +61,16 @@ const MOST_ID = 2 ** 31 - 1;
  */
 export class ReadThreadHandle {
   readonly #path: string;
+  readonly #copiesLog: boolean;
   readonly #cancelled = new SharedArrayBuffer(4);
   #worker: Worker | undefined;
   #lastId = 0;
   #running: PromiseWithResolvers<Timed<unknown[]>> | undefined;
 
-  constructor(path: string) {
+  /** `copiesLog`: the connection can run COPY_LOG, which the others cannot. */
+  constructor(path: string, { copiesLog = false } = {}) {
     this.#path = path;
+    this.#copiesLog = copiesLog;
   }
 
   /**
@@ -109,8 +112,12 @@ export class ReadThreadHandle {
   }
 
   #startThread(): Worker {
-    const workerData: ReadThreadOptions = { path: this.#path, cancelled: this.#cancelled };
-    const worker = new Worker(PROGRAM, { workerData, name: 'anabranch read' });
+    const workerData: ReadThreadOptions = {
+      path: this.#path,
+      copiesLog: this.#copiesLog,
+      cancelled: this.#cancelled,
+    };
+    const worker = new Worker(PROGRAM, { workerData, name: this.#copiesLog ? 'anabranch log' : 'anabranch read' });
     let fault = new Error('the read thread ended');
     worker.on('message', ({ milliseconds, result = [], columns, error }: ReadReply) => {
       worker.unref();
@@ -141,6 +148,9 @@ export function objectsOf(columns: readonly string[], rows: readonly (readonly u
 function errorOf({ message, stack, code, errcode }: ReadFailure): Error {
   return Object.assign(new Error(message), { stack, code, errcode });
 }
+
+/** Copies the log into the file, as far as no read needs older rows. Waits for neither reads nor commits. */
+export const COPY_LOG: StatementJob = { kind: 'arrays', text: 'pragma wal_checkpoint(passive)', parameters: [] };
 
 /** What a read thread can be asked for. Everything in it is copied from thread to thread. */
 export type ReadJob = StatementJob | SnapshotJob | ExtremaJob;
@@ -204,6 +214,7 @@ export interface ReadFailure {
 
 export interface ReadThreadOptions {
   readonly path: string;
+  readonly copiesLog: boolean;
   /** One Int32 cell with the id of the job to cancel. */
   readonly cancelled: SharedArrayBuffer;
 }

@@ -3,23 +3,24 @@ import { readdirSync, realpathSync, rmSync, statSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { AnabranchError } from '../../domain/errors.ts';
+import type { Store } from '../contract/store.ts';
 import { type BackupPiece, backUp } from './backup.ts';
 import { type VacuumProgress, vacuum } from './vacuum.ts';
 
-/** The file of a running server, for work on the file as a whole. Uses connections of its own. */
+/** What the store of the file does for `SqliteFile`, because it has the only writing connection. */
+export type FileStore = Pick<Store, 'cutFreePages' | 'emptyWal'>;
+
+/** The file of a running server, for work on the file as a whole. Reads on connections of its own. */
 export class SqliteFile {
   readonly #path: string;
   /** Whether a backup has a copy of the file, which has no name once it is complete. */
   #hasCopy = false;
-  readonly #emptyWal: () => Promise<void>;
+  readonly #store: FileStore;
 
-  /**
-   * The server must hold the lock of the file. Removes copies that an earlier process left behind when it was killed.
-   * `emptyWal` copies the write-ahead log into the file, as far as no other program reads older rows.
-   */
-  constructor(path: string, emptyWal: () => Promise<void>) {
+  /** The store must hold the lock of the file. Removes copies that a process left behind when it was killed. */
+  constructor(path: string, store: FileStore) {
     this.#path = realpathSync(path);
-    this.#emptyWal = emptyWal;
+    this.#store = store;
     const [folder, prefix] = [dirname(this.#path), `${basename(this.#path)}${COPY}`];
     for (const name of readdirSync(folder)) if (name.startsWith(prefix)) rmSync(join(folder, name), { force: true });
   }
@@ -41,12 +42,13 @@ export class SqliteFile {
   }
 
   /** Bytes of the file, with those that are only in its log, and those of them that are free for new rows. */
-  async size(): Promise<{ readonly bytes: bigint; readonly freeBytes: bigint }> {
+  async size(): Promise<{ readonly bytes: bigint; readonly freeBytes: bigint; readonly pageBytes: bigint }> {
     const database = new DatabaseSync(this.#path, { readOnly: true, timeout: 5000 });
     const pragma = (name: string) => BigInt(Number(Object.values(database.prepare(`pragma ${name}`).get() ?? {})[0]));
     try {
-      const page = pragma('page_size');
-      return { bytes: page * pragma('page_count'), freeBytes: page * pragma('freelist_count') };
+      const pageBytes = pragma('page_size');
+      const [bytes, freeBytes] = [pageBytes * pragma('page_count'), pageBytes * pragma('freelist_count')];
+      return { bytes, freeBytes, pageBytes };
     } finally {
       database.close();
     }
@@ -54,14 +56,16 @@ export class SqliteFile {
 
   /** V3: leaves about `keepBytes` of free space. Errors: STORAGE_FULL, DATABASE_UNAVAILABLE. */
   async *vacuum(signal: AbortSignal, keepBytes: number): AsyncGenerator<VacuumProgress, void, undefined> {
-    yield* vacuum(this.#path, signal, keepBytes);
+    const { freeBytes, pageBytes } = await this.size();
+    const surplus = { bytes: Number(freeBytes) - keepBytes, pageBytes: Number(pageBytes) };
+    yield* vacuum(surplus, (pages) => this.#store.cutFreePages(pages), signal);
     await this.shorten();
   }
 
   /** The file becomes shorter when the log is copied into it, which readers of older rows delay. */
   async shorten(): Promise<void> {
     const { bytes } = await this.size();
-    if (statSync(this.#path).size > bytes) await this.#emptyWal();
+    if (statSync(this.#path).size > bytes) await this.#store.emptyWal();
   }
 }
 

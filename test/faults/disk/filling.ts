@@ -32,8 +32,8 @@ export interface Filled extends Verdict, Aftermath {
 }
 
 /**
- * MiB in total, and of these held in reserve. SQLite's log has up to 16 MiB, and needs as much room again to be written
- * into the file.
+ * MiB in total, and of these held in reserve. SQLite's log fills most of the rest, and needs as much room again to be
+ * copied into the file.
  */
 const DISKS = { sqlite: { size: 72, kept: 40 }, postgres: { size: 32, kept: 8 } };
 
