@@ -1,5 +1,6 @@
 import { expect, vi } from 'vitest';
 import { Lease } from '../../src/store/postgres/pool.ts';
+import { KeyReads } from '../../src/store/sqlite/key_reads.ts';
 import { type ReadJob, ReadThreads } from '../../src/store/sqlite/read_threads.ts';
 import type { Engine } from '../support/database.ts';
 
@@ -17,7 +18,7 @@ export async function changeBefore<T>(
     changing = change();
     return changing;
   };
-  const spies = engine === 'postgres' ? holdStatements(changed) : [holdJobs(ReadThreads.prototype.run, changed)];
+  const spies = engine === 'postgres' ? holdStatements(changed) : holdJobs(changed);
   try {
     const result = await read();
     expect(changing).toBeDefined();
@@ -41,9 +42,14 @@ function holdStatements(changed: (text: string) => Promise<unknown> | undefined)
   ];
 }
 
-function holdJobs(original: ReadThreads['run'], changed: (text: string) => Promise<unknown> | undefined) {
-  return vi.spyOn(ReadThreads.prototype, 'run').mockImplementation(async function (this: ReadThreads, job, signal) {
-    await changed((job as ReadJob & { text?: string }).text ?? '');
-    return original.call(this, job, signal) as never;
-  });
+/** All reads run on threads, because a read by key waits for nothing. */
+function holdJobs(changed: (text: string) => Promise<unknown> | undefined) {
+  const { run } = ReadThreads.prototype;
+  return [
+    vi.spyOn(KeyReads.prototype, 'run').mockReturnValue(undefined),
+    vi.spyOn(ReadThreads.prototype, 'run').mockImplementation(async function (this: ReadThreads, job, signal) {
+      await changed((job as ReadJob & { text?: string }).text ?? '');
+      return run.call(this, job, signal) as never;
+    }),
+  ];
 }

@@ -110,23 +110,6 @@ describeStoreOn(['sqlite'], 'A6: the look at whether a statement is still wanted
   }
 });
 
-describeStoreOn(['sqlite'], 'A5: reads of SQLite', (on) => {
-  it('reads run on threads: the serving thread runs only transactions', async () => {
-    const here = new RolloutScene(on.store);
-    const scene = new Scene(on.store, here.namespace);
-    const root = await scene.createWith(['a', 'b', 'c']);
-    const range = { from: 0n, to: 3n, maxSteps: 9, maxBytes: 1e6 };
-    const lineage = [{ key: root.ref.key, from: 0n, to: 3n }];
-    const { serving, reading } = await sqliteTextsByThread(async () => {
-      await on.store.getTrajectory(here.namespace, root.id);
-      await on.store.readSteps(here.namespace, root.ref.tree, lineage, range, 'FULL');
-      await on.store.listTrajectories(here.namespace, {}, PAGE);
-    });
-    expect(serving).toEqual([]);
-    expect(reading).toHaveLength(3);
-  });
-});
-
 describeStoreOn(['sqlite'], 'A5: reads of one store', (on) => {
   it('reads run in parallel: one that never ends delays no other', async () => {
     const { namespace } = on.scene();

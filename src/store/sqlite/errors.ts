@@ -5,6 +5,7 @@ import { UniqueViolation } from '../sql/kit/unique_violation.ts';
 const BUSY = 5;
 const LOCKED = 6;
 const FULL = 13;
+const TOO_BIG = 18;
 const CONSTRAINT_PRIMARYKEY = 1555;
 const CONSTRAINT_UNIQUE = 2067;
 
@@ -19,6 +20,11 @@ export function isFileError(error: unknown): error is Error {
 export function isLocked(error: unknown): boolean {
   const code = (error as { cause?: { errcode?: unknown } } | null)?.cause?.errcode;
   return typeof code === 'number' && (code & 0xff) === BUSY;
+}
+
+/** Returns whether a value exceeds the limit of its connection. */
+export function isTooBig(error: unknown): boolean {
+  return (error as { errcode?: unknown } | null)?.errcode === TOO_BIG;
 }
 
 /** Translates errors of `node:sqlite`; unknown ones are returned unchanged. */

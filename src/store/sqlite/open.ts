@@ -19,6 +19,7 @@ import { Connection, openWriter } from './connection.ts';
 import { SqliteEngine } from './engine.ts';
 import { isFileError, translateError } from './errors.ts';
 import { sqliteAggregates, sqliteExpressions } from './expressions.ts';
+import { KeyReads } from './key_reads.ts';
 import { SqliteKeys } from './keys.ts';
 import { SqliteLocks } from './locks.ts';
 import { PointWriter } from './points.ts';
@@ -72,6 +73,7 @@ export async function openSqlite(
       pauseWriters: (work) => writeLock.run(work),
       onFault,
     });
+    const keyReads = new KeyReads(path);
     // Every write goes through it: what it returns may be acked.
     const transact = async <T>(work: (tx: Tx) => Promise<T>, writer?: object): Promise<T> => {
       slots.wrote(writer);
@@ -95,6 +97,7 @@ export async function openSqlite(
       wal.close();
       await threads.close();
       await copier.stop(new Error('the store is closed'));
+      keyReads.close();
       await writing.destroy();
       watch.release();
       lock?.release();
@@ -121,7 +124,19 @@ export async function openSqlite(
       },
     };
     const pointWriter = new PointWriter(writer, transact);
-    return new SqliteEngine({ path, shared, threads, dialect, watch, slots, writer, transact, writeLock, pointWriter });
+    return new SqliteEngine({
+      path,
+      shared,
+      threads,
+      keyReads,
+      dialect,
+      watch,
+      slots,
+      writer,
+      transact,
+      writeLock,
+      pointWriter,
+    });
   } catch (error) {
     writer?.close();
     lock?.release();

@@ -2,19 +2,22 @@ import { type CompiledQuery, Kysely, type RawBuilder, type SqliteDialect } from 
 import type { CallScope } from '../contract/store.ts';
 import type { FileWatch } from '../file_guard/watch.ts';
 import type { QueriesOf, Reads, RowsOf } from '../sql/kit/engine.ts';
+import { isByKey } from '../sql/kit/kept_queries.ts';
 import { readingDialect } from '../sql/kit/reading/dialect.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
-import { objectsOf, type ReadJob, type ReadResult, type ReadThreads } from './read_threads.ts';
+import type { KeyReads } from './key_reads.ts';
+import { objectsOf, type ReadJob, type ReadResult, type ReadThreads, type StatementJob } from './read_threads.ts';
 
 export interface ReadsDeps {
   readonly threads: ReadThreads;
+  readonly keyReads: KeyReads;
   readonly dialect: SqliteDialect;
   readonly watch: FileWatch;
   readonly slots: ReadSlots;
 }
 
-/** Reads on threads, for one call or for work that outlives calls. */
+/** Reads on threads, and by key without a detour, for one call or for work that outlives calls. */
 export class SqliteReads implements Reads {
   readonly #deps: ReadsDeps;
   readonly #call: CallScope | undefined;
@@ -27,16 +30,13 @@ export class SqliteReads implements Reads {
 
   get db(): Kysely<Tables> {
     this.#db ??= new Kysely<Tables>({
-      dialect: readingDialect(this.#deps.dialect, ({ sql: text, parameters }) =>
-        this.read({ kind: 'objects', text, parameters }),
-      ),
+      dialect: readingDialect(this.#deps.dialect, (query) => this.#rows('objects', query)),
     });
     return this.#db;
   }
 
   async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
-    const { sql: text, parameters } = 'compile' in query ? query.compile(this.db) : query;
-    return (await this.read({ kind: 'arrays', text, parameters })) as Row[];
+    return (await this.#rows('arrays', 'compile' in query ? query.compile(this.db) : query)) as Row[];
   }
 
   async snapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
@@ -49,6 +49,22 @@ export class SqliteReads implements Reads {
 
   async read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
     return this.#deps.slots.handOver(await this.#runOnThread(job));
+  }
+
+  async #rows(kind: StatementJob['kind'], query: CompiledQuery<unknown>): Promise<unknown[]> {
+    const job: StatementJob = { kind, text: query.sql, parameters: query.parameters };
+    const found = isByKey(query) ? await this.#runHere(job) : undefined;
+    return found === undefined ? this.read(job) : this.#deps.slots.handOver(found);
+  }
+
+  /** Returns undefined if a thread must read the rows. */
+  async #runHere(job: StatementJob): Promise<unknown[] | undefined> {
+    this.#call?.signal.throwIfAborted();
+    try {
+      return this.#deps.keyReads.run(job);
+    } catch (error) {
+      throw await this.#deps.watch.explain(error);
+    }
   }
 
   async #runOnThread<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {

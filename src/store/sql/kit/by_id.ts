@@ -60,7 +60,7 @@ export interface RunKeys {
 
 /** Errors: RUN_NOT_FOUND. */
 export async function findRunKeys({ engine, db, namespace }: ReadScope, id: string): Promise<RunKeys> {
-  const query = engine.kept.of('keys of run', [namespace, id], (of, own) => selectRunKeys(db, of, own));
+  const query = engine.kept.byKey('keys of run', [namespace, id], (of, own) => selectRunKeys(db, of, own));
   const [row] = (await db.executeQuery(query)).rows;
   if (row === undefined) throw runNotFound(id);
   return row;

@@ -18,6 +18,19 @@ const USUAL_LIMITS: ReadonlySet<number> = new Set([11, 21, 26, 51, 101, 201, 256
 /** Safety bound; the real number of queries is smaller. */
 const MOST = 500;
 
+/** A query with a longer list among its values reads more rows than a few. */
+const FEW_KEYS = 16;
+
+/** A query that reads a few rows, each by its key. */
+interface KeyedQuery<Row> extends CompiledQuery<Row> {
+  readonly isByKey: true;
+}
+
+/** Returns whether a query reads a few rows, each by its key (`KeptQueries.byKey`). */
+export function isByKey(query: CompiledQuery<unknown>): boolean {
+  return 'isByKey' in query;
+}
+
 /**
  * Cache of compiled queries of one engine, whose text is the same for all values. Kysely takes as long to build and
  * compile a query of a page as SQLite takes to run it.
@@ -47,6 +60,22 @@ export class KeptQueries {
       parameter instanceof Placeholder ? flat[parameter.index] : parameter,
     );
     return CompiledQuery.raw(kept.sql, parameters) as CompiledQuery<Row>;
+  }
+
+  /**
+   * Like `of`, for a query that reads one row, or one for each item of a list, by the whole of a unique key, and rows
+   * that these refer to. On SQLite it blocks the serving thread (A5), so it must not scan, sort or count others. With a
+   * long list, it is a query like any other.
+   */
+  byKey<const Values extends readonly unknown[], Row>(
+    name: string,
+    values: Values,
+    build: (...slots: Values) => Compilable<Row>,
+  ): CompiledQuery<Row> {
+    const query = this.of(name, values, build);
+    if (values.some((value) => Array.isArray(value) && value.length > FEW_KEYS)) return query;
+    const keyed: KeyedQuery<Row> = { ...query, isByKey: true };
+    return keyed;
   }
 
   /**

@@ -5,7 +5,7 @@ import type { OwnedStep, StepFilter, StepPage, StepSort, StepView } from '../../
 import type { Engine } from '../../kit/engine.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
-import { attachedTo, readStored } from '../read/read_stored.ts';
+import { attachedTo, readStored, selectStored } from '../read/read_stored.ts';
 import { SegmentCursor, storedStep } from '../read/segment.ts';
 import { columnOfSegment } from '../read/segment_lookup.ts';
 import { MANY_STEPS, searchedSegments } from '../read/steps.ts';
@@ -195,8 +195,7 @@ async function readSegments(
   });
   // The segments may have been merged since they were found. All of their key comes from one table (see `searchPart`).
   const step = { tree: sql`g.tree`, trajectory: sql`g.key`, stepNumber: sql`g.lo` };
-  const stored = await readStored(engine, {
-    from: 0n,
+  const query = selectStored(engine, {
     beginning: sql`with ${rangeTable(engine, ranges)}, h as materialized (
       select g.tree, g.key, t.id, ${columnOfSegment(engine, 'first_step_number', step)} as first
       from g cross join ${engine.sql.table('trajectories')} as t where t.tree = g.tree and t.key = g.key)`,
@@ -206,6 +205,7 @@ async function readSegments(
       where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi`,
     withStates: inlineBytes > 0,
   });
+  const stored = await readStored(engine, query);
   const passed = ranges.reduce((steps, { from, to }) => steps + (to - from), 0n);
   if (passed >= MANY_STEPS) await engine.slots.take();
   const found = new Map<string, FoundStep>();

@@ -8,7 +8,7 @@ import { NamedStates } from '../states/named_states.ts';
 import { findAncestors } from '../trajectory/lineage.ts';
 import { MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
 import { PageEncoder } from './page_encoder.ts';
-import { type AttachedStates, attachedIn, type OwnedSegment, readStored } from './read_stored.ts';
+import { type AttachedStates, attachedIn, type OwnedSegment, readStored, selectStored } from './read_stored.ts';
 import { addAll, encodedBytes, MANY_STEPS, type PageSegment, searchedSegments } from './steps.ts';
 
 export async function readEncodedRanges(
@@ -76,8 +76,7 @@ async function readSegments(
   withStates: boolean,
 ): Promise<Segments> {
   if (ranges.length === 0) return { segments: new Map(), attached: undefined };
-  const { segments, attached } = await readStored(engine, {
-    from: 0n,
+  const query = selectStored(engine, {
     beginning: sql`with ${rangeTable(engine, ranges)}, ${searchedSegments(engine)}`,
     segments: sql`from p
       cross join ${engine.sql.table('trajectories')} as o
@@ -87,6 +86,7 @@ async function readSegments(
     attached: attachedIn(engine, namespace),
     withStates,
   });
+  const { segments, attached } = await readStored(engine, query);
   return { segments: Map.groupBy(segments, ({ owner }) => owner.key), attached };
 }
 

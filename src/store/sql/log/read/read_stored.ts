@@ -1,4 +1,4 @@
-import { type RawBuilder, sql } from 'kysely';
+import { type CompiledQuery, type RawBuilder, sql } from 'kysely';
 import { parseInstant } from '../../../../domain/instant.ts';
 import type { AttachedState, StateRef } from '../../../../domain/step.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
@@ -29,8 +29,8 @@ export function attachedTo(
 
 /** A query of segments and of the states that were attached to their steps. */
 interface StoredQuery {
-  /** Step numbers are read relative to this one, because they may exceed 2^53. */
-  readonly from: bigint;
+  /** Step numbers are read relative to this one, because they may exceed 2^53. Default 0. */
+  readonly from?: bigint;
   /** Common table expressions that both parts use, or nothing. */
   readonly beginning: RawBuilder<unknown>;
   /** The end of a select from `segments` as `s` and their `trajectories` as `o`. */
@@ -42,14 +42,14 @@ interface StoredQuery {
 }
 
 /** The end of a select of the states that were attached to steps of the ranges `g`. */
-export function attachedIn(engine: Engine, namespace: string): RawBuilder<unknown> {
+export function attachedIn(engine: Pick<Engine, 'sql'>, namespace: string): RawBuilder<unknown> {
   return sql`from g
     cross join ${engine.sql.table('attached_states')} as a
     where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi
       and a.namespace = ${namespace}`;
 }
 
-type StoredRow =
+export type StoredRow =
   | [
       first: number,
       next: number,
@@ -88,21 +88,30 @@ type SegmentColumns = [
 type NoSegment = [null, null, null, null, null];
 
 /**
- * Reads segments in order of step number, and the states that were attached to their steps. One statement reads both:
+ * Selects segments in order of step number, and the states that were attached to their steps. One statement reads both:
  * whatever is deleted meanwhile, no step lacks its states.
  */
-export async function readStored(
-  engine: Engine,
-  { from, beginning, segments, attached, withStates = false }: StoredQuery,
-): Promise<{ readonly segments: OwnedSegment[]; readonly attached: AttachedStates }> {
-  const rows = await engine.reads.rows<StoredRow>(sql`${beginning}
+export function selectStored(
+  engine: Pick<Engine, 'sql'>,
+  { from = 0n, beginning, segments, attached, withStates = false }: StoredQuery,
+): RawBuilder<StoredRow> {
+  return sql`${beginning}
     select s.first_step_number - ${from}, s.next_step_number - ${from}, s.trajectory, cast(o.id as text), s.writer_epoch,
       s.commit_time, s.commits, s.reward_sum, s.checksum, s.encoding, s.body_bytes, s.body, null, null, ${withStates ? sql`s.states, s.states_bytes` : sql`null, null`}
     ${segments}
     union all
     select a.step_number - ${from}, null, a.trajectory, a.name, a.size, a.pruned_time, cast(a.attach_time as text), null, null, null, null, null, a.media_type, ${engine.sql.hex(sql`a.digest`)}, ${withStates ? sql`a.data` : sql`null`}, null
     ${attached}
-    order by 1`);
+    order by 1`;
+}
+
+/** Reads what `selectStored` selects, with the same `from`. */
+export async function readStored(
+  engine: Pick<Engine, 'reads'>,
+  query: RawBuilder<StoredRow> | CompiledQuery<StoredRow>,
+  from = 0n,
+): Promise<{ readonly segments: OwnedSegment[]; readonly attached: AttachedStates }> {
+  const rows = await engine.reads.rows<StoredRow>(query);
   const found: OwnedSegment[] = [];
   let states: Map<string, AttachedState[]> | undefined;
   for (const row of rows) {

@@ -1,5 +1,5 @@
 import { hash } from 'node:crypto';
-import { type RawBuilder, sql } from 'kysely';
+import { type Compilable, type RawBuilder, sql } from 'kysely';
 import { AnabranchError } from '../../../../domain/errors.ts';
 import { clipRanges, type OwnedRange, ownerOf } from '../../../../domain/lineage.ts';
 import type { EncodedSteps, OwnedStep, StepOutline, StepRange, StepView } from '../../../contract/step.ts';
@@ -9,7 +9,15 @@ import type { ReadScope } from '../../kit/transaction.ts';
 import { NamedStates } from '../states/named_states.ts';
 import { lineageTable } from '../trajectory/range_table.ts';
 import { PageEncoder, type PageStep } from './page_encoder.ts';
-import { type AttachedStates, attachedIn, attachedTo, type OwnedSegment, readStored } from './read_stored.ts';
+import {
+  type AttachedStates,
+  attachedIn,
+  attachedTo,
+  type OwnedSegment,
+  readStored,
+  type StoredRow,
+  selectStored,
+} from './read_stored.ts';
 import { SegmentCursor, storedStep } from './segment.ts';
 import { columnOfSegment } from './segment_lookup.ts';
 import { BODY_BYTES, bytesOf } from './stored_body.ts';
@@ -151,19 +159,9 @@ export async function readPage(
 ): Promise<SegmentPage> {
   const window = clipRanges(lineage, from, to);
   if (window.length === 0) return { rows: [], attached: undefined };
-  const stored = await readStored(engine, {
-    from,
-    beginning: sql`with ${lineageTable(engine, tree, window)}, ${searchedSegments(engine)}`,
-    segments: sql`from p
-      cross join ${engine.sql.table('trajectories')} as o
-      cross join ${engine.sql.table('segments')} as s
-      where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
-        and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
-        and (s.first_step_number <= ${from}
-          or s.byte_sum + ${BODY_BYTES} <= ${bytesBefore(engine, tree, lineage, from)} + ${BigInt(maxBytes)})`,
-    attached: attachedIn(engine, namespace),
-    withStates,
-  });
+  const page = { namespace, tree, owner: ownerOf(lineage, from), from, maxBytes: BigInt(maxBytes), withStates };
+  const query = window.length === 1 ? selectOwned(engine, page, window[0]!) : selectPage(engine, page, window);
+  const stored = await readStored(engine, query, from);
   const ranges = new Map(window.map((range) => [range.key, range]));
   let count = 0n;
   const rows = stored.segments.map((found) => {
@@ -178,6 +176,50 @@ export async function readPage(
   return { rows, attached: stored.attached };
 }
 
+interface PageQuery {
+  readonly namespace: string;
+  readonly tree: bigint;
+  /** The owner of step `from`. */
+  readonly owner: bigint | undefined;
+  readonly from: bigint;
+  readonly maxBytes: bigint;
+  readonly withStates: boolean;
+}
+
+function selectPage(engine: Engine, page: PageQuery, window: readonly OwnedRange[]): RawBuilder<StoredRow> {
+  const { namespace, tree, owner, from, maxBytes, withStates } = page;
+  return selectStored(engine, {
+    from,
+    beginning: sql`with ${lineageTable(engine, tree, window)}, ${searchedSegments(engine)}`,
+    segments: sql`from p
+      cross join ${engine.sql.table('trajectories')} as o
+      cross join ${engine.sql.table('segments')} as s
+      where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
+        and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi
+        and (s.first_step_number <= ${from}
+          or s.byte_sum + ${BODY_BYTES} <= ${bytesBefore(engine, tree, owner, from)} + ${maxBytes})`,
+    attached: attachedIn(engine, namespace),
+    withStates,
+  });
+}
+
+/** A page of at most so many steps reads as many rows, and those of attached states, which are small. */
+const FEW_STEPS = 8n;
+
+/** Selects a page of one owner, as most are. */
+function selectOwned(engine: Engine, page: PageQuery, { key, from: begin, to: end }: OwnedRange) {
+  const { namespace, tree, owner, from, maxBytes, withStates } = page;
+  const values = [namespace, tree, key, begin, end, owner ?? key, from, maxBytes] as const;
+  const build = (...slots: typeof values): Compilable<StoredRow> => {
+    const [inNamespace, inTree, ofKey, lo, hi, at, first, most] = slots;
+    const kept = { namespace: inNamespace, tree: inTree, owner: at, from: first, maxBytes: most, withStates };
+    return { compile: () => selectPage(engine, kept, [{ key: ofKey, from: lo, to: hi }]).compile(engine.db) };
+  };
+  return !withStates && end - begin <= FEW_STEPS
+    ? engine.kept.byKey('page of steps', values, build)
+    : engine.kept.of(`page of steps ${withStates}`, values, build);
+}
+
 /**
  * `p(tree, key, lo, hi, first)`: the ranges of `g`, each with the number at which its first segment begins, so
  * that a range of the index has the segments of each.
@@ -189,8 +231,7 @@ export function searchedSegments(engine: Engine): RawBuilder<unknown> {
 }
 
 /** Running byte sum before the segment that has a step; 0 if there is none. */
-function bytesBefore(engine: Engine, tree: bigint, lineage: readonly OwnedRange[], from: bigint): RawBuilder<bigint> {
-  const owner = ownerOf(lineage, from);
+function bytesBefore(engine: Engine, tree: bigint, owner: bigint | undefined, from: bigint): RawBuilder<bigint> {
   if (owner === undefined) return sql`0`;
   return sql`coalesce(${columnOfSegment(engine, 'byte_sum', { tree, trajectory: owner, stepNumber: from })}, 0)`;
 }

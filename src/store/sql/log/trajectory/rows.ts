@@ -49,7 +49,7 @@ export function selectTrajectories(db: Db) {
 export type TrajectoryQuery = SelectQueryBuilder<{ t: TrajectoriesTable } & Tables, 't', TrajectoryRow>;
 
 export async function findById({ engine, db, namespace }: ReadScope, id: string): Promise<Trajectory | undefined> {
-  const query = engine.kept.of('trajectory by id', [namespace, id], (of, own) =>
+  const query = engine.kept.byKey('trajectory by id', [namespace, id], (of, own) =>
     selectTrajectories(db).where('t.namespace', '=', of).where('t.id', '=', own),
   );
   return readFirst(db, query);
@@ -60,7 +60,7 @@ export async function findByKey(
   tree: bigint,
   key: bigint,
 ): Promise<Trajectory | undefined> {
-  const query = engine.kept.of('trajectory by key', [tree, key, namespace], (inTree, own, of) =>
+  const query = engine.kept.byKey('trajectory by key', [tree, key, namespace], (inTree, own, of) =>
     selectTrajectories(db).where('t.tree', '=', inTree).where('t.key', '=', own).where('t.namespace', '=', of),
   );
   return readFirst(db, query);
@@ -73,7 +73,7 @@ export async function findRefs(
 ): Promise<ReadonlyMap<string, TrajectoryRef>> {
   const refs = new Map<string, TrajectoryRef>();
   for (const some of chunksOf(ids)) {
-    const query = engine.kept.of('trajectories by ids', [namespace, padded(some)], (of, among) =>
+    const query = engine.kept.byKey('trajectories by ids', [namespace, padded(some)], (of, among) =>
       db
         .selectFrom('trajectories')
         .select(['id', 'tree', 'key'])

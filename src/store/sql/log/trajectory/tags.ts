@@ -61,9 +61,21 @@ async function lockOwner(tx: NamespaceTransaction, trajectoryId: string, stepNum
   await tx.engine.locks.rows(locked, 'keep').execute();
 }
 
-export async function getTag(scope: ReadScope, trajectoryId: string, name: string): Promise<Tag> {
-  const row = await requireVisible(scope, trajectoryId);
-  return readTag(trajectoryId, await tagOf(scope.db, row, name), name);
+export async function getTag({ engine, db, namespace }: ReadScope, trajectoryId: string, name: string): Promise<Tag> {
+  const query = engine.kept.byKey('tag by name', [name, namespace, trajectoryId], (own, of, id) =>
+    db
+      .selectFrom('trajectories as t')
+      .leftJoin('tags as g', (join) =>
+        join.onRef('g.tree', '=', 't.tree').onRef('g.trajectory', '=', 't.key').on('g.name', '=', own),
+      )
+      .select(['g.name', 'g.step_number', 'g.update_time'])
+      .where('t.namespace', '=', of)
+      .where('t.id', '=', id)
+      .where('t.hidden', '=', 0),
+  );
+  const [row] = (await db.executeQuery(query)).rows;
+  if (row === undefined) throw trajectoryNotFound(trajectoryId);
+  return readTag(trajectoryId, tagIn(row), name);
 }
 
 export async function listTags(
@@ -88,11 +100,10 @@ export async function listTags(
     .limit(page.limit)
     .execute();
   if (rows.length === 0) throw trajectoryNotFound(trajectoryId);
-  return rows.flatMap(({ name: found, step_number, update_time }) =>
-    found === null || step_number === null || update_time === null
-      ? []
-      : [readTag(trajectoryId, { name: found, step_number, update_time }, found)],
-  );
+  return rows.flatMap((row) => {
+    const tag = tagIn(row);
+    return tag === undefined ? [] : [readTag(trajectoryId, tag, tag.name)];
+  });
 }
 
 /** Tags that a row of a tree shows. */
@@ -147,6 +158,11 @@ interface TagRow {
   readonly name: string;
   readonly step_number: bigint;
   readonly update_time: string;
+}
+
+/** Returns the tag of a row of an outer join, if it has one. */
+function tagIn({ name, step_number, update_time }: { readonly [Name in keyof TagRow]: TagRow[Name] | null }) {
+  return name === null || step_number === null || update_time === null ? undefined : { name, step_number, update_time };
 }
 
 function visible(scope: ReadScope, id: string) {

@@ -260,15 +260,17 @@ export function holdingOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' |
 export const PENDING_LAST = sql`status = 'PENDING'`;
 
 /** Returns the row key of a rollout of a visible run. Errors: ROLLOUT_NOT_FOUND. */
-export async function findRolloutKey({ db, namespace }: ReadScope, id: string): Promise<bigint> {
-  const row = await db
-    .selectFrom('rollouts as o')
-    .innerJoin('runs as r', 'r.key', 'o.run')
-    .select('o.key')
-    .where('o.namespace', '=', namespace)
-    .where('o.id', '=', id)
-    .where('r.hidden', '=', 0)
-    .executeTakeFirst();
+export async function findRolloutKey({ engine, db, namespace }: ReadScope, id: string): Promise<bigint> {
+  const query = engine.kept.byKey('key of rollout', [namespace, id], (of, own) =>
+    db
+      .selectFrom('rollouts as o')
+      .innerJoin('runs as r', 'r.key', 'o.run')
+      .select('o.key')
+      .where('o.namespace', '=', of)
+      .where('o.id', '=', own)
+      .where('r.hidden', '=', 0),
+  );
+  const [row] = (await db.executeQuery(query)).rows;
   if (row === undefined) throw rolloutNotFound(id);
   return row.key;
 }

@@ -83,15 +83,16 @@ function oneRun(
   const { kept, db } = engine;
   const all = (of: string) => selectRuns(engine, db, of, view);
   if ('key' in reference) {
-    return kept.of(`run by key ${view}`, [namespace, reference.key], (of, key) => all(of).where('r.key', '=', key));
+    return kept.byKey(`run by key ${view}`, [namespace, reference.key], (of, key) => all(of).where('r.key', '=', key));
   }
   if ('id' in reference) {
-    return kept.of(`run by id ${view}`, [namespace, reference.id], (of, id) => all(of).where('r.id', '=', id));
+    return kept.byKey(`run by id ${view}`, [namespace, reference.id], (of, id) => all(of).where('r.id', '=', id));
   }
   const { name, experimentName } = reference;
-  return kept.of(`run by name ${view}`, [namespace, name, experimentName], (of, own, experiment) =>
+  return kept.byKey(`run by name ${view}`, [namespace, name, experimentName], (of, own, experiment) =>
     all(of)
       .innerJoin('experiments as e', 'e.key', 'r.experiment')
+      .where('e.namespace', '=', of)
       .where('r.name', '=', own)
       .where('e.name', '=', experiment)
       .where(sql<boolean>`not e.hidden`),

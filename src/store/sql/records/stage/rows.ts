@@ -1,3 +1,4 @@
+import type { CompiledQuery } from 'kysely';
 import { invalidField, stageNotFound } from '../../../../domain/errors.ts';
 import { formatInstant, parseInstant } from '../../../../domain/instant.ts';
 import type { Status } from '../../../../domain/lifecycle.ts';
@@ -5,7 +6,7 @@ import { LIMITS } from '../../../../domain/limits.ts';
 import type { Stage, StageKind, TimeSpan } from '../../../../domain/run.ts';
 import type { View } from '../../../contract/request.ts';
 import type { StageReference } from '../../../contract/stage.ts';
-import type { Db } from '../../kit/engine.ts';
+import type { Db, Engine } from '../../kit/engine.ts';
 import { STAGES } from '../../kit/tables/runs.ts';
 import { columnsIn } from '../../kit/tables/selection.ts';
 import type { NamespaceTransaction, ReadScope } from '../../kit/transaction.ts';
@@ -36,17 +37,27 @@ const UNREAD = [
 ] as const;
 
 /** Returns a stage in FULL view, or undefined. */
-export async function findStage({ db, namespace }: ReadScope, reference: StageReference): Promise<Stage | undefined> {
-  const query = selectStages(db, 'FULL').where('s.namespace', '=', namespace);
-  const row = await ('id' in reference
-    ? query.where('s.id', '=', reference.id)
-    : query
-        .where('r.namespace', '=', namespace)
-        .where('r.id', '=', reference.runId)
-        .where('s.kind', '=', reference.kind)
-        .where('s.number', '=', reference.number)
-  ).executeTakeFirst();
+export async function findStage(
+  { engine, db, namespace }: ReadScope,
+  reference: StageReference,
+): Promise<Stage | undefined> {
+  const [row] = (await db.executeQuery(oneStage(engine, namespace, reference))).rows;
   return row === undefined ? undefined : readStage(row);
+}
+
+function oneStage({ kept, db }: Engine, namespace: string, reference: StageReference): CompiledQuery<StageRow> {
+  const all = (of: string) => selectStages(db, 'FULL').where('s.namespace', '=', of);
+  if ('id' in reference) {
+    return kept.byKey('stage by id', [namespace, reference.id], (of, id) => all(of).where('s.id', '=', id));
+  }
+  const { runId, kind, number } = reference;
+  return kept.byKey('stage by number', [namespace, runId, kind, number], (of, run, ofKind, own) =>
+    all(of)
+      .where('r.namespace', '=', of)
+      .where('r.id', '=', run)
+      .where('s.kind', '=', ofKind)
+      .where('s.number', '=', own),
+  );
 }
 
 export function readStage(row: StageRow): Stage {
@@ -118,7 +129,7 @@ export interface StageKeys {
 
 /** Errors: STAGE_NOT_FOUND. */
 export async function findStageKeys({ engine, db, namespace }: ReadScope, id: string): Promise<StageKeys> {
-  const query = engine.kept.of('keys of stage', [namespace, id], (of, own) => selectStageKeys(db, of, own));
+  const query = engine.kept.byKey('keys of stage', [namespace, id], (of, own) => selectStageKeys(db, of, own));
   const [row] = (await db.executeQuery(query)).rows;
   if (row === undefined) throw stageNotFound(id);
   return row;
