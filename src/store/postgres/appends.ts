@@ -27,7 +27,9 @@ export class PostgresAppends implements Appends {
     this.#call = call;
   }
 
-  async toSeen(appends: readonly SeenAppend[]): Promise<Map<bigint, string>> {
+  async toSeen(decide: (now: string) => readonly SeenAppend[]): Promise<Map<bigint, string>> {
+    const appends = decide(SET_BY_STATEMENT);
+    if (appends.length === 0) return new Map();
     const { pool, slots } = this.#deps;
     slots.wrote();
     const lease = await pool.lease(this.#call?.signal);
@@ -43,6 +45,9 @@ export class PostgresAppends implements Appends {
     }
   }
 }
+
+/** The statement sets the commit time. */
+const SET_BY_STATEMENT = '';
 
 /** What the statement reads about each trajectory: where it is, how this process saw it, and its new end. */
 const HEADS: readonly NamedColumn[] = [

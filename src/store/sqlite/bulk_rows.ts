@@ -18,7 +18,12 @@ export class SqliteBulkRows implements BulkRows {
     this.#writer = writer;
   }
 
-  async insert(_tx: Tx, table: Table, rows: readonly Row[], onConflict = ''): Promise<void> {
+  async insert(_tx: Tx, table: Table, rows: readonly Row[], onConflict?: string): Promise<void> {
+    this.insertNow(table, rows, onConflict);
+  }
+
+  /** Like `insert`, for transactions that wait for nothing. */
+  insertNow(table: Table, rows: readonly Row[], onConflict = ''): void {
     if (rows.length > 0) this.#run(this.#statements.get(table) ?? this.#keep(table, insertOf(table)), rows, onConflict);
   }
 

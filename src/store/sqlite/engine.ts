@@ -1,12 +1,13 @@
 import type { CallScope } from '../contract/store.ts';
 import { SharedMembers, type StoreEngine } from '../sql/engine.ts';
 import type { Db } from '../sql/kit/engine.ts';
+import { type AppendsDeps, SqliteAppends } from './appends.ts';
 import { SqliteIntegrity } from './integrity.ts';
 import { type PointsDeps, SqlitePoints } from './points.ts';
 import { type ReadsDeps, SqliteReads } from './reads.ts';
 import { SqliteTransactions, type TransactionsDeps } from './transactions.ts';
 
-interface Parts extends ReadsDeps, TransactionsDeps, PointsDeps {
+interface Parts extends ReadsDeps, TransactionsDeps, AppendsDeps, PointsDeps {
   readonly path: string;
   readonly shared: SharedMembers;
 }
@@ -15,8 +16,7 @@ interface Parts extends ReadsDeps, TransactionsDeps, PointsDeps {
 export class SqliteEngine extends SharedMembers implements StoreEngine {
   readonly reads: SqliteReads;
   readonly transactions: SqliteTransactions;
-  /** A transaction costs no more. */
-  readonly appends = undefined;
+  readonly appends: SqliteAppends;
   readonly points: SqlitePoints;
   readonly integrity: SqliteIntegrity;
   readonly #parts: Parts;
@@ -25,6 +25,7 @@ export class SqliteEngine extends SharedMembers implements StoreEngine {
     super(parts.shared);
     this.reads = new SqliteReads(parts, call);
     this.transactions = new SqliteTransactions(parts, call);
+    this.appends = new SqliteAppends(parts, call);
     this.points = new SqlitePoints(parts, this.reads, call);
     this.integrity = new SqliteIntegrity(parts.path, call);
     this.#parts = parts;

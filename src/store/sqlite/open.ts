@@ -8,7 +8,6 @@ import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
 import { SegmentCompressor } from '../sql/kit/compression.ts';
-import type { Tx } from '../sql/kit/engine.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
@@ -25,9 +24,9 @@ import { SqliteLocks } from './locks.ts';
 import { PointWriter } from './points.ts';
 import { COPY_LOG, ReadThreadHandle, ReadThreads } from './read_threads.ts';
 import { SqliteStateRows } from './state_rows.ts';
-import type { TransactionsDeps } from './transactions.ts';
 import { Wal } from './wal.ts';
 import { WriteLock } from './write_lock.ts';
+import { Writes } from './writes.ts';
 
 /** Bound on the threads for long reads. Otherwise there is one for each processor except the one of the server. */
 const MOST_READ_THREADS = 4;
@@ -57,11 +56,11 @@ export async function openSqlite(
     await sql`pragma busy_timeout = 0`.execute(writing);
     // Nor must it copy the log (see `Wal`).
     await sql`pragma wal_autocheckpoint = 0`.execute(writing);
-    const writeLock = new WriteLock();
     const threads = new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1)));
     const slots = new ReadSlots();
     const watch = new FileWatch({ named, path, descriptor: lock.descriptor });
     const copier = new ReadThreadHandle(path, { copiesLog: true });
+    const writeLock = new WriteLock();
     const wal = new Wal({
       size: () => watch.log,
       copy: async () => {
@@ -74,22 +73,10 @@ export async function openSqlite(
       onFault,
     });
     const keyReads = new KeyReads(path);
-    // Every write goes through it: what it returns may be acked.
-    const transact = async <T>(work: (tx: Tx) => Promise<T>, writer?: object): Promise<T> => {
-      slots.wrote(writer);
-      const begin = () => {
-        watch.lost.throwIfAborted();
-        return writing.transaction().execute(work);
-      };
-      const result = await writeLock.run(begin).catch(async (error: unknown) => {
-        throw await watch.explain(error);
-      });
-      wal.committed();
-      await watch.checked();
-      return result;
-    };
+    const writes = new Writes({ writer, writing, lock: writeLock, watch, wal, slots });
     const kept = new KeptQueries();
     const keys = new SqliteKeys(writer);
+    const bulk = new SqliteBulkRows(writer);
     const changes = new SqliteChanges(new ChangeListeners(onFault));
     let closed: Promise<void> | undefined;
     const close = async () => {
@@ -109,7 +96,7 @@ export async function openSqlite(
       aggregates: sqliteAggregates,
       locks: new SqliteLocks(writer),
       keys,
-      bulk: new SqliteBulkRows(writer),
+      bulk,
       changes,
       stateRows: new SqliteStateRows(writer),
       claims: new SqliteClaims({ writer, writing, keys, changes, kept }),
@@ -117,13 +104,13 @@ export async function openSqlite(
       compressor: new SegmentCompressor(),
       slots,
       emptyWal: () => wal.empty(),
-      cutFreePages: cutterOf(writer, transact),
+      cutFreePages: cutterOf(writer, writes),
       close: () => {
         closed ??= close();
         return closed;
       },
     };
-    const pointWriter = new PointWriter(writer, transact);
+    const pointWriter = new PointWriter(writer, writes);
     return new SqliteEngine({
       path,
       shared,
@@ -133,8 +120,8 @@ export async function openSqlite(
       watch,
       slots,
       writer,
-      transact,
-      writeLock,
+      writes,
+      bulk,
       pointWriter,
     });
   } catch (error) {
@@ -144,9 +131,9 @@ export async function openSqlite(
   }
 }
 
-function cutterOf(writer: Connection, transact: TransactionsDeps['transact']): (pages: number) => Promise<void> {
+function cutterOf(writer: Connection, writes: Writes): (pages: number) => Promise<void> {
   return (pages) =>
-    transact(async () => {
+    writes.run(async () => {
       writer.prepare(`pragma incremental_vacuum(${pages})`).all([]); // each row is a page that was cut
     });
 }

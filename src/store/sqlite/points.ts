@@ -6,6 +6,7 @@ import type { Connection } from './connection.ts';
 import { isLocked } from './errors.ts';
 import { STILL_WANTED } from './interruption.ts';
 import type { SqliteReads } from './reads.ts';
+import type { Writes } from './writes.ts';
 
 export interface PointsDeps {
   readonly writer: Connection;
@@ -86,13 +87,13 @@ const GROUP_POINTS = 20_000;
  */
 export class PointWriter {
   readonly #writer: Connection;
-  readonly #transact: (work: () => Promise<boolean[]>) => Promise<boolean[]>;
+  readonly #writes: Writes;
   readonly #waiting: Waiting[] = [];
   #running = false;
 
-  constructor(writer: Connection, transact: (work: () => Promise<boolean[]>) => Promise<boolean[]>) {
+  constructor(writer: Connection, writes: Writes) {
     this.#writer = writer;
-    this.#transact = transact;
+    this.#writes = writes;
   }
 
   /**
@@ -136,7 +137,7 @@ export class PointWriter {
 
   async #writeGroup(group: readonly Waiting[]): Promise<void> {
     try {
-      const stored = await this.#transact(async () => group.map(({ batch }) => upsertPoints(this.#writer, batch)));
+      const stored = await this.#writes.runAtOnce(() => group.map(({ batch }) => upsertPoints(this.#writer, batch)));
       for (const [i, { resolve }] of group.entries()) resolve(stored[i]!);
     } catch (error) {
       // A failing batch must not fail the others. A locked file fails all of them.

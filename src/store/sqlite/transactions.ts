@@ -3,7 +3,7 @@ import type { CallScope } from '../contract/store.ts';
 import { Later, type Transactions, type Tx } from '../sql/kit/engine.ts';
 import { nextIteration } from '../sql/kit/reading/slots.ts';
 import type { Connection } from './connection.ts';
-import type { WriteLock } from './write_lock.ts';
+import type { Writes } from './writes.ts';
 
 /** Length of the pause between two transactions of a deletion, as a multiple of the time that the first one took. */
 const PAUSE_PER_WORK = 2;
@@ -12,8 +12,7 @@ const LONGEST_PAUSE_MS = 100;
 
 export interface TransactionsDeps {
   readonly writer: Connection;
-  readonly transact: <T>(work: (tx: Tx) => Promise<T>, writer?: object) => Promise<T>;
-  readonly writeLock: WriteLock;
+  readonly writes: Writes;
 }
 
 /** Transactions on the writing connection, for one call or for work that outlives calls. */
@@ -27,7 +26,7 @@ export class SqliteTransactions implements Transactions {
   }
 
   run<T>(work: (tx: Tx) => Promise<T | Later<T>>): Promise<T> {
-    return this.#deps.transact(async (tx) => {
+    return this.#deps.writes.run(async (tx) => {
       this.#call?.signal.throwIfAborted(); // The call may have ended while it waited for the write lock.
       const result = await work(tx);
       return result instanceof Later ? result.value : result;
@@ -42,7 +41,7 @@ export class SqliteTransactions implements Transactions {
     const begun = performance.now();
     const result = await transaction();
     const pause = Math.min((performance.now() - begun) * PAUSE_PER_WORK, LONGEST_PAUSE_MS);
-    const hadOthers = this.#deps.writeLock.hadOthers();
+    const hadOthers = this.#deps.writes.hadOthers();
     await (hadOthers ? new Promise((resolve) => setTimeout(resolve, pause)) : nextIteration());
     return result;
   }

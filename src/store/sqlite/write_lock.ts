@@ -30,7 +30,7 @@ export class WriteLock {
    * locked for `WAIT_MS`. The time counts from the first failed attempt of any transaction, because callers may have
    * waited for earlier ones.
    */
-  run<T>(transaction: () => Promise<T>): Promise<T> {
+  run<T>(transaction: () => T | Promise<T>): Promise<T> {
     this.#asked += 1;
     const result = this.#last.then(() => this.#retryWhileLocked(transaction));
     this.#last = result.catch(() => {});
@@ -44,7 +44,7 @@ export class WriteLock {
     return others;
   }
 
-  async #retryWhileLocked<T>(transaction: () => Promise<T>): Promise<T> {
+  async #retryWhileLocked<T>(transaction: () => T | Promise<T>): Promise<T> {
     for (;;) {
       try {
         const result = await transaction();

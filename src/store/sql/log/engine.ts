@@ -31,14 +31,15 @@ export interface FoundState {
   readonly referenced: boolean;
 }
 
-/** Appends in one round trip, for engines with costly round trips. */
+/** Appends at the least cost, for decisions that need no other rows than the heads. */
 export interface Appends {
   /**
-   * Appends steps to trajectories. The statement locks each row, compares it with `seen`, and appends to those that are
-   * equal. Sets the commit time, and ignores the one of the segments. Returns it by row key. Nothing is written for a
-   * trajectory that is left out, because its row has changed or is locked.
+   * Appends steps to trajectories, in a transaction. Locks each row, compares it with `seen`, and appends to those that
+   * are equal. Returns the commit time by row key. Nothing is written for a trajectory that is left out, because its
+   * row has changed or is locked. `decide` is called with the commit time, if it is known before the commit: an engine
+   * that runs one transaction at a time calls it within the transaction, once more after each failed attempt to begin.
    */
-  toSeen(appends: readonly SeenAppend[]): Promise<ReadonlyMap<bigint, string>>;
+  toSeen(decide: (now: string) => readonly SeenAppend[]): Promise<ReadonlyMap<bigint, string>>;
 }
 
 /** New steps of a trajectory. */
@@ -63,6 +64,5 @@ export interface StatesEngine extends Engine {
 }
 
 export interface AppendsEngine extends StatesEngine {
-  /** Undefined if a transaction costs no more. */
-  readonly appends: Appends | undefined;
+  readonly appends: Appends;
 }

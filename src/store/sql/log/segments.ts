@@ -7,8 +7,8 @@ import type { Transaction } from '../kit/transaction.ts';
 import { NO_RUNS, readRuns } from './read/step_runs.ts';
 
 /**
- * All writes to `segments`, and to the index of the names of their states, except for the one statement of
- * `postgres/appends.ts`. A segment is in the index if `body_bytes` is set: once it is merged, stored compressed, or
+ * All writes to `segments`, and to the index of the names of their states, except for those of `postgres/appends.ts`
+ * and `sqlite/appends.ts`. A segment is in the index if `body_bytes` is set: once it is merged, stored compressed, or
  * passed by `merged_to`. So plain appends do not write the index. Whoever changes or deletes a segment has locked it.
  */
 

@@ -23,10 +23,11 @@ import type { EncodedState } from '../states/bytes.ts';
 import type { StateEncoder } from '../states/encoder.ts';
 import { ReferredStates } from '../states/referred_states.ts';
 import { getLineage } from '../trajectory/lineage.ts';
+import { appendToKnown } from './append_known.ts';
 import { CompressedSegments, compressedByTrajectory, withCompressedSteps } from './compressed_segments.ts';
 import { fullSegmentsOf } from './full_segments.ts';
 import { GRANT_UPDATE, HEAD_UPDATE, type HeadRow, headOf, inLockOrder } from './heads.ts';
-import { appendToKnown, type KnownHeads } from './known_heads.ts';
+import type { KnownHeads } from './known_heads.ts';
 import { StepWriter, type StepWriterOptions, sizesOf } from './writer.ts';
 
 /** A stored step that a batch repeats. */
@@ -110,7 +111,6 @@ export async function appendIn(
 export function publish(engine: AppendsEngine, known: KnownHeads, members: readonly GroupMember[]): void {
   const changed = members.filter((member) => member.changed);
   engine.changes.announce(changed.map(({ locked }) => locked.key));
-  if (engine.appends === undefined) return;
   for (const member of members) if (member.changed || member.granted) known.learn(member);
 }
 

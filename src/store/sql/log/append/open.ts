@@ -45,7 +45,7 @@ export async function openForAppend(
     );
     if (granted !== undefined) {
       const { locked, grant } = granted;
-      if (engine.appends !== undefined && locked !== undefined) known.learnLocked(locked);
+      if (locked !== undefined) known.learnLocked(locked);
       return grant;
     }
     if (performance.now() >= end) throw trajectoryLocked(open.trajectoryId, OPEN_WAIT_MS);
