@@ -1,5 +1,6 @@
 import type { Http2Session } from 'node:http2';
 import type net from 'node:net';
+import { Throttle } from './throttle.ts';
 
 export interface ConnectionLimits {
   /** Maximum number of connections. At the bound, each new connection closes the one that has been idle longest. */
@@ -26,16 +27,17 @@ export interface Crowding {
 export class Connections {
   readonly #regular: Slots;
   readonly #reserve: Slots;
-  readonly #limits: ConnectionLimits;
-  readonly #warn: (crowding: Crowding) => void;
+  readonly #warnings: Throttle;
   readonly #byCarrier = new WeakMap<net.Socket | Http2Session, Connection>();
   #closedIdle = 0;
   #refused = 0;
-  #silence: NodeJS.Timeout | undefined;
 
   constructor(limits: ConnectionLimits, warn: (crowding: Crowding) => void) {
-    this.#limits = limits;
-    this.#warn = warn;
+    this.#warnings = new Throttle(limits.warnEveryMs, () => {
+      warn({ closedIdle: this.#closedIdle, refused: this.#refused });
+      this.#closedIdle = 0;
+      this.#refused = 0;
+    });
     this.#regular = new Slots(limits.maxConnections);
     this.#reserve = new Slots(limits.reserveConnections);
   }
@@ -48,7 +50,7 @@ export class Connections {
       if (oldest === undefined) {
         socket.destroy();
         this.#refused += 1;
-        this.#scheduleWarning();
+        this.#warnings.note();
         return undefined;
       }
       // Open calls of the reserve must not block the next health check.
@@ -86,13 +88,12 @@ export class Connections {
     if (connection.refused) return;
     connection.refused = true;
     this.#refused += 1;
-    this.#scheduleWarning();
+    this.#warnings.note();
   }
 
   /** Sends the last warning, if one is due. */
   stop(): void {
-    clearTimeout(this.#silence);
-    this.#sendWarning();
+    this.#warnings.stop();
   }
 
   #makeRoom(slots: Slots): boolean {
@@ -101,24 +102,8 @@ export class Connections {
     if (idle === undefined) return false;
     idle.close();
     this.#closedIdle += 1;
-    this.#scheduleWarning();
+    this.#warnings.note();
     return true;
-  }
-
-  #scheduleWarning(): void {
-    if (this.#silence !== undefined) return;
-    this.#silence = setTimeout(() => {
-      this.#silence = undefined;
-      if (this.#closedIdle + this.#refused > 0) this.#scheduleWarning();
-    }, this.#limits.warnEveryMs).unref();
-    this.#sendWarning();
-  }
-
-  #sendWarning(): void {
-    if (this.#closedIdle + this.#refused === 0) return;
-    this.#warn({ closedIdle: this.#closedIdle, refused: this.#refused });
-    this.#closedIdle = 0;
-    this.#refused = 0;
   }
 }
 
