@@ -2,14 +2,15 @@ import { randomFillSync, randomUUID } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { v7 } from 'uuid';
-import { type Config, describeDatabase, isLoopback } from './config/config.ts';
+import { type Config, describeDatabase } from './config/config.ts';
+import { isLocal, urlOf } from './config/listening.ts';
 import type { CopyProgress } from './domain/archive.ts';
 import { AnabranchError } from './domain/errors.ts';
 import { LIMITS } from './domain/limits.ts';
 import type { VerificationProgress } from './domain/verification.ts';
+import { ListenError, type Listening } from './listen/address.ts';
 import { HEAP_BYTES } from './listen/heap.ts';
-import { ListenError } from './listen/http.ts';
-import { Port, type PortCounts, type PortLimits } from './listen/port.ts';
+import { Port, type PortCounts, type PortLimits, type TlsOptions } from './listen/port.ts';
 import { isPage, servePage } from './page.ts';
 import { createHandler, type HandlerDeps, type ServiceHandler } from './rpc/handler.ts';
 import { aborted } from './rpc/health.ts';
@@ -40,10 +41,11 @@ export interface ServerDeps {
 
 /** A running server. */
 export interface RunningServer {
+  /** Of a Unix socket: its path. */
   readonly host: string;
-  /** The configured port, or the free port that was chosen. */
+  /** The configured port, or the free port that was chosen. Of a Unix socket: 0. */
   readonly port: number;
-  /** Address for clients on this machine: `http://127.0.0.1:50051`. */
+  /** Address for clients on this machine: `http://127.0.0.1:50051`, `https://…` or `unix:PATH`. */
   readonly url: string;
   /** Engine and location of the store, without secrets. */
   readonly storeDescription: string;
@@ -120,12 +122,13 @@ export async function serveStore(
   const page = config.page === 'off' ? undefined : servePage(config.page, service.unsent);
   const port = new Port({
     ...config.listen,
+    tls: config.tls && tlsOptions(config.tls, logger),
     handler: (request, response, intake) => {
       if (page?.(request, response) !== true) service.handle(request, response, intake);
     },
     maxMessageBytes: LIMITS.messageBytes,
     maxStreams: LIMITS.streamsPerConnection,
-    allowedHosts: isLoopback(config.listen.host) ? config.allowedHosts : undefined,
+    allowedHosts: isLocal(config.listen) ? config.allowedHosts : undefined,
     allowedOrigins: config.allowedOrigins,
     isPage,
     isProbe: service.isProbe,
@@ -155,6 +158,15 @@ export async function serveStore(
     await store.close();
     throw error instanceof ListenError ? new StartError(error.message, { cause: error }) : error;
   }
+}
+
+function tlsOptions(files: NonNullable<Config['tls']>, logger: Logger): TlsOptions {
+  return {
+    ...files,
+    using: (certificate) => logger.info({ ...certificate }, 'uses the certificate'),
+    refused: (reason) => logger.warn(`the certificate in use stays, because the files cannot replace it: ${reason}`),
+    failed: (handshakes) => logger.warn({ ...handshakes }, 'TLS handshakes failed'),
+  };
 }
 
 function databaseParts({ database }: Config, store: Store): HandlerDeps['database'] {
@@ -255,12 +267,13 @@ interface Parts {
   readonly logger: Logger;
 }
 
-function runningServer(config: Config, parts: Parts, listening: { host: string; port: number }): RunningServer {
+function runningServer(config: Config, parts: Parts, { host, port: number }: Listening): RunningServer {
   const { store, app, service, port } = parts;
   let drained: Promise<void> | undefined;
   return {
-    ...listening,
-    url: `http://${reachableHost(listening.host)}:${listening.port}`,
+    host,
+    port: number,
+    url: urlOf(config, number),
     storeDescription: describeDatabase(config),
     lost: store.lost,
     counts: () => ({
@@ -287,13 +300,6 @@ async function drain(config: Config, { store, app, service, port, logger }: Part
   const patience = new AbortController();
   await Promise.race([closing, wait(CLOSE_MS, undefined, { signal: patience.signal }).catch(() => undefined)]);
   patience.abort();
-}
-
-/** A server that listens on every address can be reached on loopback. */
-function reachableHost(host: string): string {
-  if (host === '0.0.0.0') return '127.0.0.1';
-  if (host === '::') return '[::1]';
-  return host.includes(':') ? `[${host}]` : host;
 }
 
 /** Returns the maker of ids. To ask the system for the random bytes of each id costs 3 % of the CPU of a claim. */

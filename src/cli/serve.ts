@@ -33,17 +33,21 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   if (lost?.aborted === true) throw new CliError('The server has stopped, because the file of its database was lost.');
 }
 
-function readyLine({ url, host, port, storeDescription }: RunningServer, { databaseChosenBy }: Config): string {
-  const ready = { event: 'ready', url, host, port, store: storeDescription, storeChosenBy: databaseChosenBy };
+function readyLine({ url, host, port, storeDescription }: RunningServer, { listen, databaseChosenBy }: Config): string {
+  const at = 'socket' in listen ? { url } : { url, host, port };
+  const ready = { event: 'ready', ...at, store: storeDescription, storeChosenBy: databaseChosenBy };
   return `${valueJson(ready)}\n`;
 }
 
-function welcome({ url, storeDescription }: RunningServer, { databaseChosenBy, page }: Config): string {
+function welcome({ url, storeDescription }: RunningServer, { listen, databaseChosenBy, page, tls }: Config): string {
+  const isSocket = 'socket' in listen;
+  const curl = `curl -s ${isSocket ? `--unix-socket ${listen.socket} http://localhost` : url}`;
+  const trust = tls === undefined ? '' : ' --cacert FILE';
   return `Anabranch listens on ${url} (gRPC, gRPC-Web, Connect and JSON, on one port).
-${page === 'off' ? '' : `Its page for browsers: ${url}/\n`}It stores in ${storeDescription}. The database was chosen by ${databaseChosenBy}.
+${page === 'off' || isSocket ? '' : `Its page for browsers: ${url}/\n`}It stores in ${storeDescription}. The database was chosen by ${databaseChosenBy}.
 Try it in another terminal:
 
-  curl -s ${url}/anabranch.v1.TrajectoryService/CreateTrajectory \\
+  ${curl}/anabranch.v1.TrajectoryService/CreateTrajectory${trust} \\
     -H 'content-type: application/json' -d '{"name": "first"}'
 
 Ctrl-C stops it.

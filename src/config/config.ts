@@ -5,15 +5,13 @@
  * to it, and `serve --help` is made from it. An invalid value fails with its name, the value and what was expected; it
  * never becomes a default.
  */
-import { isIPv4, isIPv6 } from 'node:net';
 import { chooseDatabase, type DatabaseConfig } from './database.ts';
+import { isLocal, type ListenConfig, parseListening } from './listening.ts';
 import { scrubUrl } from './scrub_url.ts';
 import { LOG_FORMATS, LOG_LEVELS, OTHER_FILES, PAGE_MODES } from './table.ts';
 import { ConfigError, type ConfigSources, Values } from './values.ts';
 
-export interface Config {
-  readonly listen: { readonly host: string; readonly port: number };
-  readonly insecure: boolean;
+export interface Config extends ListenConfig {
   /** Host names in the form that URL uses. Loopback names are always allowed. No effect beyond loopback. */
   readonly allowedHosts: readonly string[];
   /** Origins in the form that browsers send. */
@@ -45,29 +43,20 @@ const PUBLISHED_PASSWORDS = new Set(['fle123', 'training_password', 'anabranch']
  */
 export function loadConfig(sources: ConfigSources): Config {
   const values = new Values(sources);
-  const listen = parseListen(values);
-  const insecure = values.bool('insecure');
+  const { warnings: listenWarnings, ...listening } = parseListening(values, sources.cwd);
+  const isExposed = !isLocal(listening.listen);
   const { maxConnections, warnings: connectionWarnings } = parseMaxConnections(values, sources.fileLimit?.());
   const { database, password, chosenBy, warnings } = chooseDatabase(values, sources.cwd);
-  if (!isLoopback(listen.host)) {
-    if (!insecure) {
-      throw values.error(
-        'listen',
-        'an address on loopback (127.0.0.1, [::1], localhost), or also --insecure (ANABRANCH_INSECURE=true): there is no authentication yet, so everybody who reaches the port has full access',
-      );
-    }
-    if (password !== undefined && PUBLISHED_PASSWORDS.has(password)) {
-      throw new ConfigError(
-        'The database password is from a published example, which is rejected beyond loopback: set another password.',
-      );
-    }
+  if (isExposed && password !== undefined && PUBLISHED_PASSWORDS.has(password)) {
+    throw new ConfigError(
+      'The database password is from a published example, which is rejected beyond loopback: set another password.',
+    );
   }
   return deepFreeze({
-    listen,
-    insecure,
+    ...listening,
     allowedHosts: values.list('allowedHosts', parseHost),
     allowedOrigins: values.list('allowedOrigins', parseOrigin),
-    page: values.isSet('page') ? values.choice('page', PAGE_MODES) : isLoopback(listen.host) ? 'write' : 'read',
+    page: values.isSet('page') ? values.choice('page', PAGE_MODES) : isExposed ? 'read' : 'write',
     maxConnections,
     database,
     databaseChosenBy: chosenBy,
@@ -79,7 +68,7 @@ export function loadConfig(sources: ConfigSources): Config {
     drainSeconds: values.whole('drainSeconds'),
     logLevel: values.choice('logLevel', LOG_LEVELS),
     logFormat: values.choice('logFormat', LOG_FORMATS),
-    warnings: [...warnings, ...connectionWarnings, ...unusedHosts(values, listen.host)],
+    warnings: [...listenWarnings, ...warnings, ...connectionWarnings, ...unusedHosts(values, isExposed)],
   });
 }
 
@@ -87,14 +76,6 @@ export function loadConfig(sources: ConfigSources): Config {
 export function describeDatabase(config: Pick<Config, 'database'>): string {
   const { database } = config;
   return database.engine === 'sqlite' ? `SQLite ${database.path}` : `Postgres ${scrubUrl(database.url)}`;
-}
-
-function parseListen(values: Values): Config['listen'] {
-  const match = /^(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+)):(\d{1,5})$/u.exec(values.text('listen').trim());
-  const host = match?.[1] ?? match?.[2];
-  const port = Number(match?.[3]);
-  if (host === undefined || port > 65535 || (match?.[1] !== undefined && !isIPv6(host))) throw values.error('listen');
-  return { host, port };
 }
 
 /** Returns the name in the form that URL uses, so that names can be compared. */
@@ -122,15 +103,11 @@ function parseMaxConnections(
   return { maxConnections: requested, warnings: [warning] };
 }
 
-function unusedHosts(values: Values, host: string): string[] {
-  if (!values.isSet('allowedHosts') || isLoopback(host)) return [];
+function unusedHosts(values: Values, isExposed: boolean): string[] {
+  if (!values.isSet('allowedHosts') || !isExposed) return [];
   return [
     `${values.nameOf('allowedHosts')} has no effect beyond loopback: requests to any host name are answered there.`,
   ];
-}
-
-export function isLoopback(host: string): boolean {
-  return host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'));
 }
 
 function deepFreeze<T extends object>(value: T): T {

@@ -35,17 +35,30 @@ export const OTHER_FILES = 200;
 export const TABLE = {
   listen: {
     name: 'ANABRANCH_LISTEN',
-    flag: '--listen HOST:PORT',
+    flag: '--listen ADDRESS',
     default: '127.0.0.1:50051',
-    expected: 'HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one)',
-    doc: 'Address to listen on, for gRPC, gRPC-Web, Connect and plain HTTP/1.1. An address beyond loopback also requires `--insecure`.',
+    expected:
+      'HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one), or unix:PATH such as unix:/run/anabranch/sock',
+    doc: 'Address to listen on, for gRPC, gRPC-Web, Connect and plain HTTP/1.1. Loopback and Unix sockets need no other setting. An address that other machines can reach needs TLS and credentials, or `--insecure`. A Unix socket has mode 0600, in a folder of mode 0700.',
+  },
+  tlsCert: {
+    name: 'ANABRANCH_TLS_CERT',
+    flag: '--tls-cert FILE',
+    expected: 'the path of a file',
+    doc: 'Certificate for TLS 1.2 and 1.3 in PEM format, followed by the certificates of its issuers. Requires `--tls-key`. The port then accepts only TLS. Both files are read again every 5 seconds, so that a renewed certificate needs no restart.',
+  },
+  tlsKey: {
+    name: 'ANABRANCH_TLS_KEY',
+    flag: '--tls-key FILE',
+    expected: 'the path of a file',
+    doc: 'Private key of the certificate in PEM format, without a passphrase.',
   },
   insecure: {
     name: 'ANABRANCH_INSECURE',
     flag: '--insecure',
     default: 'false',
     expected: YES_OR_NO,
-    doc: 'Allow listening beyond loopback, although there is neither authentication nor TLS yet: everybody who reaches the port has full access.',
+    doc: 'Allow an address that other machines can reach without TLS or without credentials (which do not exist yet): everybody who reaches the port has full access. Each start logs a warning.',
   },
   allowedHosts: {
     name: 'ANABRANCH_ALLOWED_HOSTS',

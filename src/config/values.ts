@@ -88,8 +88,13 @@ export class Values {
 
   /** Returns the name of the flag or variable that set the value. */
   nameOf(key: Key): string {
+    return this.flag(key) === undefined ? TABLE[key].name : this.flagOf(key);
+  }
+
+  /** Returns the flag of a setting, or its variable if it has no flag. */
+  flagOf(key: Key): string {
     const row: ConfigRow = TABLE[key];
-    return this.flag(key) === undefined ? row.name : (row.flag?.split(' ')[0] ?? row.name);
+    return row.flag?.split(' ')[0] ?? row.name;
   }
 
   /**

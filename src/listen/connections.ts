@@ -62,8 +62,13 @@ export class Connections {
     return connection;
   }
 
+  /** Records the socket of a connection within TLS. */
+  carry(connection: Connection, socket: net.Socket): void {
+    this.#byCarrier.set(socket, connection);
+  }
+
   /** Records that a connection uses HTTP/2. */
-  carry(connection: Connection, session: Http2Session): void {
+  carrySession(connection: Connection, session: Http2Session): void {
     connection.session = session;
     this.#byCarrier.set(session, connection);
   }

@@ -22,19 +22,22 @@ export class OriginGuard {
   readonly #hosts: ReadonlySet<string> | undefined;
   readonly #origins: ReadonlySet<string>;
   readonly #isPage: (request: HttpRequest) => boolean;
+  readonly #scheme: 'http' | 'https';
 
   /**
    * `hosts`: names that are answered in addition to those of loopback. Undefined: any name is answered. `isPage`: what
-   * pages of other sites may link to.
+   * pages of other sites may link to. `scheme`: that of the server's own origin.
    */
   constructor(
     hosts: readonly string[] | undefined,
     origins: readonly string[],
     isPage: (request: HttpRequest) => boolean = () => false,
+    scheme: 'http' | 'https' = 'http',
   ) {
     this.#hosts = hosts === undefined ? undefined : new Set(hosts);
     this.#origins = new Set(origins);
     this.#isPage = isPage;
+    this.#scheme = scheme;
   }
 
   /** Returns the refusal of the request, or undefined if it may be served. */
@@ -48,7 +51,7 @@ export class OriginGuard {
     }
     const { origin, 'sec-fetch-site': site } = request.headers;
     if (origin !== undefined && this.#origins.has(origin)) return undefined;
-    const own = `http://${authority}`;
+    const own = `${this.#scheme}://${authority}`;
     if (origin !== undefined && origin !== own) return refusal('Origin', origin, own);
     if (site === undefined || OWN_SITES.has(String(site)) || this.#isPage(request)) return undefined;
     return refusal('Sec-Fetch-Site', String(site), own);

@@ -1,21 +1,17 @@
 import http from 'node:http';
 import http2, { constants } from 'node:http2';
 import net from 'node:net';
+import { type ListenAddress, ListenError, type Listening, listenOn } from './address.ts';
 import { SMALL_BYTES } from './body.ts';
+import { Certificate, type CertificateFacts, type CertificateFiles } from './certificate.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
 import { HEADER_BYTES } from './envelope.ts';
+import { type FailedHandshakes, type HandshakeLimits, Handshakes } from './handshakes.ts';
 import { HEAP_BYTES } from './heap.ts';
-import {
-  cutStream,
-  type HttpRequest,
-  type HttpResponse,
-  headerBytes,
-  isAuthority,
-  linger,
-  listenError,
-} from './http.ts';
+import { cutStream, type HttpRequest, type HttpResponse, headerBytes, isAuthority, linger } from './http.ts';
 import { Intake, type IntakeOptions } from './intake.ts';
 import { OriginGuard } from './origin.ts';
+import { type Protocols, sniff } from './protocol.ts';
 import { SAFE_HEADERS } from './safe_headers.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
 import { SlotQueue, Turns } from './slot_queue.ts';
@@ -27,10 +23,11 @@ import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
  */
 export type HttpHandler = (request: HttpRequest, response: HttpResponse, intake: Intake) => void;
 
-export interface ListenOptions {
-  readonly host: string;
-  /** Port number. 0: any free port. */
-  readonly port: number;
+export type ListenOptions = ListenAddress & PortOptions;
+
+interface PortOptions {
+  /** Default: no TLS. */
+  readonly tls?: TlsOptions | undefined;
   readonly handler: HttpHandler;
   /** Largest message that the handler accepts. Larger envelopes are not collected. */
   readonly maxMessageBytes: number;
@@ -60,9 +57,22 @@ interface WhenFull {
   warn(crowding: Crowding): void;
 }
 
-export interface PortLimits extends SessionLimits, ConnectionLimits, UnfinishedLimits {
-  /** Milliseconds until a new connection must have shown its protocol. Also the limit for the headers of HTTP/1.1. */
+export interface TlsOptions extends CertificateFiles {
+  /** Called for the first certificate, and for each that replaces it. */
+  readonly using: (certificate: CertificateFacts) => void;
+  /** Called once for files that cannot replace the certificate, which stays in use. */
+  readonly refused: (reason: string) => void;
+  readonly failed: (handshakes: FailedHandshakes) => void;
+}
+
+export interface PortLimits extends SessionLimits, ConnectionLimits, UnfinishedLimits, HandshakeLimits {
+  /**
+   * Milliseconds until a new connection must have shown its protocol, after its TLS handshake. Also the limit for the
+   * headers of HTTP/1.1.
+   */
   readonly handshakeMs: number;
+  /** Milliseconds between two looks at the files of the certificate. */
+  readonly certificateMs: number;
   /** Maximum bytes of the headers of one request. */
   readonly headerBytes: number;
   /** Milliseconds that peers without calls have to disconnect when the port drains. */
@@ -75,6 +85,9 @@ export interface PortLimits extends SessionLimits, ConnectionLimits, UnfinishedL
 
 const LIMITS: PortLimits = {
   handshakeMs: 10_000,
+  handshakes: 64,
+  handshakeTurnMs: 1_000,
+  certificateMs: 5_000,
   headerBytes: 16 * 1024,
   hangUpMs: 1_000,
   lingerMs: 2_000,
@@ -115,6 +128,8 @@ export interface PortCounts {
   readonly sockets: number;
   /** HTTP/2 connections. */
   readonly sessions: number;
+  /** TLS handshakes that run or wait. */
+  readonly handshakes: number;
   /** Open calls: HTTP/2 streams and HTTP/1.1 requests. */
   readonly requests: number;
   /** Bytes of partly received messages. */
@@ -124,24 +139,27 @@ export interface PortCounts {
 }
 
 /**
- * One port for HTTP/2 without TLS (gRPC) and HTTP/1.1 (curl, browsers). The first bytes of a connection decide the
- * protocol. Requests reach the handler as whole messages and with a valid authority. An error of the handler affects
- * only its own request.
+ * One port for HTTP/2 (gRPC) and HTTP/1.1 (curl, browsers). ALPN decides the protocol of a connection or, without TLS,
+ * its first bytes. Requests reach the handler as whole messages and with a valid authority. An error of the handler
+ * affects only its own request.
  */
 export class Port {
-  readonly #net = net.createServer({ noDelay: true, keepAlive: true, keepAliveInitialDelay: 60_000 });
+  readonly #net: net.Server;
   readonly #http1: http.Server;
   readonly #http2: http2.Http2Server;
   readonly #sockets = new Set<net.Socket>();
   readonly #sessions: Sessions;
   readonly #turns: Turns;
   readonly #connections: Connections;
+  readonly #handshakes: Handshakes | undefined;
+  readonly #certificate: Certificate | undefined;
   readonly #whenFull: WhenFull;
   readonly #origins: OriginGuard;
   readonly #intake: IntakeOptions;
   readonly #options: ListenOptions;
   readonly #limits: PortLimits;
   #requests1 = 0;
+  #listening: Listening | undefined;
   #drained: Promise<void> | undefined;
   #onEmpty: (() => void) | undefined;
 
@@ -152,7 +170,13 @@ export class Port {
     this.#whenFull = options.whenFull ?? REFUSE_ALL;
     this.#connections = new Connections(this.#limits, (crowding) => this.#whenFull.warn(crowding));
     this.#turns = new Turns(options.maxStreams);
-    this.#origins = new OriginGuard(options.allowedHosts, options.allowedOrigins ?? [], options.isPage);
+    const { tls } = options;
+    const scheme = tls === undefined ? 'http' : 'https';
+    this.#origins = new OriginGuard(options.allowedHosts, options.allowedOrigins ?? [], options.isPage, scheme);
+    if (tls !== undefined) {
+      this.#handshakes = new Handshakes(this.#limits, tls.failed);
+      this.#certificate = createCertificate(tls, this.#handshakes, this.#limits.certificateMs);
+    }
     const { maxMessageBytes } = options;
     this.#intake = {
       maxMessageBytes,
@@ -161,29 +185,36 @@ export class Port {
     };
     this.#http1 = this.#createHttp1();
     this.#http2 = this.#createHttp2();
+    this.#net = net.createServer({
+      noDelay: true,
+      keepAlive: true,
+      keepAliveInitialDelay: 60_000,
+      pauseOnConnect: tls !== undefined,
+    });
     this.#net.on('connection', (socket) => this.#accept(socket));
   }
 
   /** Resolves when connections are accepted. Errors: ListenError. */
-  async listen(): Promise<{ readonly host: string; readonly port: number }> {
-    const { host, port } = this.#options;
-    await new Promise<void>((resolve, reject) => {
-      const refuse = (error: NodeJS.ErrnoException) => reject(listenError(error, host, port));
-      this.#net.once('error', refuse);
-      this.#net.listen({ host, port, backlog: 1024 }, () => {
-        this.#net.off('error', refuse);
-        resolve();
-      });
+  async listen(): Promise<Listening> {
+    await this.#certificate?.open().catch((error: Error) => {
+      throw new ListenError(`TLS is not possible: ${error.message}`, { cause: error });
     });
+    try {
+      this.#listening = await listenOn(this.#net, this.#options);
+    } catch (error) {
+      this.#certificate?.stop();
+      throw error;
+    }
     this.#net.on('error', this.#options.onError);
     this.#http1.emit('listening'); // starts Node's check for slow headers
-    return { host, port: (this.#net.address() as net.AddressInfo).port };
+    return this.#listening;
   }
 
   counts(): PortCounts {
     return {
       sockets: this.#sockets.size,
       sessions: this.#sessions.size,
+      handshakes: this.#handshakes?.size ?? 0,
       requests: this.#requests1 + this.#sessions.streams,
       unfinishedBytes: this.#intake.unfinished.bytes,
       slots: this.#intake.decodeQueue.slots,
@@ -198,6 +229,8 @@ export class Port {
 
   async #drain(graceMs: number): Promise<void> {
     this.#net.close();
+    this.#listening?.release();
+    this.#certificate?.stop();
     const empty = new Promise<void>((resolve) => {
       this.#onEmpty = resolve;
     });
@@ -215,6 +248,7 @@ export class Port {
     clearInterval(check);
     this.#sessions.stop();
     this.#connections.stop();
+    this.#handshakes?.stop();
     this.#http1.close();
   }
 
@@ -235,36 +269,29 @@ export class Port {
       return;
     }
     const connection = this.#connections.accept(socket);
-    if (connection !== undefined) this.#sniff(socket, connection);
-  }
-
-  /** HTTP/2 begins with `PRI`, which no HTTP/1.1 request does. The first bytes can arrive one by one. */
-  #sniff(socket: net.Socket, connection: Connection): void {
-    let head: Buffer = Buffer.alloc(0);
+    if (connection === undefined) return;
     const giveUp = setTimeout(() => socket.destroy(), this.#limits.handshakeMs);
     socket.once('close', () => clearTimeout(giveUp));
-    const inspect = (piece: Buffer) => {
-      head = head.length === 0 ? piece : Buffer.concat([head, piece]);
-      if (head.length < 3) return;
-      clearTimeout(giveUp);
-      socket.off('data', inspect);
-      socket.pause();
-      socket.unshift(head);
-      if (head.toString('latin1', 0, 3) === 'PRI') {
+    const protocols: Protocols = {
+      http1: (carrier) => {
+        clearTimeout(giveUp);
+        this.#connections.carry(connection, carrier);
+        this.#http1.emit('connection', carrier);
+      },
+      http2: (carrier) => {
+        clearTimeout(giveUp);
         // The server emits `session` before emit() returns.
         this.#http2.once('session', (session) => this.#begin(session, connection));
-        this.#http2.emit('connection', socket);
-      } else {
-        this.#http1.emit('connection', socket);
-        socket.resume();
-      }
+        this.#http2.emit('connection', carrier);
+      },
     };
-    socket.on('data', inspect);
+    if (this.#handshakes === undefined) sniff(socket, protocols);
+    else this.#handshakes.begin(socket, protocols);
   }
 
   #begin(session: http2.ServerHttp2Session, connection: Connection): void {
     session.setLocalWindowSize(4 * 1024 * 1024);
-    this.#connections.carry(connection, session);
+    this.#connections.carrySession(connection, session);
     this.#sessions.add(session, connection);
   }
 
@@ -362,6 +389,16 @@ export class Port {
       refuse(request, response, 500, 'The request could not be handled.\n');
     }
   }
+}
+
+function createCertificate(tls: TlsOptions, handshakes: Handshakes, everyMs: number): Certificate {
+  return new Certificate(tls, everyMs, {
+    use: (context, facts) => {
+      handshakes.use(context);
+      tls.using(facts);
+    },
+    refuse: tls.refused,
+  });
 }
 
 /** Answers bytes that are not an HTTP request. No handler receives them. */

@@ -53,6 +53,7 @@ describe('configuration without any setting', () => {
   it('F-01: is an SQLite file in the working directory, on loopback', () => {
     expect(load()).toEqual({
       listen: { host: '127.0.0.1', port: 50051 },
+      tls: undefined,
       insecure: false,
       allowedHosts: [],
       allowedOrigins: [],
@@ -286,14 +287,47 @@ describe('listening', () => {
   });
 
   it.each(['0.0.0.0:50051', '[::]:50051', '192.168.0.4:50051', 'agents.example:443', '127.example:1'])(
-    'beyond loopback (%s) needs --insecure',
+    'A13: beyond loopback (%s) needs TLS and credentials, or --insecure, which warns',
     (text) => {
-      expect(refusal({}, { listen: text })).toMatch(/^--listen is ".+": expected an address on loopback .+--insecure/u);
-      expect(load({}, { listen: text, insecure: true }).insecure).toBe(true);
-      expect(load({ ANABRANCH_LISTEN: text, ANABRANCH_INSECURE: 'true' }).insecure).toBe(true);
-      expect(refusal({ ANABRANCH_LISTEN: text, ANABRANCH_INSECURE: 'no' })).toMatch(/^ANABRANCH_LISTEN is/u);
+      expect(refusal({}, { listen: text })).toBe(`--listen is "${text}", which other machines can reach.
+Such an address needs TLS (add --tls-cert FILE and --tls-key FILE), credentials (not in this version yet).
+Or listen on 127.0.0.1:PORT or unix:PATH, or add --insecure (ANABRANCH_INSECURE=true) to do without.`);
+      const files = { tlsCert: 'a.crt', tlsKey: 'a.key' };
+      expect(refusal({ ANABRANCH_LISTEN: text, ANABRANCH_INSECURE: 'no' }, files)).toContain(
+        'Such an address needs credentials (not in this version yet).',
+      );
+      const everything = 'everybody who reaches the port can read, change and delete everything';
+      expect(load({}, { listen: text, insecure: true })).toMatchObject({
+        insecure: true,
+        warnings: [
+          `--insecure allows ${text}, which other machines can reach: without TLS, whoever is on the way can read and change the traffic; without credentials, ${everything}.`,
+        ],
+      });
+      expect(load({ ANABRANCH_LISTEN: text, ANABRANCH_INSECURE: 'true' }, files).warnings).toEqual([
+        `ANABRANCH_INSECURE allows ${text}, which other machines can reach: without credentials, ${everything}.`,
+      ]);
     },
   );
+
+  it.each([
+    ['unix:/run/anabranch/sock', '/run/anabranch/sock'],
+    ['unix:///run/anabranch/sock', '/run/anabranch/sock'],
+    ['unix:sock', '/srv/ann/sock'],
+    [`unix:/${'a'.repeat(106)}`, `/${'a'.repeat(106)}`],
+  ])('A13: on the Unix socket %s needs no other setting', (text, socket) => {
+    expect(load({ ANABRANCH_LISTEN: text })).toMatchObject({ listen: { socket }, page: 'write', warnings: [] });
+  });
+
+  it.each([
+    [`unix:/${'a'.repeat(107)}`, 'expected the path of a socket of at most 107 bytes, got 108.'],
+    [`unix:${'ä'.repeat(50)}`, 'expected the path of a socket of at most 107 bytes, got 109.'],
+    ['unix:', 'or unix:PATH such as'],
+    ['unix:/run/', 'or unix:PATH such as'],
+    ['unix://run/sock', 'or unix:PATH such as'],
+    ['unix:a\0b', 'or unix:PATH such as'],
+  ])('on the Unix socket %j is refused', (text, expected) => {
+    expect(refusal({}, { listen: text })).toContain(expected);
+  });
 
   it.each([
     '50051',
@@ -308,7 +342,25 @@ describe('listening', () => {
     'http://h:1',
   ])('on "%s" is refused, with the expected form in the error', (text) => {
     expect(refusal({ ANABRANCH_LISTEN: text })).toBe(
-      `ANABRANCH_LISTEN is "${text}": expected HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one).`,
+      `ANABRANCH_LISTEN is "${text}": expected HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one), or unix:PATH such as unix:/run/anabranch/sock.`,
+    );
+  });
+});
+
+describe('TLS', () => {
+  it('A12: takes a certificate and its key, by flags or variables, from the working directory', () => {
+    const tls = { certFile: '/srv/ann/tls.crt', keyFile: '/etc/tls.key' };
+    expect(load({ ANABRANCH_TLS_CERT: 'tls.crt', ANABRANCH_TLS_KEY: '/etc/tls.key' }).tls).toEqual(tls);
+    expect(load({}, { tlsCert: 'tls.crt', tlsKey: '/etc/tls.key' }).tls).toEqual(tls);
+  });
+
+  it('refuses one without the other, and TLS on a Unix socket', () => {
+    expect(refusal({}, { tlsCert: 'a' })).toBe('--tls-cert is set without --tls-key: expected both, or neither.');
+    expect(refusal({ ANABRANCH_TLS_KEY: 'a' })).toBe(
+      'ANABRANCH_TLS_KEY is set without --tls-cert: expected both, or neither.',
+    );
+    expect(refusal({ ANABRANCH_TLS_KEY: 'a' }, { tlsCert: 'b', listen: 'unix:/s' })).toBe(
+      '--listen is a Unix socket, which needs no TLS: unset --tls-cert and ANABRANCH_TLS_KEY.',
     );
   });
 });
@@ -395,6 +447,7 @@ describe('allowed host names of requests, and allowed origins of web pages', () 
     const flags = { allowedHost: ['a.example'] };
     expect(load({}, flags).warnings).toEqual([]);
     expect(load({}, { ...flags, listen: '0.0.0.0:1', insecure: true }).warnings).toEqual([
+      expect.stringContaining('--insecure allows 0.0.0.0:1'),
       '--allowed-host has no effect beyond loopback: requests to any host name are answered there.',
     ]);
   });
@@ -506,7 +559,7 @@ describe('secrets', () => {
     'from published examples (%s) are refused beyond loopback',
     (password) => {
       const env = { POSTGRES_HOST: 'h', POSTGRES_PASSWORD: password };
-      expect(load(env).listen.host).toBe('127.0.0.1');
+      expect(load(env).listen).toMatchObject({ host: '127.0.0.1' });
       expect(refusal(env, { listen: '0.0.0.0:1', insecure: true })).toMatch(/published example/u);
       expect(
         refusal({ DATABASE_URL: `postgres://u:${password}@h/d` }, { listen: '0.0.0.0:1', insecure: true }),

@@ -3,6 +3,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createAuthority } from '../support/certificates.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { makeFleFile } from '../support/fle_file.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
@@ -174,7 +175,7 @@ describe('serve', () => {
     const { code, stdout } = await runCli(['serve', '--help']);
     expect(code).toBe(0);
     for (const part of [
-      '--listen <HOST:PORT>',
+      '--listen <ADDRESS>',
       'ANABRANCH_LISTEN',
       '127.0.0.1:50051',
       '--database <URL>',
@@ -231,6 +232,61 @@ describe('flags that repeat', () => {
       stop.abort();
     }
     expect((await serving).code).toBe(0);
+  });
+});
+
+describe('A13: a server on a Unix socket', () => {
+  const listen = () => `unix:${path.join(folder, 'run', 'sock')}`;
+
+  it('announces it and can be called there', async () => {
+    const file = path.join(folder, 'socket.db');
+    const { code, stdout } = await serveOnce(['--listen', listen(), '--database', `sqlite:${file}`]);
+    expect(code).toBe(0);
+    expect(stdout).toContain(`Anabranch listens on ${listen()} (`);
+    expect(stdout).toContain(`curl -s --unix-socket ${listen().slice(5)} http://localhost/anabranch.v1.`);
+    expect(stdout).not.toContain('Its page');
+    const machines = await serveOnce(['--json', '--listen', listen(), '--database', `sqlite:${file}`]);
+    expect(JSON.parse(machines.stdout)).toEqual({
+      event: 'ready',
+      url: listen(),
+      store: `SQLite ${file}`,
+      storeChosenBy: '--database',
+    });
+  });
+
+  it('replaces the socket of a killed server, and refuses that of a running one', async () => {
+    await using database = await createMigratedDatabase('sqlite');
+    await using other = await createMigratedDatabase('sqlite');
+    const killed = await spawnServer({ database: database.url, listen: listen() });
+    await killed.kill();
+    await using next = await spawnServer({ database: database.url, listen: listen() });
+    expect(next.url).toBe(listen());
+    const { code, stderr } = await serveOnce(['--listen', listen(), '--database', other.url]);
+    expect({ code, stderr: stderr.trim() }).toEqual({
+      code: 1,
+      stderr: `Cannot listen on ${listen()}: another server uses the socket. Stop it, or choose another path.`,
+    });
+  });
+});
+
+describe('A12: a server with TLS', () => {
+  it('announces https, and names its certificate in the log', async () => {
+    const { cert, key } = createAuthority().issue({ commonName: 'anabranch.example' });
+    const [certFile, keyFile] = [path.join(folder, 'tls.crt'), path.join(folder, 'tls.key')];
+    await Promise.all([writeFile(certFile, cert), writeFile(keyFile, key)]);
+    const args = ['--database', `sqlite:${path.join(folder, 'tls.db')}`, '--tls-cert', certFile, '--tls-key', keyFile];
+    const { code, stdout, stderr } = await serveOnce([...args, '--log-format', 'json']);
+    expect(code).toBe(0);
+    expect(stdout).toMatch(/listens on https:\/\/127\.0\.0\.1:\d+ /);
+    expect(stdout).toMatch(/curl -s https:.*CreateTrajectory --cacert FILE/);
+    expect(stderr).toContain('"subject":"CN=anabranch.example"');
+    const other = createAuthority().issue();
+    await writeFile(keyFile, other.key);
+    const refused = await serveOnce(args);
+    expect({ code: refused.code, stderr: refused.stderr.trim() }).toEqual({
+      code: 1,
+      stderr: `TLS is not possible: ${keyFile} is not the key of ${certFile}.`,
+    });
   });
 });
 

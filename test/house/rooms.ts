@@ -126,7 +126,19 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/listen/unsent.ts': { rooms: ['src/listen'], packages: ['node:http2'] },
   'src/listen': {
     rooms: ['src/listen/envelope.ts', 'src/listen/safe_headers.ts'],
-    packages: ['node:http', 'node:http2', 'node:net', 'node:stream', 'node:v8'],
+    packages: [
+      'node:crypto',
+      'node:fs',
+      'node:fs/promises',
+      'node:http',
+      'node:http2',
+      'node:net',
+      'node:path',
+      'node:sqlite',
+      'node:stream',
+      'node:tls',
+      'node:v8',
+    ],
   },
   'src/config': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
 

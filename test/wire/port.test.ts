@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import http2 from 'node:http2';
 import net from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { ListenError } from '../../src/listen/http.ts';
+import { ListenError } from '../../src/listen/address.ts';
 import { Port, type PortLimits } from '../../src/listen/port.ts';
 import { rawCall, speak, until } from './raw.ts';
 

@@ -1,0 +1,140 @@
+import type net from 'node:net';
+import tls from 'node:tls';
+import type { Protocols } from './protocol.ts';
+import { Throttle } from './throttle.ts';
+
+export interface HandshakeLimits {
+  /** Maximum number of TLS handshakes at once. Further connections wait, without being read. */
+  readonly handshakes: number;
+  /** Milliseconds after which a handshake gives its place to a connection that waits, and ends. */
+  readonly handshakeTurnMs: number;
+  /** Minimum time between two reports about failed handshakes, in milliseconds. */
+  readonly warnEveryMs: number;
+}
+
+/** Handshakes that failed since the last report. Connections that sent nothing do not count. */
+export interface FailedHandshakes {
+  readonly failed: number;
+  /** Why the last one failed: a code of Node or OpenSSL, or INCOMPLETE if the connection ended before. */
+  readonly reason: string;
+}
+
+interface Visit {
+  readonly socket: net.Socket;
+  readonly protocols: Protocols;
+  readonly ends: string;
+  begunAt: number;
+  reason: string | undefined;
+}
+
+/**
+ * The TLS handshakes of a port. ALPN decides the protocol; without it, the protocol is HTTP/1.1. A handshake that fails
+ * or hangs ends its own connection only: it takes the place of others for `handshakeTurnMs` at most, and the newest
+ * connection is served first, because those that have waited longest may have left.
+ */
+export class Handshakes {
+  readonly #limits: HandshakeLimits;
+  readonly #server = tls.createServer({ ALPNProtocols: ['h2', 'http/1.1'] });
+  /** The oldest first. */
+  readonly #running = new Map<string, Visit>();
+  /** The newest last. */
+  readonly #waiting: Visit[] = [];
+  readonly #reports: Throttle;
+  #turn: NodeJS.Timeout | undefined;
+  #failed = 0;
+  #reason = '';
+
+  constructor(limits: HandshakeLimits, report: (failed: FailedHandshakes) => void) {
+    this.#limits = limits;
+    this.#reports = new Throttle(limits.warnEveryMs, () => {
+      report({ failed: this.#failed, reason: this.#reason });
+      this.#failed = 0;
+    });
+    this.#server.on('secureConnection', (secure) => this.#complete(secure));
+    this.#server.on('tlsClientError', ({ code }: NodeJS.ErrnoException, secure) => {
+      const visit = this.#running.get(endsOf(secure));
+      if (visit !== undefined) visit.reason = code;
+    });
+  }
+
+  /** Handshakes that run or wait. */
+  get size(): number {
+    return this.#running.size + this.#waiting.length;
+  }
+
+  /** Handshakes that begin from now on use this certificate. Established connections keep theirs. */
+  use(context: tls.SecureContextOptions): void {
+    this.#server.setSecureContext(context);
+  }
+
+  /** The socket must be paused. */
+  begin(socket: net.Socket, protocols: Protocols): void {
+    const visit: Visit = { socket, protocols, ends: endsOf(socket), begunAt: 0, reason: undefined };
+    socket.once('close', () => this.#leave(visit));
+    this.#waiting.push(visit);
+    this.#admit();
+  }
+
+  /** Sends the last report, if one is due. */
+  stop(): void {
+    this.#reports.stop();
+  }
+
+  #admit(): void {
+    while (this.#running.size < this.#limits.handshakes) {
+      const visit = this.#waiting.pop();
+      if (visit === undefined) break;
+      visit.begunAt = performance.now();
+      this.#running.set(visit.ends, visit);
+      this.#server.emit('connection', visit.socket);
+    }
+    clearTimeout(this.#turn);
+    const [oldest] = this.#running.values();
+    if (this.#waiting.length === 0 || oldest === undefined) return;
+    const turnMs = oldest.begunAt + this.#limits.handshakeTurnMs - performance.now();
+    this.#turn = setTimeout(() => this.#end(oldest), Math.max(0, turnMs));
+  }
+
+  /** What has arrived is read before, because the process may have been busy. */
+  #end(visit: Visit): void {
+    setImmediate(() => {
+      if (this.#running.get(visit.ends) === visit) visit.socket.destroy();
+    });
+  }
+
+  #complete(secure: tls.TLSSocket): void {
+    const visit = this.#running.get(endsOf(secure));
+    // The connection was closed while the handshake was completed.
+    if (visit === undefined) {
+      secure.destroy();
+      return;
+    }
+    this.#running.delete(visit.ends);
+    if (secure.alpnProtocol === 'h2') visit.protocols.http2(secure);
+    else visit.protocols.http1(secure);
+    this.#admit();
+  }
+
+  #leave(visit: Visit): void {
+    if (this.#running.get(visit.ends) === visit) {
+      this.#running.delete(visit.ends);
+      if (visit.socket.bytesRead > 0) this.#fail(visit.reason ?? 'INCOMPLETE');
+    } else {
+      const at = this.#waiting.indexOf(visit);
+      if (at === -1) return;
+      this.#waiting.splice(at, 1);
+    }
+    this.#admit();
+  }
+
+  #fail(reason: string): void {
+    this.#failed += 1;
+    this.#reason = reason;
+    this.#reports.note();
+  }
+}
+
+/** Identifies an open connection. Node's TLS server does not say which socket a decrypted one belongs to. */
+function endsOf({ remoteAddress, remotePort, localAddress }: net.Socket): string {
+  return `${remoteAddress} ${remotePort} ${localAddress}`;
+}
