@@ -1,7 +1,9 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { connectClient } from '../../src/client/index.ts';
+import { createAuthority, writeIssued } from '../support/certificates.ts';
 import { dose } from '../support/dose.ts';
 import { requireIntact } from '../support/intact.ts';
+import { openTlsTunnel } from '../support/tls-tunnel.ts';
 import { reportFigures } from './figures.ts';
 import { attacks } from './hostile/attacks.ts';
 import { startNeighbour } from './hostile/neighbour.ts';
@@ -13,20 +15,33 @@ const HEAP = 768;
 /** Files that the server may open for itself meanwhile: its thread for large groups has a connection of its own. */
 const OWN_FILES = 12;
 
-describe('hostile bytes', () => {
+describe.each(dose(['without TLS'], ['without TLS', 'over TLS']))('hostile bytes %s', (kind) => {
   const random = seededRandom();
   let server: WatchedServer;
+  let door: { readonly port: number; readonly url: string };
+  let close = async () => {};
   let trajectoryId: string;
 
   beforeAll(async () => {
-    server = await watchServer({ engine: 'sqlite', heap: HEAP });
-    const client = connectClient({ address: server.url });
+    const authority = createAuthority();
+    const flags = kind === 'over TLS' ? { ...writeIssued(authority.issue()) } : {};
+    server = await watchServer({ engine: 'sqlite', heap: HEAP, flags });
+    door = server;
+    if (kind === 'over TLS') {
+      const tunnel = await openTlsTunnel(server.port, authority.cert);
+      door = tunnel;
+      close = tunnel.close;
+    }
+    const client = connectClient({ address: door.url });
     const { trajectory } = await client.trajectories.createTrajectory({ name: 'target' });
     trajectoryId = trajectory!.id;
     client.close();
     await server.empty(5_000);
   });
-  afterAll(() => server[Symbol.asyncDispose]());
+  afterAll(async () => {
+    await close();
+    await server[Symbol.asyncDispose]();
+  });
 
   const numbers = dose(
     { mutated: 8_000, broken: 280, floods: 100_000, bombs: 20, streams: 48 },
@@ -41,15 +56,15 @@ describe('hostile bytes', () => {
       const before = await server.memory();
       const { cpuMs } = await server.glance();
       await server.forgetPeak();
-      const neighbour = await startNeighbour(server.url);
-      const attack = run({ port: server.port, trajectoryId, random });
+      const neighbour = await startNeighbour(door.url);
+      const attack = run({ port: door.port, trajectoryId, random });
       await attack.catch(() => undefined); // reported below, when the neighbour has ended
       const { calls, slowestMs } = await neighbour.leave();
       const inputs = await attack;
       await server.empty(10_000);
       const after = await server.memory();
       const glance = await server.glance();
-      reportFigures(`hostile bytes, ${name}`, {
+      reportFigures(`hostile bytes ${kind}, ${name}`, {
         seed: random.seed,
         inputs,
         'memory before (MiB)': Math.round(before.now),
@@ -66,7 +81,7 @@ describe('hostile bytes', () => {
       expect(await server.files()).toBeLessThanOrEqual(files + OWN_FILES);
       const faults = server.output().split('\n').slice(linesBefore);
       expect(faults.filter((line) => /internal error|unhandled|uncaught/iu.test(line)).slice(0, 3)).toEqual([]);
-      const verifying = connectClient({ address: server.url });
+      const verifying = connectClient({ address: door.url });
       await requireIntact(verifying).finally(() => verifying.close());
       await server.empty(5_000);
     },

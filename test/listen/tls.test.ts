@@ -11,7 +11,7 @@ import { ListenError } from '../../src/listen/address.ts';
 import type { CertificateFacts } from '../../src/listen/certificate.ts';
 import type { FailedHandshakes } from '../../src/listen/handshakes.ts';
 import { type ListenOptions, Port, type PortLimits } from '../../src/listen/port.ts';
-import { createAuthority, type Issued } from '../support/certificates.ts';
+import { createAuthority, type Issued, writeIssued } from '../support/certificates.ts';
 import { speak, until } from '../wire/raw.ts';
 
 const authority = createAuthority();
@@ -22,13 +22,9 @@ beforeAll(() => {
 });
 afterAll(() => rmSync(folder, { recursive: true }));
 
-let files = 0;
-function write({ cert, key }: Issued): { readonly certFile: string; readonly keyFile: string } {
-  files += 1;
-  const written = { certFile: join(folder, `${files}.crt`), keyFile: join(folder, `${files}.key`) };
-  writeFileSync(written.certFile, cert);
-  writeFileSync(written.keyFile, key);
-  return written;
+function write(issued: Issued): { readonly certFile: string; readonly keyFile: string } {
+  const { tlsCert, tlsKey } = writeIssued(issued);
+  return { certFile: tlsCert, keyFile: tlsKey };
 }
 
 interface Scene {

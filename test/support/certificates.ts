@@ -1,6 +1,9 @@
 /** X.509 certificates of any kind, made without a program: DER by hand, signed by Node. */
 import { generateKeyPairSync, type KeyObject, randomBytes, sign, X509Certificate } from 'node:crypto';
+import { mkdtempSync, writeFileSync } from 'node:fs';
 import { isIP, isIPv4 } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
 
 export interface CertificateOptions {
   readonly commonName?: string;
@@ -15,6 +18,12 @@ export interface CertificateOptions {
 export interface Issued {
   readonly cert: string;
   readonly key: string;
+}
+
+/** The files of a certificate, by the settings of the server. */
+export interface IssuedFiles {
+  readonly tlsCert: string;
+  readonly tlsKey: string;
 }
 
 export interface Authority {
@@ -63,6 +72,15 @@ export function createAuthority(commonName = 'Authority of a test'): Authority {
     const made = sequence(content, ECDSA_SHA256, der(0x03, Buffer.concat([Buffer.from([0]), signature])));
     return new X509Certificate(made).toString();
   }
+}
+
+/** Writes a certificate and its key into files of a new folder. */
+export function writeIssued({ cert, key }: Issued): IssuedFiles {
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'anabranch-tls-'));
+  const files = { tlsCert: path.join(folder, 'tls.crt'), tlsKey: path.join(folder, 'tls.key') };
+  writeFileSync(files.tlsCert, cert);
+  writeFileSync(files.tlsKey, key);
+  return files;
 }
 
 function newKeys() {

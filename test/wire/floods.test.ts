@@ -1,7 +1,9 @@
 import { once } from 'node:events';
 import net from 'node:net';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { createAuthority, writeIssued } from '../support/certificates.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { openTlsTunnel } from '../support/tls-tunnel.ts';
 import { http2Session, inEnvelope, rawCall, until } from './raw.ts';
 
 /**
@@ -80,16 +82,30 @@ const FLOODS: readonly (readonly [string, () => Buffer[]])[] = [
   ['headers that are not HPACK', () => [frame(HEADERS, END_HEADERS, 1, Buffer.alloc(50, 0xff))]],
 ];
 
-let server: TestServer;
-beforeAll(async () => {
-  server = await startTestServer();
-});
-afterAll(() => server.stop());
-afterEach(() => until(() => Object.values(server.counts()).every((count) => count === 0), 'nothing is open any more'));
+describe.each(['without TLS', 'over TLS'])('T15: floods %s', (kind) => {
+  let server: TestServer;
+  let door: { readonly port: number; readonly url: string };
+  let close = async () => {};
+  beforeAll(async () => {
+    const authority = createAuthority();
+    server = await startTestServer({ flags: kind === 'over TLS' ? { ...writeIssued(authority.issue()) } : {} });
+    door = server;
+    if (kind === 'over TLS') {
+      const tunnel = await openTlsTunnel(server.port, authority.cert);
+      door = tunnel;
+      close = tunnel.close;
+    }
+  });
+  afterAll(async () => {
+    await close();
+    await server.stop();
+  });
+  afterEach(() =>
+    until(() => Object.values(server.counts()).every((count) => count === 0), 'nothing is open any more'),
+  );
 
-describe('T15: floods', () => {
   it('the hand-made frames of these tests are a valid request when sent in order', async () => {
-    const socket = net.connect(server.port, '127.0.0.1');
+    const socket = net.connect(door.port, '127.0.0.1');
     let said: Buffer = Buffer.alloc(0);
     socket.on('data', (piece: Buffer) => {
       said = Buffer.concat([said, piece]);
@@ -102,8 +118,8 @@ describe('T15: floods', () => {
   });
 
   it.each(FLOODS)('%s', async (_what, frames) => {
-    const other = await http2Session(server.url);
-    const socket = net.connect(server.port, '127.0.0.1');
+    const other = await http2Session(door.url);
+    const socket = net.connect(door.port, '127.0.0.1');
     socket.on('error', () => undefined); // closed by the server, which is a valid end
     socket.resume();
     await once(socket, 'connect');

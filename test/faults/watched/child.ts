@@ -6,10 +6,10 @@ import { loadConfig } from '../../../src/config/config.ts';
 import { startServer } from '../../../src/server.ts';
 import type { Glance } from './watched-server.ts';
 
-const [database = '', settings = '{}'] = process.argv.slice(2);
+const [database = '', settings = '{}', flags = '{}'] = process.argv.slice(2);
 const config = loadConfig({
   env: {},
-  flags: { listen: '127.0.0.1:0', database },
+  flags: { listen: '127.0.0.1:0', database, ...(JSON.parse(flags) as object) },
   cwd: '/',
   readFile: () => undefined,
 });

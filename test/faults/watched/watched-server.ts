@@ -42,13 +42,16 @@ export interface WatchOptions {
   readonly engine: Engine;
   /** Settings of the application that users cannot change. */
   readonly settings?: { readonly slowReaderMs?: number };
+  /** Settings by the flag names of `serve`, in camel case. */
+  readonly flags?: Readonly<Record<string, string>>;
   /** MiB that Node may use for objects; it ends the process if that is not enough. Default: Node's own. */
   readonly heap?: number;
 }
 
-export async function watchServer({ engine, settings = {}, heap }: WatchOptions): Promise<WatchedServer> {
+export async function watchServer({ engine, settings = {}, flags = {}, heap }: WatchOptions): Promise<WatchedServer> {
   const database = await createMigratedDatabase(engine);
-  const child = fork(programFile('test/faults/watched/child.ts'), [database.url, JSON.stringify(settings)], {
+  const args = [database.url, JSON.stringify(settings), JSON.stringify(flags)];
+  const child = fork(programFile('test/faults/watched/child.ts'), args, {
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
     execArgv: heap === undefined ? [] : [`--max-old-space-size=${heap}`],
   });
