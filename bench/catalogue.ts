@@ -8,7 +8,7 @@ import { firstStep } from './benches/first_step.ts';
 import { follow, followRemote } from './benches/follow.ts';
 import { backupBesideWriter, exportBesideWriter, retentionBesideWriter } from './benches/greedy_beside_writer.ts';
 import { growth } from './benches/growth.ts';
-import { fanIn, ingestBatch, ingestSingle, sharedStates } from './benches/ingest.ts';
+import { fanIn, ingestBatch, ingestSingle, ingestSingleTls, sharedStates } from './benches/ingest.ts';
 import { lineage, lineageAppend } from './benches/lineage.ts';
 import { listBest } from './benches/list_best.ts';
 import { lockstep } from './benches/lockstep.ts';
@@ -29,6 +29,7 @@ import { storageSteps } from './benches/storage_steps.ts';
 /** All benches, in the order in which they run. */
 export const BENCHES: readonly Bench[] = [
   ingestSingle,
+  ingestSingleTls,
   ingestBatch,
   lockstep,
   appendBatch,

@@ -3,6 +3,7 @@ import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
+import tls from 'node:tls';
 import { StageKind } from '../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, openWriter, readSteps } from '../src/client/index.ts';
@@ -70,7 +71,7 @@ export class BenchResources {
     kind: ServerSettings['kind'],
     engine: Engine,
     database?: string,
-    settings: Pick<ServerSettings, 'mergeIdleMs'> = {},
+    settings: Pick<ServerSettings, 'mergeIdleMs' | 'tls'> = {},
   ): Promise<BenchServer> {
     const url = database ?? (await this.database(engine));
     const server = await spawnServer(
@@ -78,7 +79,8 @@ export class BenchResources {
       kind === 'real' ? this.#profileDir : undefined,
     );
     const postgres = engine === 'postgres' ? await this.#postgres : undefined;
-    const made = new BenchServer(kind, server, url, postgres === undefined ? [server.pid] : [server.pid, postgres.pid]);
+    const pids = postgres === undefined ? [server.pid] : [server.pid, postgres.pid];
+    const made = new BenchServer(kind, server, url, pids, settings.tls?.ca);
     this.#closers.push(() => made.stop());
     return made;
   }
@@ -121,14 +123,24 @@ export class BenchServer {
   readonly kind: ServerSettings['kind'];
   readonly address: string;
   readonly database: string;
+  /** With TLS: the certificate that clients trust. */
+  readonly ca: string | undefined;
   readonly #pids: readonly number[];
   readonly #stopServer: () => Promise<void>;
   #client: AnabranchClient | undefined;
 
-  constructor(kind: ServerSettings['kind'], server: SpawnedServer, database: string, pids: readonly number[]) {
+  constructor(
+    kind: ServerSettings['kind'],
+    server: SpawnedServer,
+    database: string,
+    pids: readonly number[],
+    ca: string | undefined,
+  ) {
     this.kind = kind;
     this.address = server.address;
     this.database = database;
+    this.ca = ca;
+    if (ca !== undefined) tls.setDefaultCACertificates([...tls.getCACertificates('default'), ca]);
     this.#pids = pids;
     this.#stopServer = server.stop;
   }
@@ -330,7 +342,7 @@ export class BenchServer {
   }
 
   #connected(): AnabranchClient {
-    this.#client ??= connectClient({ address: this.address });
+    this.#client ??= connectClient({ address: `${this.ca === undefined ? 'http' : 'https'}://${this.address}` });
     return this.#client;
   }
 }

@@ -1,11 +1,12 @@
 import { randomUUID } from 'node:crypto';
+import { createAuthority, writeIssued } from '../../test/support/certificates.ts';
 import { alternate, type Bench, compare, median, type Result, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { AppendFigures, AppendSettings } from '../programs/append.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
 import type { BenchServer } from '../resources.ts';
 
-export type Load = Omit<AppendSettings, 'address' | 'trajectories' | 'warmupSeconds' | 'seconds'> & {
+export type Load = Omit<AppendSettings, 'address' | 'ca' | 'trajectories' | 'warmupSeconds' | 'seconds'> & {
   readonly streams: number;
 };
 
@@ -27,7 +28,8 @@ export async function ingest(
   const trajectories =
     server.kind === 'bare' ? Array.from({ length: streams }, () => randomUUID()) : await server.trajectories(streams);
   const { warmupSeconds, seconds } = run;
-  const all: AppendSettings = { ...settings, address: server.address, trajectories, warmupSeconds, seconds };
+  const { address, ca } = server;
+  const all: AppendSettings = { ...settings, address, ca, trajectories, warmupSeconds, seconds };
   const cpu = server.cpuSeconds();
   const [figures] = await Promise.all([runProgram<AppendFigures>('append', all), meanwhile?.(trajectories)]);
   seen?.({ ...figures, serverCpuMicros: ((server.cpuSeconds() - cpu) / figures.allSteps) * 1e6 });
@@ -64,6 +66,28 @@ export const ingestSingle: Bench = {
       compare(run, { bench: 'ingest-single', aim, unit, note }, samples.real, samples['null store']),
       compare(run, { bench: 'ingest-single-bare', aim: '>= 0.45', unit }, samples.real, samples['bare handler']),
     ];
+  },
+};
+
+export const ingestSingleTls: Bench = {
+  names: ['ingest-single-tls'],
+  about: '`ingest-single` over TLS; against the same without TLS',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    const authority = createAuthority();
+    const tls = { ...writeIssued(authority.issue()), ca: authority.cert };
+    const servers = {
+      TLS: await run.resources.server('real', run.engine, undefined, { tls }),
+      plain: await run.resources.server('real', run.engine),
+    };
+    const seen: Record<'TLS' | 'plain', Ingested[]> = { TLS: [], plain: [] };
+    const samples = await alternate(run, {
+      TLS: () => ingest(run, servers.TLS, SINGLE, { seen: (figures) => seen.TLS.push(figures) }),
+      plain: () => ingest(run, servers.plain, SINGLE, { seen: (figures) => seen.plain.push(figures) }),
+    });
+    const note = `${costNote(seen.TLS)}; without TLS server ${cpuOf(seen.plain)}`;
+    const row = { bench: 'ingest-single-tls', aim: '>= 0.8', unit: 'steps/s', note };
+    return [compare(run, row, samples.TLS, samples.plain)];
   },
 };
 

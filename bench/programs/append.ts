@@ -10,6 +10,8 @@ import { pause, percentile, program } from './program.ts';
 /** A load of append streams with @grpc/grpc-js. */
 export interface AppendSettings {
   readonly address: string;
+  /** The certificate, in PEM format, that the client trusts. Default: no TLS. */
+  readonly ca?: string | undefined;
   /** One trajectory per stream. */
   readonly trajectories: readonly string[];
   readonly connections: number;
@@ -158,10 +160,9 @@ async function appendOneAtATime(streams: readonly Stream[], untilMs: number): Pr
 await program(async (settings: AppendSettings): Promise<AppendFigures> => {
   const template = new FrameTemplate(settings.payload, settings.stepsPerFrame);
   const options = (i: number) => ({ 'bench.connection': i, 'grpc.use_local_subchannel_pool': 1 });
-  const clients = Array.from(
-    { length: settings.connections },
-    (_, i) => new Client(settings.address, credentials.createInsecure(), options(i)),
-  );
+  const { address, ca } = settings;
+  const security = ca === undefined ? credentials.createInsecure() : credentials.createSsl(Buffer.from(ca));
+  const clients = Array.from({ length: settings.connections }, (_, i) => new Client(address, security, options(i)));
   const streams = settings.trajectories.map(
     (id, i) => new Stream(clients[i % clients.length]!, i, id, template, settings),
   );

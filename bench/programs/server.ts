@@ -5,6 +5,7 @@ import { type Config, loadConfig } from '../../src/config/config.ts';
 import { countExternalMemoryAsHeap } from '../../src/external_memory.ts';
 import { serveStore } from '../../src/server.ts';
 import { openStore } from '../../src/store/open.ts';
+import type { IssuedFiles } from '../../test/support/certificates.ts';
 import { startBareServer } from '../bare.ts';
 import { memoryStore } from '../memory_store.ts';
 import { nullStore } from '../null_store.ts';
@@ -20,6 +21,8 @@ export interface ServerSettings {
   readonly database: string;
   /** Default: as the service. 0: segments are never merged. */
   readonly mergeIdleMs?: number;
+  /** Default: no TLS. `ca` is the certificate, in PEM format, that clients trust. */
+  readonly tls?: IssuedFiles & { readonly ca: string };
 }
 
 countExternalMemoryAsHeap(process.versions.node);
@@ -32,8 +35,8 @@ await once(process.stdin, 'end');
 await server.drain();
 process.exit(0);
 
-async function serve({ kind, database, mergeIdleMs }: ServerSettings) {
-  const flags = { listen: '127.0.0.1:0', database, drainSeconds: '1' };
+async function serve({ kind, database, mergeIdleMs, tls }: ServerSettings) {
+  const flags = { listen: '127.0.0.1:0', database, drainSeconds: '1', ...tls };
   const config: Config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
   const logger = pino({ level: 'error' }, process.stderr);
   const { poolSize, namedStatements } = config;
