@@ -23,7 +23,7 @@ export class KeyReads {
 
   constructor(path: string) {
     const database = openReader(path);
-    // From here on it must not block on a lock. With the limit, SQLite refuses a larger value before it reads its pages.
+    // From here on, a read must not block on a lock. SQLite refuses a value above the limit before it reads its pages.
     database.exec(`pragma cache_size = -${CACHE_KIB}; pragma busy_timeout = 0`);
     database.limits.length = VALUE_BYTES;
     this.#connection = new Connection(database);
