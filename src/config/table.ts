@@ -153,7 +153,7 @@ export const TABLE = {
     flag: '--pool-size N',
     default: '10',
     ...whole(2, 500),
-    doc: 'Maximum number of connections to Postgres. SQLite ignores it.',
+    doc: 'Maximum number of connections to Postgres, besides two for appends. SQLite ignores it.',
   },
   namedStatements: {
     name: 'ANABRANCH_NAMED_STATEMENTS',

@@ -1,6 +1,7 @@
 import { createHash } from 'node:crypto';
 import pg from 'pg';
 import { StoreOpenError } from '../contract/store.ts';
+import { SCHEMA } from './schema.ts';
 
 /** Time limits in milliseconds. */
 export interface Bounds {
@@ -14,9 +15,13 @@ export interface Session {
    * Behind a pooler: statements that every transaction must start with. Undefined if the connection keeps its settings.
    */
   readonly beginWith: string | undefined;
+  /** Object id of the type `appended_segment`. 0 if the schema is missing. */
+  readonly appendedSegment: number;
 }
 
-type Settings = Readonly<Record<string, string>>;
+export type Settings = Readonly<Record<string, string>>;
+
+type Durability = Readonly<Record<'fsync' | 'full_page_writes' | 'synchronous_commit', string>>;
 
 /**
  * Sets everything that the store depends on: time limits, formats of values, and transaction behaviour. Defaults of a
@@ -41,6 +46,17 @@ export function sessionSettings(bounds: Bounds | undefined): Settings {
 }
 
 /**
+ * For connections that only append. Postgres plans a statement with arrays again for each execution if the first ones
+ * had few rows, which takes longer than to run it. The plan that it keeps must suit a table that grows.
+ */
+export const APPEND_SETTINGS: Settings = {
+  plan_cache_mode: 'force_generic_plan',
+  enable_seqscan: 'off',
+  enable_hashjoin: 'off',
+  enable_mergejoin: 'off',
+};
+
+/**
  * Must be set before the first query of a transaction, so the session sets it. `default_transaction_read_only` is left
  * to the operator (A10).
  */
@@ -54,20 +70,22 @@ const TRANSACTION_DEFAULTS: Settings = { default_transaction_isolation: "'read c
  * connection is checked.
  */
 export async function prepareSession(client: pg.ClientBase, settings: Settings): Promise<Session> {
-  const { rows } = await client.query<Record<string, string> & { pid: number }>(
-    `select pg_backend_pid() as pid, current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
+  const { rows } = await client.query<Durability & { pid: number; appended_segment: number }>(
+    `select pg_backend_pid() as pid, coalesce(to_regtype('${SCHEMA}.appended_segment')::oid, 0) as appended_segment,
+       current_setting('fsync') as fsync, current_setting('full_page_writes') as full_page_writes,
        current_setting('synchronous_commit') as synchronous_commit`,
   );
-  const { pid, ...durability } = rows[0]!;
+  const { pid, appended_segment: appendedSegment, ...durability } = rows[0]!;
   for (const [setting, value] of Object.entries(durability)) {
     if (value !== 'off') continue;
     throw new StoreOpenError(
       `This Postgres runs with ${setting} = off, so an acked step could be lost: set it to on (for synchronous_commit also: alter role … set synchronous_commit = on).`,
     );
   }
-  if (pid !== (client as { processID?: number }).processID) return { beginWith: statements('set local', settings) };
+  if (pid !== (client as { processID?: number }).processID)
+    return { beginWith: statements('set local', settings), appendedSegment };
   await client.query(statements('set', { ...settings, ...TRANSACTION_DEFAULTS }));
-  return { beginWith: undefined };
+  return { beginWith: undefined, appendedSegment };
 }
 
 function statements(verb: 'set' | 'set local', settings: Settings): string {

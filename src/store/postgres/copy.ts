@@ -1,5 +1,5 @@
 import pg from 'pg';
-import type { PostgresType } from '../sql/kit/tables/table.ts';
+import type { NamedColumn, PostgresType } from '../sql/kit/tables/table.ts';
 
 type Callback = (error: Error | null, result: pg.QueryResult) => void;
 
@@ -59,14 +59,33 @@ export function encodeCopy<Name extends PropertyKey>(
  */
 export function encodeArray(type: PostgresType, values: readonly unknown[]): Buffer {
   const writer = new BinaryWriter(HEAD_BYTES + values.length * USUAL_BYTES);
-  const head = Buffer.alloc(20);
-  const [dimensions, mayHaveNulls, lowerBound] = [1, 1, 1];
-  for (const [i, value] of [dimensions, mayHaveNulls, TYPE_IDS[type], values.length, lowerBound].entries()) {
-    head.writeInt32BE(value, 4 * i);
-  }
-  writer.start(head);
+  writer.start(arrayHead(TYPE_IDS[type], values.length));
   for (const value of values) writer.value(type, value);
   return writer.written();
+}
+
+/**
+ * Encodes an array of rows of a composite type in Postgres' binary format. `typeId` is the object id of the type, and
+ * `columns` are all its columns.
+ */
+export function encodeRows(
+  typeId: number,
+  columns: readonly NamedColumn[],
+  rows: readonly (readonly unknown[])[],
+): Buffer {
+  const writer = new BinaryWriter(HEAD_BYTES + rows.length * columns.length * USUAL_BYTES);
+  writer.start(arrayHead(typeId, rows.length));
+  for (const row of rows) writer.composite(columns, row);
+  return writer.written();
+}
+
+function arrayHead(typeId: number, length: number): Buffer {
+  const head = Buffer.allocUnsafe(20);
+  const [dimensions, mayHaveNulls, lowerBound] = [1, 1, 1];
+  for (const [i, value] of [dimensions, mayHaveNulls, typeId, length, lowerBound].entries()) {
+    head.writeUInt32BE(value, 4 * i);
+  }
+  return head;
 }
 
 /** Object ids of the types, which are the same in every Postgres. */
@@ -104,6 +123,19 @@ class BinaryWriter {
     this.#reserve(2);
     this.#length = this.#bytes.writeInt16BE(columns.length, this.#length);
     for (const { name, type } of columns) this.value(type, row[name]);
+  }
+
+  composite(columns: readonly NamedColumn[], values: readonly unknown[]): void {
+    this.#reserve(8);
+    const start = this.#length;
+    this.#length = this.#bytes.writeInt32BE(columns.length, start + 4);
+    for (let i = 0; i < columns.length; i += 1) {
+      const { type } = columns[i]!;
+      this.#reserve(4);
+      this.#length = this.#bytes.writeInt32BE(TYPE_IDS[type], this.#length);
+      this.value(type, values[i]);
+    }
+    this.#bytes.writeInt32BE(this.#length - start - 4, start);
   }
 
   finish(): Buffer {

@@ -4,10 +4,12 @@ import { AnabranchError } from '../../domain/errors.ts';
 import { Activity, type CancellableClient, requestCancel } from '../postgres_access/beside_pool.ts';
 import { RESET_READ_ONLY } from '../postgres_access/read_only_watch.ts';
 import {
+  APPEND_SETTINGS,
   ParseTime,
   prepareSession,
   rowTypes,
   type Session,
+  type Settings,
   StatementNames,
   sessionSettings,
   TYPES,
@@ -23,6 +25,10 @@ import { SilenceWatch } from './silence.ts';
  */
 const STATEMENT_MS = 30_000;
 const LOCK_MS = 3000;
+
+/** Connections for appends. They stay open for longer than others, because they have the plans of their statements. */
+const APPEND_CONNECTIONS = 2;
+const APPEND_IDLE_MS = 60_000;
 
 export interface PoolOptions {
   readonly url: string;
@@ -46,6 +52,7 @@ interface MeasuredSession extends Session {
 export class Pool implements PostgresPool {
   readonly options: object = {};
   readonly #pool: pg.Pool;
+  readonly #appends: pg.Pool;
   readonly #sessions = new WeakMap<pg.ClientBase, MeasuredSession>();
   readonly #onForgotten: ((error: unknown) => void) | undefined;
   readonly #onReadOnly: () => void;
@@ -65,20 +72,26 @@ export class Pool implements PostgresPool {
     this.#silence = new SilenceWatch((processIds) => this.#activity.findWorking(processIds));
     this.#onForgotten = onForgotten;
     this.#onReadOnly = onReadOnly;
-    this.#pool = new pg.Pool({
-      connectionString: url,
-      max: poolSize,
-      Client: watchedClient(this.#silence),
-      keepAlive: true,
-      application_name: 'anabranch',
-      types: TYPES,
-      pipeline: true,
-      // Checks every connection, because the defaults of a role can change at any time. Commits must be durable (D1).
-      onConnect: (client: pg.ClientBase) => this.#prepare(client),
-    } as pg.PoolConfig);
-    this.#pool.on('error', onLost);
-    // Without this listener, a lost connection that is checked out ends the process.
-    this.#pool.on('connect', (client) => client.on('error', onLost));
+    const Client = watchedClient(this.#silence);
+    const poolOf = (config: pg.PoolConfig, settings: Settings = {}) => {
+      const pool = new pg.Pool({
+        ...config,
+        connectionString: url,
+        Client,
+        keepAlive: true,
+        application_name: 'anabranch',
+        types: TYPES,
+        pipeline: true,
+        // Checks every connection, because the defaults of a role can change at any time. Commits must be durable (D1).
+        onConnect: (client: pg.ClientBase) => this.#prepare(client, settings),
+      } as pg.PoolConfig);
+      pool.on('error', onLost);
+      // Without this listener, a lost connection that is checked out ends the process.
+      pool.on('connect', (client) => client.on('error', onLost));
+      return pool;
+    };
+    this.#pool = poolOf({ max: poolSize });
+    this.#appends = poolOf({ max: APPEND_CONNECTIONS, idleTimeoutMillis: APPEND_IDLE_MS }, APPEND_SETTINGS);
   }
 
   /** For Kysely: one connection per query. */
@@ -94,10 +107,19 @@ export class Pool implements PostgresPool {
   /**
    * Returns a connection, which the caller must release. When the signal is aborted, the wait and the statements end.
    */
-  async lease(signal?: AbortSignal): Promise<Lease> {
+  lease(signal?: AbortSignal): Promise<Lease> {
+    return this.#leaseFrom(this.#pool, signal);
+  }
+
+  /** Returns a connection that only runs the statements of appends. */
+  leaseForAppend(signal?: AbortSignal): Promise<Lease> {
+    return this.#leaseFrom(this.#appends, signal);
+  }
+
+  async #leaseFrom(pool: pg.Pool, signal: AbortSignal | undefined): Promise<Lease> {
     signal?.throwIfAborted();
     for (;;) {
-      const client = await this.#connected(signal);
+      const client = await this.#connected(pool, signal);
       const session = this.#sessions.get(client)!;
       if (session.generation === this.#generation) return this.#leaseOf(client, session, signal);
       client.release(true);
@@ -122,7 +144,7 @@ export class Pool implements PostgresPool {
   /** Closes idle connections and waits for the others. Callers that wait for a connection fail. */
   async end(): Promise<void> {
     for (const leave of [...this.#waiting]) leave(closing());
-    await this.#pool.end();
+    await Promise.all([this.#pool.end(), this.#appends.end()]);
     this.#silence.close();
     await this.#activity.end();
   }
@@ -131,7 +153,7 @@ export class Pool implements PostgresPool {
    * Waits for a connection as long as the database answers any connection. A connection that arrives after the wait
    * ended is released.
    */
-  #connected(signal: AbortSignal | undefined): Promise<pg.PoolClient> {
+  #connected(pool: pg.Pool, signal: AbortSignal | undefined): Promise<pg.PoolClient> {
     return new Promise((resolve, reject) => {
       let left = false;
       const leave = (reason: unknown) => {
@@ -148,7 +170,7 @@ export class Pool implements PostgresPool {
         signal?.removeEventListener('abort', onAbort);
       };
       signal?.addEventListener('abort', onAbort);
-      this.#pool.connect().then(
+      pool.connect().then(
         (client) => {
           stopWaiting();
           if (left) client.release();
@@ -162,11 +184,11 @@ export class Pool implements PostgresPool {
     });
   }
 
-  async #prepare(client: pg.ClientBase): Promise<void> {
+  async #prepare(client: pg.ClientBase, settings: Settings): Promise<void> {
     const generation = this.#generation;
     try {
       const bounds = this.#bounded ? { statementMs: STATEMENT_MS, lockMs: LOCK_MS } : undefined;
-      const session = await prepareSession(client, sessionSettings(bounds));
+      const session = await prepareSession(client, { ...sessionSettings(bounds), ...settings });
       this.#sessions.set(client, { ...session, generation, parseTime: new ParseTime(client) });
     } finally {
       this.#silence.unwatch(client);
@@ -216,6 +238,7 @@ interface LeaseDeps {
 /** A connection with one user. Statements may be sent without waiting for earlier ones, and run in order. */
 export class Lease {
   readonly processID: number;
+  readonly session: Session;
   readonly #client: pg.PoolClient;
   readonly #parseTime: ParseTime;
   readonly #parsedBefore: number;
@@ -235,6 +258,7 @@ export class Lease {
 
   constructor(client: pg.PoolClient, { session, signal, silence, prepare, onReadOnly }: LeaseDeps) {
     this.#client = client;
+    this.session = session;
     this.#parseTime = session.parseTime;
     this.#parsedBefore = this.#parseTime.milliseconds;
     this.#silence = silence;

@@ -52,7 +52,7 @@ create table trajectories (
 create index trajectories_by_experiment on trajectories (experiment, key) where experiment is not null;
 create unique index trajectories_by_id on trajectories (namespace, id);
 create index trajectories_by_key on trajectories (namespace, key);
-create index trajectories_by_parent on trajectories (tree, parent, branch_point);
+create index trajectories_by_parent on trajectories (tree, parent, branch_point) where parent is not null;
 create index trajectories_by_run on trajectories (run, key) where run is not null;
 create index trajectories_by_task on trajectories (namespace, task_id, key);
 create index trajectories_purging on trajectories (tree, key) where purging;
@@ -136,6 +136,41 @@ create view steps as
     s.first_step_number, s.next_step_number
   from segments as s
     cross join lateral json_array_elements_text(cast(s.rewards as json)) with ordinality as r(reward, number);
+
+-- A segment that is appended, without its commit time, and the end and the sums of its trajectory after the append.
+create type appended_segment as (
+  tree bigint,
+  trajectory bigint,
+  first_step_number bigint,
+  next_step_number bigint,
+  namespace text,
+  writer_epoch bigint,
+  commits text,
+  last_commit_time timestamptz,
+  reward_sum double precision,
+  byte_sum bigint,
+  rewards text,
+  min_reward double precision,
+  max_reward double precision,
+  ends text,
+  metric_sums text,
+  state_names text,
+  labels text,
+  checksum bigint,
+  encoding bigint,
+  body_bytes bigint,
+  states_bytes bigint,
+  body bytea,
+  states bytea,
+  trajectory_next_step_number bigint,
+  trajectory_reward_sum double precision,
+  trajectory_byte_sum bigint,
+  trajectory_branch_reward_sum double precision,
+  trajectory_timed_turns bigint,
+  trajectory_turn_seconds double precision,
+  trajectory_min_reward double precision,
+  trajectory_max_reward double precision
+);
 
 -- An index of the segments that have states of a name. It has those with body_bytes, so that plain appends do not write
 -- it. Every segment that begins before trajectories.named_to has body_bytes.
