@@ -8,6 +8,7 @@ import { backupCommand, restoreCommand } from './backup.ts';
 import { columnsOf, printableLines } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { fitHelp } from './help.ts';
+import { keysCommand } from './keys.ts';
 import { migrateDataCommand } from './migrate_data.ts';
 import { pageCommand } from './page.ts';
 import { pictureCommand } from './picture.ts';
@@ -47,6 +48,7 @@ function program(cli: CliContext): Command {
     .addCommand(retentionCommand(cli))
     .addCommand(statsCommand(cli))
     .addCommand(verifyCommand(cli))
+    .addCommand(keysCommand(cli))
     .addCommand(backupCommand(cli))
     .addCommand(restoreCommand(cli))
     .addCommand(exportCommand(cli))

@@ -1,19 +1,32 @@
+import { EVERY_NAMESPACE, type Role } from './access.ts';
 import { invalidField } from './errors.ts';
 import { shorten } from './ids.ts';
 
 const NAMESPACE = /^[a-z0-9][a-z0-9-]{0,62}$/;
 
-/**
- * The identity behind a call (N1). The namespace comes from the credential, or is `default` without one. Every query
- * filters by it.
- */
+/** Who calls, and in which namespace (N1). Every query filters by the namespace. */
 export interface Caller {
   readonly namespace: string;
-  /** Name for the status history and the log; `anonymous` without a credential. */
+  /** Name of the principal, for the status history and the log; `anonymous` without authentication. */
   readonly actor: string;
 }
 
-export const ANONYMOUS: Caller = Object.freeze({ namespace: 'default', actor: 'anonymous' });
+/** A caller, and what the credential allows. */
+export interface Principal extends Caller {
+  readonly role: Role;
+  /** The namespaces that may be named. `*`: all. */
+  readonly namespaces: readonly string[];
+}
+
+export const DEFAULT_NAMESPACE = 'default';
+
+/** The caller on a server without authentication, which names no namespace. */
+export const ANONYMOUS: Principal = Object.freeze({
+  namespace: DEFAULT_NAMESPACE,
+  actor: 'anonymous',
+  role: 'ADMIN',
+  namespaces: Object.freeze([EVERY_NAMESPACE]),
+});
 
 /** Checks a namespace from outside, before rows or keys are created with it (N1). Errors: INVALID_REQUEST. */
 export function parseNamespace(text: string): string {

@@ -72,6 +72,9 @@ export const REASONS = [
   'DATABASE_READ_ONLY',
   'BACKUP_IN_PROGRESS',
   'MEMORY_FULL',
+  'UNAUTHENTICATED',
+  'PERMISSION_DENIED',
+  'API_KEY_NOT_FOUND',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

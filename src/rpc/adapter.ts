@@ -14,7 +14,7 @@ import {
   AppendStepRequestSchema,
   AppendStepsRequestSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { Caller } from '../domain/caller.ts';
+import type { Role } from '../domain/access.ts';
 import { LIMITS } from '../domain/limits.ts';
 import type { UnsentMessages } from '../listen/unsent.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
@@ -22,6 +22,7 @@ import type { Logger } from '../stream/settings.ts';
 import type { Sent } from './call.ts';
 import { contextValues, handOverOf, logCall } from './caller.ts';
 import { describeConnectError } from './errors.ts';
+import { type Gate, roleOf } from './gate.ts';
 import { PlainGrpc, plainCall, type Served, takesStream } from './grpc/serve.ts';
 import {
   cutCall,
@@ -36,16 +37,22 @@ import {
 import { MessageGuard } from './message_guard.ts';
 import { refuseMediaType, refusePath, refuseQuery, refuseVersion } from './refusal.ts';
 
-/** Adds a service with the handlers of its methods, which `call.ts` creates. */
-export type Serve = <S extends DescService>(service: S, implementation: ServiceImpl<S>) => void;
+/** Adds a service with the handlers of its methods, which `call.ts` creates. `isOpen`: they show no data. */
+export type Serve = <S extends DescService>(service: S, implementation: ServiceImpl<S>, isOpen?: boolean) => void;
+
+interface Known {
+  readonly handler: UniversalHandler;
+  readonly served: Served;
+  /** Undefined: no credential. */
+  readonly needed: Role | undefined;
+}
 
 interface AdapterOptions {
   readonly routes: (serve: Serve) => void;
   readonly logger: Logger;
   /** Version of the server, which errors of unknown RPCs name. */
   readonly version: string;
-  /** Returns the caller of a request (N1). */
-  readonly callerOf: (request: HttpRequest) => Caller;
+  readonly gate: Gate;
   /** Bounds what connections have not sent, of all that the server answers. */
   readonly unsent: UnsentMessages;
   /** Waits until an encoded response can be decoded (A5). */
@@ -75,43 +82,46 @@ const WRITE_MAX_BYTES = 16 * 1024 * 1024;
  * of a handler get a response, and are logged instead of printed.
  */
 export function createRpcHandler(options: AdapterOptions): HttpHandler {
-  const { routes, logger, version, callerOf, unsent, takeSlot, roomForSteps, mostValues } = options;
+  const { routes, logger, version, unsent, takeSlot, roomForSteps, mostValues, gate } = options;
   const guard = new MessageGuard(mostValues);
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard, unsent);
-  const known = new Map<string, { readonly handler: UniversalHandler; readonly served: Served }>();
-  routes((service, implementation) => {
+  const known = new Map<string, Known>();
+  routes((service, implementation, isOpen = false) => {
     const answers = implementation as unknown as Answers;
     const before = router.handlers.length;
     router.service(service, forConnect(answers, takeSlot) as unknown as typeof implementation);
     for (const handler of router.handlers.slice(before)) {
       const { requestPath, method } = handler;
-      known.set(requestPath, { handler, served: { method, answer: answers[method.localName]! } });
+      const needed = isOpen ? undefined : roleOf(method);
+      known.set(requestPath, { handler, served: { method, answer: answers[method.localName]! }, needed });
     }
   });
   return (request, response, intake) => {
     const found = known.get(pathOf(request));
     if (found === undefined) return refusePath(request, response, version);
-    const { handler, served } = found;
+    const { handler, served, needed } = found;
     if (handler.method.methodKind === 'bidi_streaming' && request.httpVersionMajor < 2) {
       return refuseVersion(request, response, handler.method.name);
     }
     if (request.method === 'GET' && !hasReadableQuery(request)) return refuseQuery(request, response);
-    if (!takesStream(handler.method)) intake.expectOne();
-    if (APPENDS.has(handler.method.input.typeName)) intake.waitFor(roomForSteps);
-    const values = contextValues(
-      callerOf(request),
-      () => cutCall(request),
-      () => intake.handOver(),
-    );
-    dropEndlessDeadline(request.headers);
-    const call = plainCall(request, response);
-    if (call !== undefined) return void plain.serve(served, call, values);
-    // Throws if the text is not a URL. The port admits only URLs, and responds to errors that are thrown here.
-    const universal = universalRequestFromNodeRequest(request, response, undefined, values);
-    void guard.guard(universal, handler.method.input, (guarded) =>
-      serve(handler, guarded, request, response, intake, unsent, logger),
-    );
+    gate.pass(request, response, needed, (admission) => {
+      if (!takesStream(handler.method)) intake.expectOne();
+      if (APPENDS.has(handler.method.input.typeName)) intake.waitFor(roomForSteps);
+      const values = contextValues(
+        admission,
+        () => cutCall(request),
+        () => intake.handOver(),
+      );
+      dropEndlessDeadline(request.headers);
+      const call = plainCall(request, response);
+      if (call !== undefined) return void plain.serve(served, call, values);
+      // Throws if the text is not a URL. The port admits only URLs, and responds to errors that are thrown here.
+      const universal = universalRequestFromNodeRequest(request, response, undefined, values);
+      void guard.guard(universal, handler.method.input, (guarded) =>
+        serve(handler, guarded, request, response, intake, unsent, logger),
+      );
+    });
   };
 }
 

@@ -16,7 +16,7 @@ import type { BidiStream, Call, ClientStream, Methods, ServerStream, Unary } fro
 import { PackedRequest } from '../service/trajectory/packed_request.ts';
 import { type App, appWithin } from '../stream/app.ts';
 import type { Logger } from '../stream/settings.ts';
-import { callerOf, cutOf } from './caller.ts';
+import { admissionOf, cutOf } from './caller.ts';
 import { type Purpose, toConnectError, toPartError } from './errors.ts';
 import { nameField } from './named_field.ts';
 import type { Validator } from './validate.ts';
@@ -38,9 +38,10 @@ export interface Activity {
 export type CallContext = Pick<HandlerContext, 'signal' | 'values' | 'timeoutMs'>;
 
 function callOf({ app, logger, validator }: Wire, context: CallContext): Call {
+  const { caller, credential } = admissionOf(context.values);
   return {
-    app: appWithin(app, context),
-    caller: callerOf(context.values),
+    app: appWithin(app, context, credential?.drain),
+    caller,
     check: validator.check,
     errorOf: (error, schema, part) => toPartError(nameField(error, schema, part), logger),
     get signal() {
@@ -210,6 +211,7 @@ function answers<T>(
   explain: (error: unknown) => unknown = same,
   { isWatched, isLarge }: Sending = UNWATCHED,
 ): AsyncIterable<T> {
+  const { credential } = admissionOf(values);
   let inner: AsyncGenerator<T> | undefined;
   let over = false;
   let slow: AnabranchError | undefined;
@@ -236,6 +238,7 @@ function answers<T>(
       if (over) return { done: true, value: undefined };
       inner ??= begin();
       const result = await inner.next();
+      await credential?.checked();
       if (result.done !== true) {
         if (isLarge) await wire.app.store.slots.take();
         watch?.given(result.value instanceof EncodedResponse ? result.value.resumeAt : undefined);

@@ -1,10 +1,17 @@
 import type { DescMethod } from '@bufbuild/protobuf';
 import { Code, type ContextValues, createContextKey, createContextValues } from '@connectrpc/connect';
-import { ANONYMOUS, type Caller, parseNamespace } from '../domain/caller.ts';
+import type { Principal } from '../domain/caller.ts';
+import type { Credential } from '../stream/credentials.ts';
 import type { Logger } from '../stream/settings.ts';
 
-/** Who calls (N1): set before any handler runs, from the credential once there is one. */
-const CALLER = createContextKey<Caller>(ANONYMOUS, { description: 'who calls' });
+/** A call that the gate has admitted (N1, N2). */
+export interface Admission {
+  readonly caller: Principal;
+  /** Undefined without authentication. */
+  readonly credential: Credential | undefined;
+}
+
+const ADMISSION = createContextKey<Admission | undefined>(undefined, { description: 'who calls' });
 
 /** Ends a stream whose reader does not read, so that no response can reach it. */
 const CUT = createContextKey<() => void>(() => undefined, { description: 'cuts the stream' });
@@ -12,14 +19,16 @@ const CUT = createContextKey<() => void>(() => undefined, { description: 'cuts t
 /** Called when a message has reached its handler or cannot be decoded: its slot in the decode queue ends. */
 const HAND_OVER = createContextKey<() => void>(() => undefined, { description: 'ends the slot of a message' });
 
-/** Every call passes here before its handler runs. Throws INVALID_REQUEST if the caller's namespace is none. */
-export function contextValues(caller: Caller, cut: () => void, handOver: () => void): ContextValues {
-  parseNamespace(caller.namespace);
-  return createContextValues().set(CALLER, caller).set(CUT, cut).set(HAND_OVER, handOver);
+/** Every call passes here before its handler runs, after the gate. */
+export function contextValues(admission: Admission, cut: () => void, handOver: () => void): ContextValues {
+  return createContextValues().set(ADMISSION, admission).set(CUT, cut).set(HAND_OVER, handOver);
 }
 
-export function callerOf(values: ContextValues): Caller {
-  return values.get(CALLER);
+/** Throws for a call that did not pass the gate. */
+export function admissionOf(values: ContextValues): Admission {
+  const admission = values.get(ADMISSION);
+  if (admission === undefined) throw new Error('a call reached its handler without passing the gate');
+  return admission;
 }
 
 export function cutOf(values: ContextValues): () => void {

@@ -86,6 +86,9 @@ const CODES: Readonly<Record<Reason, Code>> = {
   DATABASE_READ_ONLY: Code.Unavailable,
   BACKUP_IN_PROGRESS: Code.ResourceExhausted,
   MEMORY_FULL: Code.ResourceExhausted,
+  UNAUTHENTICATED: Code.Unauthenticated,
+  PERMISSION_DENIED: Code.PermissionDenied,
+  API_KEY_NOT_FOUND: Code.NotFound,
 };
 
 /** How long a caller should wait before a retry. */

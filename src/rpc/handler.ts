@@ -6,7 +6,6 @@ import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { Health as HealthService } from '../../gen/es/grpc/health/v1/health_pb.js';
-import { ANONYMOUS } from '../domain/caller.ts';
 import { LIMITS } from '../domain/limits.ts';
 import { UnsentMessages } from '../listen/unsent.ts';
 import type { DatabaseParts } from '../service/admin/admin.ts';
@@ -24,6 +23,7 @@ import type { App } from '../stream/app.ts';
 import type { Logger } from '../stream/settings.ts';
 import { createRpcHandler } from './adapter.ts';
 import { type Activity, handlers, type Wire } from './call.ts';
+import { Gate } from './gate.ts';
 import { Health, healthMethods } from './health.ts';
 import { answer, type HttpHandler, type HttpRequest, pathOf } from './http.ts';
 import { serveReflection } from './reflection.ts';
@@ -89,13 +89,13 @@ export function createHandler({
   const activity: Activity = { handlers: 0 };
   const wire: Wire = { app, logger, activity, validator };
   const health = new Health(SERVICES.map(({ typeName }) => typeName));
-  const callerOf = () => ANONYMOUS;
+  const gate = new Gate(app.credentials, logger);
   const unsent = new UnsentMessages(LIMITS.unsentBytesPerConnection, LIMITS.streamsPerConnection * LIMITS.messageBytes);
   const rpc = createRpcHandler({
     logger,
     version: info.version,
     mostValues: info.limits.messageValues,
-    callerOf,
+    gate,
     unsent,
     takeSlot: () => app.store.slots.take(),
     roomForSteps: () => app.waiting.room(),
@@ -107,11 +107,11 @@ export function createHandler({
       serve(RetentionService, handlers(wire, RetentionService, retentionService));
       serve(AdminService, handlers(wire, AdminService, adminService(database)));
       serve(ServerService, handlers(wire, ServerService, serverService(info)));
-      serve(HealthService, handlers(wire, HealthService, healthMethods(health)));
+      serve(HealthService, handlers(wire, HealthService, healthMethods(health)), true);
       serveReflection(serve, wire, SERVICES);
     },
   });
-  const download = stateDownloads({ wire, unsent, callerOf });
+  const download = stateDownloads({ wire, unsent, gate });
   const handle: HttpHandler = (request, response, intake) => {
     if (download(request, response)) return;
     if (!isProbe(request)) return rpc(request, response, intake);

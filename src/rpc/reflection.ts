@@ -45,8 +45,8 @@ export function serveReflection(serve: Serve, wire: Wire, services: readonly Des
   // Both versions have the same fields, so the bytes of one are read as the other.
   const v1Alpha = (request: MessageShape<typeof RequestV1Alpha>) =>
     fromBinary(ResponseV1Alpha, toBinary(ResponseV1, v1(fromBinary(RequestV1, toBinary(RequestV1Alpha, request)))));
-  serve(ReflectionV1, handlers(wire, ReflectionV1, { serverReflectionInfo: answerEach(v1) }));
-  serve(ReflectionV1Alpha, handlers(wire, ReflectionV1Alpha, { serverReflectionInfo: answerEach(v1Alpha) }));
+  serve(ReflectionV1, handlers(wire, ReflectionV1, { serverReflectionInfo: answerEach(v1) }), true);
+  serve(ReflectionV1Alpha, handlers(wire, ReflectionV1Alpha, { serverReflectionInfo: answerEach(v1Alpha) }), true);
 }
 
 function answerEach<Request, Response>(answer: (request: Request) => Response) {

@@ -1,5 +1,6 @@
 import type { DescMethod } from '@bufbuild/protobuf';
-import { errorToJson } from '@connectrpc/connect/protocol-connect';
+import { Code, type ConnectError } from '@connectrpc/connect';
+import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { AnabranchError, type Reason } from '../domain/errors.ts';
 import { connectErrorOf } from './errors.ts';
@@ -78,7 +79,16 @@ function refuse(
   message: string,
   metadata: Readonly<Record<string, string>> = {},
 ): void {
-  const error = connectErrorOf(new AnabranchError(reason, message, { metadata }), 'read');
+  refuseWith(request, response, status, connectErrorOf(new AnabranchError(reason, message, { metadata }), 'read'));
+}
+
+/** For callers that may not call: nothing of their request was read. */
+export function refuseCaller(request: HttpRequest, response: HttpResponse, error: ConnectError): void {
+  if (error.code === Code.Unauthenticated) response.setHeader('www-authenticate', 'Bearer');
+  refuseWith(request, response, codeToHttpStatus(error.code), error);
+}
+
+function refuseWith(request: HttpRequest, response: HttpResponse, status: number, error: ConnectError): void {
   const contentType = request.headers['content-type'] ?? '';
   if (contentType.startsWith('application/grpc')) {
     const trailers = Object.fromEntries(setTrailerStatus(new Headers(), error));

@@ -1,14 +1,14 @@
 import { once } from 'node:events';
 import { ConnectError } from '@connectrpc/connect';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
-import type { Caller } from '../domain/caller.ts';
 import { invalidField } from '../domain/errors.ts';
 import { parseDigest, parseUuid, shorten } from '../domain/ids.ts';
 import { isLarge, type UnsentMessages } from '../listen/unsent.ts';
 import type { Call } from '../service/method.ts';
 import { contentBytes, type FoundContent, findContent, type StateAddress } from '../service/state/content.ts';
 import { streamAnswers, type Wire } from './call.ts';
-import { contextValues } from './caller.ts';
+import { type Admission, contextValues } from './caller.ts';
+import type { Gate } from './gate.ts';
 import { answer, cutCall, type HttpRequest, type HttpResponse, pathOf, write } from './http.ts';
 
 /**
@@ -47,7 +47,7 @@ export interface Downloads {
   readonly wire: Wire;
   /** Shared with the RPCs of the same connections. */
   readonly unsent: UnsentMessages;
-  readonly callerOf: (request: HttpRequest) => Caller;
+  readonly gate: Gate;
 }
 
 /** Returns a function that serves a request whose path names a state, and returns false for other paths. */
@@ -56,7 +56,7 @@ export function stateDownloads(downloads: Downloads): (request: HttpRequest, res
     const path = pathOf(request);
     if (!BY_DIGEST.test(path) && !BY_STEP.test(path)) return false;
     if (request.method === 'GET' || request.method === 'HEAD') {
-      void send(downloads, downloads.callerOf(request), request, response);
+      downloads.gate.pass(request, response, 'READ', (admission) => void send(downloads, admission, request, response));
     } else {
       const headers = { 'content-type': 'text/plain; charset=utf-8', allow: 'GET, HEAD' };
       answer(response, 405, headers, 'A state is read with GET. To store one, call PutState.\n');
@@ -68,14 +68,14 @@ export function stateDownloads(downloads: Downloads): (request: HttpRequest, res
 /** Sends the answer as the reader takes it. A reader that takes nothing for too long is cut off (R3). */
 async function send(
   { wire, unsent }: Downloads,
-  caller: Caller,
+  admission: Admission,
   request: HttpRequest,
   response: HttpResponse,
 ): Promise<void> {
   const left = new AbortController();
   response.once('close', () => left.abort());
   const values = contextValues(
-    caller,
+    admission,
     () => cutCall(request),
     () => undefined,
   );

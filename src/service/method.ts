@@ -15,7 +15,7 @@ import type {
   AppendStepRequest,
   PartErrorSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { Caller } from '../domain/caller.ts';
+import type { Principal } from '../domain/caller.ts';
 import type { PackedFrame } from '../domain/step_codec/packed_step.ts';
 import type { App } from '../stream/app.ts';
 import type { EncodedResponse } from './answer/encoded.ts';
@@ -25,7 +25,7 @@ import type { PackedRequest } from './trajectory/packed_request.ts';
 export interface Call {
   /** The app within this call: its statements end with the call. */
   readonly app: App;
-  readonly caller: Caller;
+  readonly caller: Principal;
   /** Aborted when the caller has disconnected, its deadline has passed, or the call has ended. */
   readonly signal: AbortSignal;
   /** Checks a frame like a request, except for its steps, which their conversion checks. Errors: INVALID_REQUEST. */

@@ -2,6 +2,7 @@ import type { CallScope, Store } from '../store/contract/store.ts';
 import { Committer } from './append/committer.ts';
 import { WaitingSteps } from './append/waiting.ts';
 import { type ChangeHub, createChangeHub } from './change_hub.ts';
+import { Credentials } from './credentials.ts';
 import { createDrain, type Drain } from './drain.ts';
 import { type ShrinkableFile, startReturningSpace } from './free_space.ts';
 import { ImportSlots } from './import_slots.ts';
@@ -46,6 +47,8 @@ export interface App {
   readonly imports: Pick<ImportSlots, 'enter' | 'pace'>;
   readonly merging: Pick<Merging, 'idle' | 'isWorking'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
+  /** Undefined: callers are not authenticated. */
+  readonly credentials: Pick<Credentials, 'of'> | undefined;
   /** A2: when the drain begins, streams end with SERVER_DRAINING, append streams after the acks of all their frames. */
   readonly drain: Drain;
   /** Drains, commits what was received, and stops all timers. Does not close the store. Idempotent. */
@@ -66,13 +69,14 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const drain = createDrain();
+  const credentials = settings.authenticated ? new Credentials({ store, logger, drain, settings }) : undefined;
   const imports = new ImportSlots(drain, settings.slowReaderMs);
   const maintenance = startMaintenance(store, logger, settings);
   const retention = startRetention({ store, logger, settings, newLease: ids.uid }, settings.retentionMs, drain);
   const space = file && startReturningSpace(file, logger, settings.freeSpaceMs, () => merging.isWorking);
   const close = async (): Promise<void> => {
     drain.begin();
-    const ends = [maintenance.stop(), retention.stop(), space?.stop()];
+    const ends = [maintenance.stop(), retention.stop(), space?.stop(), credentials?.stop()];
     await Promise.all([committer.idle(), claims.idle(), ...ends]);
     await merging.stop();
     changes.close();
@@ -93,12 +97,13 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
     imports,
     merging,
     maintenance,
+    credentials,
     drain,
     close,
   };
 }
 
-/** Returns the context for one call: its statements end when the call does. */
-export function appWithin(app: App, call: CallScope): App {
-  return { ...app, call, store: app.store.within(call) };
+/** Returns the context for one call: its statements end when the call does, and its streams with its credential. */
+export function appWithin(app: App, call: CallScope, drain = app.drain): App {
+  return { ...app, call, store: app.store.within(call), drain };
 }

@@ -41,6 +41,11 @@ export interface AppSettings {
   readonly stateTtlHours: number;
   /** Retention of idempotency keys (ID1). */
   readonly requestDays: number;
+  /** Whether callers must show an API key (N2). */
+  readonly authenticated: boolean;
+  /** Time between two checks for revoked keys. Keys that were not checked for `keyTrustMs` are not accepted. */
+  readonly keyCheckMs: number;
+  readonly keyTrustMs: number;
 }
 
 export const DEFAULT_SETTINGS: AppSettings = {
@@ -62,6 +67,9 @@ export const DEFAULT_SETTINGS: AppSettings = {
   claimRestMs: 100,
   stateTtlHours: 24,
   requestDays: 7,
+  authenticated: false,
+  keyCheckMs: 2000,
+  keyTrustMs: 5000,
 };
 
 /** The part of pino's interface that is used. Payloads are never logged. */

@@ -1,4 +1,4 @@
-import type { Caller } from '../../src/domain/caller.ts';
+import { ANONYMOUS, type Caller } from '../../src/domain/caller.ts';
 import { toPartError } from '../../src/rpc/errors.ts';
 import type { Call } from '../../src/service/method.ts';
 import type { App } from '../../src/stream/app.ts';
@@ -8,7 +8,7 @@ import { sharedValidator } from './shared_validator.ts';
 export function callOf(app: App, caller: Caller): Call {
   return {
     app,
-    caller,
+    caller: { ...ANONYMOUS, ...caller },
     signal: app.call.signal,
     check: (schema, message) => sharedValidator().check(schema, message),
     errorOf: (error) => toPartError(error, app.logger),

@@ -351,6 +351,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     runs: createClient(RunService, over),
     rollouts: createClient(RolloutService, over),
     retention: createClient(RetentionService, over),
+    admin: createClient(AdminService, over),
   });
   const scene = (): Promise<Scene> => makeScene(client());
   const newSceneOf = ({ parent }: DescMethod): Promise<AnyScene> => {

@@ -25,6 +25,7 @@ import { StepFrames } from '../../domain/step_codec/frames.ts';
 import type { StorageFault, VerificationProgress } from '../../domain/verification.ts';
 import type { ShrinkableFile } from '../../stream/free_space.ts';
 import type { Call, ClientStream, Methods, Unary } from '../method.ts';
+import { keyMethods } from './keys.ts';
 
 export function adminMethods(database: DatabaseParts): Methods<typeof AdminService, keyof typeof AdminService.method> {
   return {
@@ -34,6 +35,7 @@ export function adminMethods(database: DatabaseParts): Methods<typeof AdminServi
     exportArchive: { messages: exportArchive },
     importArchive,
     vacuumDatabase: { messages: vacuumDatabase(database.file) },
+    ...keyMethods,
   };
 }
 

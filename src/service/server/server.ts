@@ -1,4 +1,5 @@
 import type { ServerService } from '../../../gen/es/anabranch/v1/server_service_pb.js';
+import { fromRole } from '../convert/role.ts';
 import type { Methods } from '../method.ts';
 import { watch } from './watch.ts';
 
@@ -17,5 +18,12 @@ export function serverMethods({
     version,
     limits: Object.fromEntries(Object.entries(limits).map(([name, value]) => [name, BigInt(value)])),
   };
-  return { getServerInfo: async () => info, watch };
+  const getServerInfo: Methods<typeof ServerService, 'getServerInfo'>['getServerInfo'] = async (
+    _request,
+    { caller },
+  ) => {
+    const { actor: name, role, namespaces, namespace } = caller;
+    return { ...info, caller: { name, role: fromRole(role), namespaces: [...namespaces], namespace } };
+  };
+  return { getServerInfo, watch };
 }

@@ -5,6 +5,7 @@ import { formatInstant } from '../../domain/instant.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { DEFAULT_STATE_NAME, isKept, type StateRef } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
+import type { Caller } from '../../domain/caller.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
@@ -35,7 +36,9 @@ interface StateStep {
 }
 
 /** What is needed to look up a state, and to read its bytes. */
-type Access = Pick<Call, 'app' | 'caller'>;
+interface Access extends Pick<Call, 'app'> {
+  readonly caller: Caller;
+}
 
 /** Converts the two fields of a request of which exactly one is set. Errors: INVALID_REQUEST. */
 export function addressOf(digest: string, reference: StateReference | undefined): StateAddress {

@@ -5,6 +5,7 @@ import type { AppendStore, MergeStore } from './append.ts';
 import type { EnvironmentStore } from './environment.ts';
 import type { ExperimentStore } from './experiment.ts';
 import type { GroupStore } from './group.ts';
+import type { KeyStore } from './key.ts';
 import type { MetricStore } from './metric.ts';
 import type { RetentionStore, UsageStore } from './retention.ts';
 import type { RolloutStore } from './rollout.ts';
@@ -47,7 +48,8 @@ export interface Store
     RolloutStore,
     EnvironmentStore,
     SummaryStore,
-    UsageStore {
+    UsageStore,
+    KeyStore {
   /** Engine and location for people, without secrets (`sqlite .anabranch/data.db`). */
   readonly description: string;
   /** Aborted with a STORAGE_LOST when the file of the database is lost. All writes fail from then on. */

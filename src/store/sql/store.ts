@@ -40,6 +40,7 @@ import {
 } from './records/experiment/experiments.ts';
 import { listGroups, upsertGroup } from './records/group/groups.ts';
 import { findGroup } from './records/group/rows.ts';
+import { createKey, findKey, findValidKeys, listKeys, revokeKey } from './records/key/keys.ts';
 import { downsample } from './records/metric/downsampling.ts';
 import { listSeries, logMetrics, measureSeries, readPoints } from './records/metric/metrics.ts';
 import { cancelMarkedRollouts, cancelNextRollouts } from './records/rollout/cancellation.ts';
@@ -228,6 +229,11 @@ const METHODS: Store & ThisType<Store & Parts> = {
   claimDuePolicy: onEngine(claimDuePolicy),
   renewPolicyLease: onEngine(renewPolicyLease),
   endPolicyExecution: onEngine(endPolicyExecution),
+  createKey: onEngine(createKey),
+  listKeys: onEngine(listKeys),
+  revokeKey: onEngine(revokeKey),
+  findKey: onEngine(findKey),
+  findValidKeys: onEngine(findValidKeys),
 
   createExperiment: onEngine(createExperiment),
   getExperiment: inNamespace(findExperiment),

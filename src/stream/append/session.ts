@@ -8,7 +8,6 @@ import type { NewSteps } from '../../domain/step_codec/packed_step.ts';
 import type { AppendBatch, Grant } from '../../store/contract/append.ts';
 import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
-import { serverDraining } from '../drain.ts';
 import type { BatchSource, Committed } from './committer.ts';
 
 /** One frame of steps of an append stream (W3): at least one step, unless it seals. */
@@ -95,7 +94,7 @@ export class AppendSession implements BatchSource {
     this.#grant = grant;
     const { uid, nextStepNumber, status } = grant.trajectory;
     this.opened = { epoch: grant.epoch, uid, nextStepNumber, status };
-    this.#unsubscribeDrain = app.drain.onBegin(() => this.fail(serverDraining()));
+    this.#unsubscribeDrain = app.drain.onBegin((error) => this.fail(error));
   }
 
   get over(): boolean {

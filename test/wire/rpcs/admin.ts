@@ -1,9 +1,11 @@
 import { expect } from 'vitest';
+import { Role } from '../../../gen/es/anabranch/v1/access_pb.js';
 import type { AdminService } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
 import { writeArchive } from '../../../src/archive/write.ts';
+import { isSecret } from '../../../src/domain/access.ts';
 import { ARCHIVE_FORMAT, ARCHIVE_VERSION, type ArchivePart } from '../../../src/domain/archive.ts';
 import { sha256 } from '../../support/steps.ts';
-import { NOBODY, type Rpcs } from './scene.ts';
+import { NOBODY, type RpcClient, type Rpcs } from './scene.ts';
 
 export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
   getDatabaseStats: {
@@ -56,7 +58,40 @@ export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
     served: ([answer]) => expect(answer).toMatchObject({ trajectories: 0n, leftOutIds: [] }),
     refused: () => ({ ARCHIVE_INVALID: [{ chunk: Buffer.from('no archive') }] }),
   },
+  createKey: {
+    requests: () => [[{ name: 'trainer', role: Role.WORK, namespaces: ['a', 'b'], validFor: { seconds: 60n } }]],
+    served: ([answer]) => {
+      expect(answer).toMatchObject({ key: { name: 'trainer', role: Role.WORK, namespaces: ['a', 'b'] } });
+      expect(isSecret(answer!.secret)).toBe(true);
+      expect(answer!.key!.expireTime!.seconds - answer!.key!.createTime!.seconds).toBe(60n);
+    },
+    refused: () => ({ INVALID_REQUEST: [{ name: 'trainer', role: Role.WORK, namespaces: ['*', 'a'] }] }),
+  },
+  listKeys: {
+    requests: async ({ admin }) => {
+      await newKey(admin);
+      await newKey(admin);
+      const { nextPageToken: pageToken } = await admin.listKeys({ pageSize: 1 });
+      return [[{ pageSize: 1, pageToken }]];
+    },
+    served: ([answer]) => expect(answer!.keys).toHaveLength(1),
+    refused: () => ({ INVALID_PAGE_TOKEN: [{ pageToken: 'x' }] }),
+  },
+  revokeKey: {
+    requests: async ({ admin }) => [[{ keyId: await newKey(admin) }]],
+    served: ([answer]) => expect(answer!.key!.revokeTime).toBeDefined(),
+    refused: () => ({ API_KEY_NOT_FOUND: [{ keyId: NOBODY }] }),
+  },
+  listNamespaces: {
+    requests: () => [[{}]],
+    served: ([answer]) => expect(answer!.namespaces).toContain('default'),
+    refused: () => ({}),
+  },
 };
+
+async function newKey(admin: RpcClient['admin']): Promise<string> {
+  return (await admin.createKey({ name: 'reader', role: Role.READ })).key!.id;
+}
 
 const END = { record: 'end' };
 

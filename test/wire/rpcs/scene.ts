@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { create, type DescMethod, type MessageInitShape, type MessageShape } from '@bufbuild/protobuf';
 import type { Client } from '@connectrpc/connect';
+import type { AdminService } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
 import type { RetentionService } from '../../../gen/es/anabranch/v1/retention_service_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { type Step, StepSchema } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
@@ -12,6 +13,7 @@ import { putState, type WireClient } from '../story.ts';
 /** Calls of the services that scenes need. */
 export interface RpcClient extends WireClient {
   readonly retention: Client<typeof RetentionService>;
+  readonly admin: Client<typeof AdminService>;
 }
 
 /** The scene before an RPC is called; a new one for every set of calls. */

@@ -373,6 +373,23 @@ class MemoryFull(AnabranchError):
     """
 
 
+class Unauthenticated(AnabranchError):
+    """UNAUTHENTICATED. The call has no credential, or one that is not accepted (any more). Metadata: `fault`
+    (missing, malformed, repeated, unknown, revoked or expired).
+    """
+
+
+class PermissionDenied(AnabranchError):
+    """PERMISSION_DENIED. The credential does not allow the call: its role is too low, it is not for the
+    namespace, or another principal holds the rollout. Metadata: `needed_role` and `role` (held), or `namespace`,
+    or `rollout`.
+    """
+
+
+class ApiKeyNotFound(AnabranchError):
+    """NOT_FOUND. No API key has this id. Metadata: `key_id`."""
+
+
 BY_REASON: dict[str, type[AnabranchError]] = {
     "INVALID_REQUEST": InvalidRequest,
     "INVALID_PAGE_TOKEN": InvalidPageToken,
@@ -442,4 +459,7 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "DATABASE_READ_ONLY": DatabaseReadOnly,
     "BACKUP_IN_PROGRESS": BackupInProgress,
     "MEMORY_FULL": MemoryFull,
+    "UNAUTHENTICATED": Unauthenticated,
+    "PERMISSION_DENIED": PermissionDenied,
+    "API_KEY_NOT_FOUND": ApiKeyNotFound,
 }

@@ -4,11 +4,274 @@
 
 import type { GenEnum, GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Role } from "./access_pb.js";
+import type { Duration, Timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file anabranch/v1/admin_service.proto.
  */
 export declare const file_anabranch_v1_admin_service: GenFile;
+
+/**
+ * An API key, without its secret.
+ *
+ * @generated from message anabranch.v1.ApiKey
+ */
+export declare type ApiKey = Message<"anabranch.v1.ApiKey"> & {
+  /**
+   * UUID of the key, assigned by the server.
+   *
+   * @generated from field: string id = 1;
+   */
+  id: string;
+
+  /**
+   * Name of the principal. It is the actor of what the key does (StatusChange, validations, the audit log). Several
+   * keys can have one name.
+   *
+   * @generated from field: string name = 2;
+   */
+  name: string;
+
+  /**
+   * What the key may do.
+   *
+   * @generated from field: anabranch.v1.Role role = 3;
+   */
+  role: Role;
+
+  /**
+   * Namespaces that the key is for. A single `*` stands for all.
+   *
+   * @generated from field: repeated string namespaces = 4;
+   */
+  namespaces: string[];
+
+  /**
+   * When the key was created.
+   *
+   * @generated from field: google.protobuf.Timestamp create_time = 5;
+   */
+  createTime?: Timestamp | undefined;
+
+  /**
+   * From when on the key is refused. Unset: never.
+   *
+   * @generated from field: google.protobuf.Timestamp expire_time = 6;
+   */
+  expireTime?: Timestamp | undefined;
+
+  /**
+   * When the key was revoked. Unset: it was not.
+   *
+   * @generated from field: google.protobuf.Timestamp revoke_time = 7;
+   */
+  revokeTime?: Timestamp | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.ApiKey.
+ * Use `create(ApiKeySchema)` to create a new message.
+ */
+export declare const ApiKeySchema: GenMessage<ApiKey>;
+
+/**
+ * Request of CreateKey.
+ *
+ * @generated from message anabranch.v1.CreateKeyRequest
+ */
+export declare type CreateKeyRequest = Message<"anabranch.v1.CreateKeyRequest"> & {
+  /**
+   * Name of the principal, 1 to 128 bytes: letters, digits and . _ - / @ :, beginning with a letter or digit. The names
+   * `anonymous` and `anabranch` are reserved.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * What the key may do. Required.
+   *
+   * @generated from field: anabranch.v1.Role role = 2;
+   */
+  role: Role;
+
+  /**
+   * Namespaces that the key is for, at most 100; a single `*` stands for all. Default: all for ROLE_ADMIN, and
+   * `default` for every other role.
+   *
+   * @generated from field: repeated string namespaces = 3;
+   */
+  namespaces: string[];
+
+  /**
+   * How long the key is valid, from 1 second to 10 years. Default: without end.
+   *
+   * @generated from field: google.protobuf.Duration valid_for = 4;
+   */
+  validFor?: Duration | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.CreateKeyRequest.
+ * Use `create(CreateKeyRequestSchema)` to create a new message.
+ */
+export declare const CreateKeyRequestSchema: GenMessage<CreateKeyRequest>;
+
+/**
+ * Response of CreateKey.
+ *
+ * @generated from message anabranch.v1.CreateKeyResponse
+ */
+export declare type CreateKeyResponse = Message<"anabranch.v1.CreateKeyResponse"> & {
+  /**
+   * The key.
+   *
+   * @generated from field: anabranch.v1.ApiKey key = 1;
+   */
+  key?: ApiKey | undefined;
+
+  /**
+   * The secret, which the callers send as `authorization: Bearer SECRET`. It begins with `anb_`.
+   *
+   * @generated from field: string secret = 2;
+   */
+  secret: string;
+};
+
+/**
+ * Describes the message anabranch.v1.CreateKeyResponse.
+ * Use `create(CreateKeyResponseSchema)` to create a new message.
+ */
+export declare const CreateKeyResponseSchema: GenMessage<CreateKeyResponse>;
+
+/**
+ * Request of ListKeys.
+ *
+ * @generated from message anabranch.v1.ListKeysRequest
+ */
+export declare type ListKeysRequest = Message<"anabranch.v1.ListKeysRequest"> & {
+  /**
+   * Maximum number of keys in the page. Default: 50; values above 1,000 mean 1,000.
+   *
+   * @generated from field: int32 page_size = 1;
+   */
+  pageSize: number;
+
+  /**
+   * `next_page_token` of the previous page; empty for the first page.
+   *
+   * @generated from field: string page_token = 2;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message anabranch.v1.ListKeysRequest.
+ * Use `create(ListKeysRequestSchema)` to create a new message.
+ */
+export declare const ListKeysRequestSchema: GenMessage<ListKeysRequest>;
+
+/**
+ * Response of ListKeys.
+ *
+ * @generated from message anabranch.v1.ListKeysResponse
+ */
+export declare type ListKeysResponse = Message<"anabranch.v1.ListKeysResponse"> & {
+  /**
+   * The keys, in the order of their creation.
+   *
+   * @generated from field: repeated anabranch.v1.ApiKey keys = 1;
+   */
+  keys: ApiKey[];
+
+  /**
+   * Token for the next page. Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message anabranch.v1.ListKeysResponse.
+ * Use `create(ListKeysResponseSchema)` to create a new message.
+ */
+export declare const ListKeysResponseSchema: GenMessage<ListKeysResponse>;
+
+/**
+ * Request of RevokeKey.
+ *
+ * @generated from message anabranch.v1.RevokeKeyRequest
+ */
+export declare type RevokeKeyRequest = Message<"anabranch.v1.RevokeKeyRequest"> & {
+  /**
+   * Id of the key.
+   *
+   * @generated from field: string key_id = 1;
+   */
+  keyId: string;
+};
+
+/**
+ * Describes the message anabranch.v1.RevokeKeyRequest.
+ * Use `create(RevokeKeyRequestSchema)` to create a new message.
+ */
+export declare const RevokeKeyRequestSchema: GenMessage<RevokeKeyRequest>;
+
+/**
+ * Response of RevokeKey.
+ *
+ * @generated from message anabranch.v1.RevokeKeyResponse
+ */
+export declare type RevokeKeyResponse = Message<"anabranch.v1.RevokeKeyResponse"> & {
+  /**
+   * The key, with its `revoke_time`.
+   *
+   * @generated from field: anabranch.v1.ApiKey key = 1;
+   */
+  key?: ApiKey | undefined;
+};
+
+/**
+ * Describes the message anabranch.v1.RevokeKeyResponse.
+ * Use `create(RevokeKeyResponseSchema)` to create a new message.
+ */
+export declare const RevokeKeyResponseSchema: GenMessage<RevokeKeyResponse>;
+
+/**
+ * Request of ListNamespaces.
+ *
+ * @generated from message anabranch.v1.ListNamespacesRequest
+ */
+export declare type ListNamespacesRequest = Message<"anabranch.v1.ListNamespacesRequest"> & {
+};
+
+/**
+ * Describes the message anabranch.v1.ListNamespacesRequest.
+ * Use `create(ListNamespacesRequestSchema)` to create a new message.
+ */
+export declare const ListNamespacesRequestSchema: GenMessage<ListNamespacesRequest>;
+
+/**
+ * Response of ListNamespaces.
+ *
+ * @generated from message anabranch.v1.ListNamespacesResponse
+ */
+export declare type ListNamespacesResponse = Message<"anabranch.v1.ListNamespacesResponse"> & {
+  /**
+   * Names of the namespaces.
+   *
+   * @generated from field: repeated string namespaces = 1;
+   */
+  namespaces: string[];
+};
+
+/**
+ * Describes the message anabranch.v1.ListNamespacesResponse.
+ * Use `create(ListNamespacesResponseSchema)` to create a new message.
+ */
+export declare const ListNamespacesResponseSchema: GenMessage<ListNamespacesResponse>;
 
 /**
  * Request of GetDatabaseStats.
@@ -694,6 +957,49 @@ export declare const AdminService: GenService<{
     methodKind: "client_streaming";
     input: typeof ImportArchiveRequestSchema;
     output: typeof ImportArchiveResponseSchema;
+  },
+  /**
+   * Creates an API key and returns its secret, which is not stored and cannot be read again. A call whose response was
+   * lost may have created a key: find it by its name, and revoke it.
+   *
+   * @generated from rpc anabranch.v1.AdminService.CreateKey
+   */
+  createKey: {
+    methodKind: "unary";
+    input: typeof CreateKeyRequestSchema;
+    output: typeof CreateKeyResponseSchema;
+  },
+  /**
+   * Lists the API keys of the installation, the oldest first, also those that have expired or were revoked. Errors:
+   * INVALID_PAGE_TOKEN.
+   *
+   * @generated from rpc anabranch.v1.AdminService.ListKeys
+   */
+  listKeys: {
+    methodKind: "unary";
+    input: typeof ListKeysRequestSchema;
+    output: typeof ListKeysResponseSchema;
+  },
+  /**
+   * Revokes an API key. Within 5 seconds every server refuses it, and ends its streams after the acks of all steps that
+   * it had read. A key that was revoked before keeps its time. Errors: API_KEY_NOT_FOUND.
+   *
+   * @generated from rpc anabranch.v1.AdminService.RevokeKey
+   */
+  revokeKey: {
+    methodKind: "unary";
+    input: typeof RevokeKeyRequestSchema;
+    output: typeof RevokeKeyResponseSchema;
+  },
+  /**
+   * Returns the namespaces that have data, in byte order of their names.
+   *
+   * @generated from rpc anabranch.v1.AdminService.ListNamespaces
+   */
+  listNamespaces: {
+    methodKind: "unary";
+    input: typeof ListNamespacesRequestSchema;
+    output: typeof ListNamespacesResponseSchema;
   },
 }>;
 

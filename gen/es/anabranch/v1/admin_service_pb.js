@@ -3,111 +3,176 @@
 /* eslint-disable */
 
 import { enumDesc, fileDesc, messageDesc, serviceDesc, tsEnum } from "@bufbuild/protobuf/codegenv2";
+import { file_anabranch_v1_access } from "./access_pb.js";
 import { file_buf_validate_validate } from "@bufbuild/protovalidate/gen/buf/validate/validate_pb.js";
+import { file_google_protobuf_duration, file_google_protobuf_timestamp } from "@bufbuild/protobuf/wkt";
 
 /**
  * Describes the file anabranch/v1/admin_service.proto.
  */
 export const file_anabranch_v1_admin_service = /*@__PURE__*/
-  fileDesc("CiBhbmFicmFuY2gvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMYW5hYnJhbmNoLnYxIhkKF0dldERhdGFiYXNlU3RhdHNSZXF1ZXN0IoACChhHZXREYXRhYmFzZVN0YXRzUmVzcG9uc2USDQoFYnl0ZXMYASABKAMSFwoKZnJlZV9ieXRlcxgCIAEoA0gAiAEBEhQKDHRyYWplY3RvcmllcxgDIAEoAxINCgVzdGVwcxgEIAEoAxIOCgZzdGF0ZXMYBSABKAMSDAoEcnVucxgGIAEoAxIQCghyb2xsb3V0cxgHIAEoAxIVCg1tZXRyaWNfcG9pbnRzGAggASgDEisKDGxhcmdlc3RfcnVucxgJIAMoCzIVLmFuYWJyYW5jaC52MS5SdW5TaXplEhQKDHNtYWxsX3N0YXRlcxgKIAEoA0INCgtfZnJlZV9ieXRlcyJMCgdSdW5TaXplEg4KBnJ1bl9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhQKDHRyYWplY3RvcmllcxgDIAEoAxINCgVzdGVwcxgEIAEoAyIXChVWZXJpZnlEYXRhYmFzZVJlcXVlc3QimAEKFlZlcmlmeURhdGFiYXNlUmVzcG9uc2USEgoKZG9uZV9zdGVwcxgBIAEoAxITCgt0b3RhbF9zdGVwcxgCIAEoAxITCgtkb25lX3N0YXRlcxgDIAEoAxIUCgx0b3RhbF9zdGF0ZXMYBCABKAMSKgoGZmF1bHRzGAUgAygLMhouYW5hYnJhbmNoLnYxLlN0b3JhZ2VGYXVsdCIXChVCYWNrdXBEYXRhYmFzZVJlcXVlc3QiYgoWQmFja3VwRGF0YWJhc2VSZXNwb25zZRIUCgxjb3BpZWRfYnl0ZXMYASABKAMSEwoLdG90YWxfYnl0ZXMYAiABKAMSDQoFY2h1bmsYAyABKAwSDgoGZGlnZXN0GAQgASgJIhcKFVZhY3V1bURhdGFiYXNlUmVxdWVzdCJBChZWYWN1dW1EYXRhYmFzZVJlc3BvbnNlEhMKC2ZyZWVkX2J5dGVzGAEgASgDEhIKCmZyZWVfYnl0ZXMYAiABKAMidQoURXhwb3J0QXJjaGl2ZVJlcXVlc3QSGwoGcnVuX2lkGAEgASgJQgu6SAjYAQFyA7ABARIiCg10cmFqZWN0b3J5X2lkGAIgASgJQgu6SAjYAQFyA7ABATocukgZIhcKBnJ1bl9pZAoNdHJhamVjdG9yeV9pZCI1ChVFeHBvcnRBcmNoaXZlUmVzcG9uc2USDQoFY2h1bmsYASABKAwSDQoFc3RlcHMYAiABKAMiMAoUSW1wb3J0QXJjaGl2ZVJlcXVlc3QSGAoFY2h1bmsYASABKAxCCbpIBnoEGICAECKgAQoVSW1wb3J0QXJjaGl2ZVJlc3BvbnNlEhQKDHRyYWplY3RvcmllcxgBIAEoAxINCgVzdGVwcxgCIAEoAxIOCgZzdGF0ZXMYAyABKAMSDAoEcnVucxgEIAEoAxIQCghyb2xsb3V0cxgFIAEoAxIcChRwcmVzZW50X3RyYWplY3RvcmllcxgGIAEoAxIUCgxsZWZ0X291dF9pZHMYByADKAki7gEKDFN0b3JhZ2VGYXVsdBIpCgVjaGVjaxgBIAEoDjIaLmFuYWJyYW5jaC52MS5TdG9yYWdlQ2hlY2sSEQoJbmFtZXNwYWNlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkSFQoNdHJhamVjdG9yeV9pZBgEIAEoCRIeChFmaXJzdF9zdGVwX251bWJlchgFIAEoA0gAiAEBEh0KEG5leHRfc3RlcF9udW1iZXIYBiABKANIAYgBARIOCgZkaWdlc3QYByABKAlCFAoSX2ZpcnN0X3N0ZXBfbnVtYmVyQhMKEV9uZXh0X3N0ZXBfbnVtYmVyKuYCCgxTdG9yYWdlQ2hlY2sSHQoZU1RPUkFHRV9DSEVDS19VTlNQRUNJRklFRBAAEhkKFVNUT1JBR0VfQ0hFQ0tfTElORUFHRRABEhgKFFNUT1JBR0VfQ0hFQ0tfVElMSU5HEAISFwoTU1RPUkFHRV9DSEVDS19TVEVQUxADEhkKFVNUT1JBR0VfQ0hFQ0tfQ09MVU1OUxAEEhYKElNUT1JBR0VfQ0hFQ0tfU1VNUxAFEhgKFFNUT1JBR0VfQ0hFQ0tfU1RBVEVTEAYSFwoTU1RPUkFHRV9DSEVDS19CQVNFUxAHEhwKGFNUT1JBR0VfQ0hFQ0tfUkVGRVJFTkNFUxAIEhYKElNUT1JBR0VfQ0hFQ0tfVEFHUxAJEhYKElNUT1JBR0VfQ0hFQ0tfUk9XUxAKEhkKFVNUT1JBR0VfQ0hFQ0tfSElTVE9SWRALEhoKFlNUT1JBR0VfQ0hFQ0tfREFUQUJBU0UQDDLkBAoMQWRtaW5TZXJ2aWNlEmYKEEdldERhdGFiYXNlU3RhdHMSJS5hbmFicmFuY2gudjEuR2V0RGF0YWJhc2VTdGF0c1JlcXVlc3QaJi5hbmFicmFuY2gudjEuR2V0RGF0YWJhc2VTdGF0c1Jlc3BvbnNlIgOQAgESYgoOVmVyaWZ5RGF0YWJhc2USIy5hbmFicmFuY2gudjEuVmVyaWZ5RGF0YWJhc2VSZXF1ZXN0GiQuYW5hYnJhbmNoLnYxLlZlcmlmeURhdGFiYXNlUmVzcG9uc2UiA5ACATABEmIKDkJhY2t1cERhdGFiYXNlEiMuYW5hYnJhbmNoLnYxLkJhY2t1cERhdGFiYXNlUmVxdWVzdBokLmFuYWJyYW5jaC52MS5CYWNrdXBEYXRhYmFzZVJlc3BvbnNlIgOQAgEwARJiCg5WYWN1dW1EYXRhYmFzZRIjLmFuYWJyYW5jaC52MS5WYWN1dW1EYXRhYmFzZVJlcXVlc3QaJC5hbmFicmFuY2gudjEuVmFjdXVtRGF0YWJhc2VSZXNwb25zZSIDkAICMAESXwoNRXhwb3J0QXJjaGl2ZRIiLmFuYWJyYW5jaC52MS5FeHBvcnRBcmNoaXZlUmVxdWVzdBojLmFuYWJyYW5jaC52MS5FeHBvcnRBcmNoaXZlUmVzcG9uc2UiA5ACATABEl8KDUltcG9ydEFyY2hpdmUSIi5hbmFicmFuY2gudjEuSW1wb3J0QXJjaGl2ZVJlcXVlc3QaIy5hbmFicmFuY2gudjEuSW1wb3J0QXJjaGl2ZVJlc3BvbnNlIgOQAgIoAWIGcHJvdG8z", [file_buf_validate_validate]);
+  fileDesc("CiBhbmFicmFuY2gvdjEvYWRtaW5fc2VydmljZS5wcm90bxIMYW5hYnJhbmNoLnYxIusBCgZBcGlLZXkSCgoCaWQYASABKAkSDAoEbmFtZRgCIAEoCRIgCgRyb2xlGAMgASgOMhIuYW5hYnJhbmNoLnYxLlJvbGUSEgoKbmFtZXNwYWNlcxgEIAMoCRIvCgtjcmVhdGVfdGltZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLwoLZXhwaXJlX3RpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi8KC3Jldm9rZV90aW1lGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCKVAgoQQ3JlYXRlS2V5UmVxdWVzdBJNCgRuYW1lGAEgASgJQj+6SDxyOiiAATIfXltBLVphLXowLTldW0EtWmEtejAtOS5fL0A6LV0qJFoJYW5vbnltb3VzWglhbmFicmFuY2gSLAoEcm9sZRgCIAEoDjISLmFuYWJyYW5jaC52MS5Sb2xlQgq6SAeCAQQQASAAEkIKCm5hbWVzcGFjZXMYAyADKAlCLrpIK5IBKBBkGAEiInIgMh5eKFwqfFthLXowLTldW2EtejAtOS1dezAsNjJ9KSQSQAoJdmFsaWRfZm9yGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uQhK6SA+qAQwiBgiAhrCWATICCAEiRgoRQ3JlYXRlS2V5UmVzcG9uc2USIQoDa2V5GAEgASgLMhQuYW5hYnJhbmNoLnYxLkFwaUtleRIOCgZzZWNyZXQYAiABKAkiSwoPTGlzdEtleXNSZXF1ZXN0EhoKCXBhZ2Vfc2l6ZRgBIAEoBUIHukgEGgIoABIcCgpwYWdlX3Rva2VuGAIgASgJQgi6SAVyAyiAICJPChBMaXN0S2V5c1Jlc3BvbnNlEiIKBGtleXMYASADKAsyFC5hbmFicmFuY2gudjEuQXBpS2V5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSIsChBSZXZva2VLZXlSZXF1ZXN0EhgKBmtleV9pZBgBIAEoCUIIukgFcgOwAQEiNgoRUmV2b2tlS2V5UmVzcG9uc2USIQoDa2V5GAEgASgLMhQuYW5hYnJhbmNoLnYxLkFwaUtleSIXChVMaXN0TmFtZXNwYWNlc1JlcXVlc3QiLAoWTGlzdE5hbWVzcGFjZXNSZXNwb25zZRISCgpuYW1lc3BhY2VzGAEgAygJIhkKF0dldERhdGFiYXNlU3RhdHNSZXF1ZXN0IoACChhHZXREYXRhYmFzZVN0YXRzUmVzcG9uc2USDQoFYnl0ZXMYASABKAMSFwoKZnJlZV9ieXRlcxgCIAEoA0gAiAEBEhQKDHRyYWplY3RvcmllcxgDIAEoAxINCgVzdGVwcxgEIAEoAxIOCgZzdGF0ZXMYBSABKAMSDAoEcnVucxgGIAEoAxIQCghyb2xsb3V0cxgHIAEoAxIVCg1tZXRyaWNfcG9pbnRzGAggASgDEisKDGxhcmdlc3RfcnVucxgJIAMoCzIVLmFuYWJyYW5jaC52MS5SdW5TaXplEhQKDHNtYWxsX3N0YXRlcxgKIAEoA0INCgtfZnJlZV9ieXRlcyJMCgdSdW5TaXplEg4KBnJ1bl9pZBgBIAEoCRIMCgRuYW1lGAIgASgJEhQKDHRyYWplY3RvcmllcxgDIAEoAxINCgVzdGVwcxgEIAEoAyIXChVWZXJpZnlEYXRhYmFzZVJlcXVlc3QimAEKFlZlcmlmeURhdGFiYXNlUmVzcG9uc2USEgoKZG9uZV9zdGVwcxgBIAEoAxITCgt0b3RhbF9zdGVwcxgCIAEoAxITCgtkb25lX3N0YXRlcxgDIAEoAxIUCgx0b3RhbF9zdGF0ZXMYBCABKAMSKgoGZmF1bHRzGAUgAygLMhouYW5hYnJhbmNoLnYxLlN0b3JhZ2VGYXVsdCIXChVCYWNrdXBEYXRhYmFzZVJlcXVlc3QiYgoWQmFja3VwRGF0YWJhc2VSZXNwb25zZRIUCgxjb3BpZWRfYnl0ZXMYASABKAMSEwoLdG90YWxfYnl0ZXMYAiABKAMSDQoFY2h1bmsYAyABKAwSDgoGZGlnZXN0GAQgASgJIhcKFVZhY3V1bURhdGFiYXNlUmVxdWVzdCJBChZWYWN1dW1EYXRhYmFzZVJlc3BvbnNlEhMKC2ZyZWVkX2J5dGVzGAEgASgDEhIKCmZyZWVfYnl0ZXMYAiABKAMidQoURXhwb3J0QXJjaGl2ZVJlcXVlc3QSGwoGcnVuX2lkGAEgASgJQgu6SAjYAQFyA7ABARIiCg10cmFqZWN0b3J5X2lkGAIgASgJQgu6SAjYAQFyA7ABATocukgZIhcKBnJ1bl9pZAoNdHJhamVjdG9yeV9pZCI1ChVFeHBvcnRBcmNoaXZlUmVzcG9uc2USDQoFY2h1bmsYASABKAwSDQoFc3RlcHMYAiABKAMiMAoUSW1wb3J0QXJjaGl2ZVJlcXVlc3QSGAoFY2h1bmsYASABKAxCCbpIBnoEGICAECKgAQoVSW1wb3J0QXJjaGl2ZVJlc3BvbnNlEhQKDHRyYWplY3RvcmllcxgBIAEoAxINCgVzdGVwcxgCIAEoAxIOCgZzdGF0ZXMYAyABKAMSDAoEcnVucxgEIAEoAxIQCghyb2xsb3V0cxgFIAEoAxIcChRwcmVzZW50X3RyYWplY3RvcmllcxgGIAEoAxIUCgxsZWZ0X291dF9pZHMYByADKAki7gEKDFN0b3JhZ2VGYXVsdBIpCgVjaGVjaxgBIAEoDjIaLmFuYWJyYW5jaC52MS5TdG9yYWdlQ2hlY2sSEQoJbmFtZXNwYWNlGAIgASgJEg8KB21lc3NhZ2UYAyABKAkSFQoNdHJhamVjdG9yeV9pZBgEIAEoCRIeChFmaXJzdF9zdGVwX251bWJlchgFIAEoA0gAiAEBEh0KEG5leHRfc3RlcF9udW1iZXIYBiABKANIAYgBARIOCgZkaWdlc3QYByABKAlCFAoSX2ZpcnN0X3N0ZXBfbnVtYmVyQhMKEV9uZXh0X3N0ZXBfbnVtYmVyKuYCCgxTdG9yYWdlQ2hlY2sSHQoZU1RPUkFHRV9DSEVDS19VTlNQRUNJRklFRBAAEhkKFVNUT1JBR0VfQ0hFQ0tfTElORUFHRRABEhgKFFNUT1JBR0VfQ0hFQ0tfVElMSU5HEAISFwoTU1RPUkFHRV9DSEVDS19TVEVQUxADEhkKFVNUT1JBR0VfQ0hFQ0tfQ09MVU1OUxAEEhYKElNUT1JBR0VfQ0hFQ0tfU1VNUxAFEhgKFFNUT1JBR0VfQ0hFQ0tfU1RBVEVTEAYSFwoTU1RPUkFHRV9DSEVDS19CQVNFUxAHEhwKGFNUT1JBR0VfQ0hFQ0tfUkVGRVJFTkNFUxAIEhYKElNUT1JBR0VfQ0hFQ0tfVEFHUxAJEhYKElNUT1JBR0VfQ0hFQ0tfUk9XUxAKEhkKFVNUT1JBR0VfQ0hFQ0tfSElTVE9SWRALEhoKFlNUT1JBR0VfQ0hFQ0tfREFUQUJBU0UQDDLhBwoMQWRtaW5TZXJ2aWNlEmoKEEdldERhdGFiYXNlU3RhdHMSJS5hbmFicmFuY2gudjEuR2V0RGF0YWJhc2VTdGF0c1JlcXVlc3QaJi5hbmFicmFuY2gudjEuR2V0RGF0YWJhc2VTdGF0c1Jlc3BvbnNlIgeQAgHA8xgEEmYKDlZlcmlmeURhdGFiYXNlEiMuYW5hYnJhbmNoLnYxLlZlcmlmeURhdGFiYXNlUmVxdWVzdBokLmFuYWJyYW5jaC52MS5WZXJpZnlEYXRhYmFzZVJlc3BvbnNlIgeQAgHA8xgEMAESZgoOQmFja3VwRGF0YWJhc2USIy5hbmFicmFuY2gudjEuQmFja3VwRGF0YWJhc2VSZXF1ZXN0GiQuYW5hYnJhbmNoLnYxLkJhY2t1cERhdGFiYXNlUmVzcG9uc2UiB5ACAcDzGAQwARJmCg5WYWN1dW1EYXRhYmFzZRIjLmFuYWJyYW5jaC52MS5WYWN1dW1EYXRhYmFzZVJlcXVlc3QaJC5hbmFicmFuY2gudjEuVmFjdXVtRGF0YWJhc2VSZXNwb25zZSIHkAICwPMYBDABEmMKDUV4cG9ydEFyY2hpdmUSIi5hbmFicmFuY2gudjEuRXhwb3J0QXJjaGl2ZVJlcXVlc3QaIy5hbmFicmFuY2gudjEuRXhwb3J0QXJjaGl2ZVJlc3BvbnNlIgeQAgHA8xgBMAESYwoNSW1wb3J0QXJjaGl2ZRIiLmFuYWJyYW5jaC52MS5JbXBvcnRBcmNoaXZlUmVxdWVzdBojLmFuYWJyYW5jaC52MS5JbXBvcnRBcmNoaXZlUmVzcG9uc2UiB5ACAsDzGAMoARJSCglDcmVhdGVLZXkSHi5hbmFicmFuY2gudjEuQ3JlYXRlS2V5UmVxdWVzdBofLmFuYWJyYW5jaC52MS5DcmVhdGVLZXlSZXNwb25zZSIEwPMYBBJSCghMaXN0S2V5cxIdLmFuYWJyYW5jaC52MS5MaXN0S2V5c1JlcXVlc3QaHi5hbmFicmFuY2gudjEuTGlzdEtleXNSZXNwb25zZSIHkAIBwPMYBBJVCglSZXZva2VLZXkSHi5hbmFicmFuY2gudjEuUmV2b2tlS2V5UmVxdWVzdBofLmFuYWJyYW5jaC52MS5SZXZva2VLZXlSZXNwb25zZSIHkAICwPMYBBJkCg5MaXN0TmFtZXNwYWNlcxIjLmFuYWJyYW5jaC52MS5MaXN0TmFtZXNwYWNlc1JlcXVlc3QaJC5hbmFicmFuY2gudjEuTGlzdE5hbWVzcGFjZXNSZXNwb25zZSIHkAIBwPMYBGIGcHJvdG8z", [file_anabranch_v1_access, file_buf_validate_validate, file_google_protobuf_duration, file_google_protobuf_timestamp]);
+
+/**
+ * Describes the message anabranch.v1.ApiKey.
+ * Use `create(ApiKeySchema)` to create a new message.
+ */
+export const ApiKeySchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 0);
+
+/**
+ * Describes the message anabranch.v1.CreateKeyRequest.
+ * Use `create(CreateKeyRequestSchema)` to create a new message.
+ */
+export const CreateKeyRequestSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 1);
+
+/**
+ * Describes the message anabranch.v1.CreateKeyResponse.
+ * Use `create(CreateKeyResponseSchema)` to create a new message.
+ */
+export const CreateKeyResponseSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 2);
+
+/**
+ * Describes the message anabranch.v1.ListKeysRequest.
+ * Use `create(ListKeysRequestSchema)` to create a new message.
+ */
+export const ListKeysRequestSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 3);
+
+/**
+ * Describes the message anabranch.v1.ListKeysResponse.
+ * Use `create(ListKeysResponseSchema)` to create a new message.
+ */
+export const ListKeysResponseSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 4);
+
+/**
+ * Describes the message anabranch.v1.RevokeKeyRequest.
+ * Use `create(RevokeKeyRequestSchema)` to create a new message.
+ */
+export const RevokeKeyRequestSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 5);
+
+/**
+ * Describes the message anabranch.v1.RevokeKeyResponse.
+ * Use `create(RevokeKeyResponseSchema)` to create a new message.
+ */
+export const RevokeKeyResponseSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 6);
+
+/**
+ * Describes the message anabranch.v1.ListNamespacesRequest.
+ * Use `create(ListNamespacesRequestSchema)` to create a new message.
+ */
+export const ListNamespacesRequestSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 7);
+
+/**
+ * Describes the message anabranch.v1.ListNamespacesResponse.
+ * Use `create(ListNamespacesResponseSchema)` to create a new message.
+ */
+export const ListNamespacesResponseSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_admin_service, 8);
 
 /**
  * Describes the message anabranch.v1.GetDatabaseStatsRequest.
  * Use `create(GetDatabaseStatsRequestSchema)` to create a new message.
  */
 export const GetDatabaseStatsRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 0);
+  messageDesc(file_anabranch_v1_admin_service, 9);
 
 /**
  * Describes the message anabranch.v1.GetDatabaseStatsResponse.
  * Use `create(GetDatabaseStatsResponseSchema)` to create a new message.
  */
 export const GetDatabaseStatsResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 1);
+  messageDesc(file_anabranch_v1_admin_service, 10);
 
 /**
  * Describes the message anabranch.v1.RunSize.
  * Use `create(RunSizeSchema)` to create a new message.
  */
 export const RunSizeSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 2);
+  messageDesc(file_anabranch_v1_admin_service, 11);
 
 /**
  * Describes the message anabranch.v1.VerifyDatabaseRequest.
  * Use `create(VerifyDatabaseRequestSchema)` to create a new message.
  */
 export const VerifyDatabaseRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 3);
+  messageDesc(file_anabranch_v1_admin_service, 12);
 
 /**
  * Describes the message anabranch.v1.VerifyDatabaseResponse.
  * Use `create(VerifyDatabaseResponseSchema)` to create a new message.
  */
 export const VerifyDatabaseResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 4);
+  messageDesc(file_anabranch_v1_admin_service, 13);
 
 /**
  * Describes the message anabranch.v1.BackupDatabaseRequest.
  * Use `create(BackupDatabaseRequestSchema)` to create a new message.
  */
 export const BackupDatabaseRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 5);
+  messageDesc(file_anabranch_v1_admin_service, 14);
 
 /**
  * Describes the message anabranch.v1.BackupDatabaseResponse.
  * Use `create(BackupDatabaseResponseSchema)` to create a new message.
  */
 export const BackupDatabaseResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 6);
+  messageDesc(file_anabranch_v1_admin_service, 15);
 
 /**
  * Describes the message anabranch.v1.VacuumDatabaseRequest.
  * Use `create(VacuumDatabaseRequestSchema)` to create a new message.
  */
 export const VacuumDatabaseRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 7);
+  messageDesc(file_anabranch_v1_admin_service, 16);
 
 /**
  * Describes the message anabranch.v1.VacuumDatabaseResponse.
  * Use `create(VacuumDatabaseResponseSchema)` to create a new message.
  */
 export const VacuumDatabaseResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 8);
+  messageDesc(file_anabranch_v1_admin_service, 17);
 
 /**
  * Describes the message anabranch.v1.ExportArchiveRequest.
  * Use `create(ExportArchiveRequestSchema)` to create a new message.
  */
 export const ExportArchiveRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 9);
+  messageDesc(file_anabranch_v1_admin_service, 18);
 
 /**
  * Describes the message anabranch.v1.ExportArchiveResponse.
  * Use `create(ExportArchiveResponseSchema)` to create a new message.
  */
 export const ExportArchiveResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 10);
+  messageDesc(file_anabranch_v1_admin_service, 19);
 
 /**
  * Describes the message anabranch.v1.ImportArchiveRequest.
  * Use `create(ImportArchiveRequestSchema)` to create a new message.
  */
 export const ImportArchiveRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 11);
+  messageDesc(file_anabranch_v1_admin_service, 20);
 
 /**
  * Describes the message anabranch.v1.ImportArchiveResponse.
  * Use `create(ImportArchiveResponseSchema)` to create a new message.
  */
 export const ImportArchiveResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 12);
+  messageDesc(file_anabranch_v1_admin_service, 21);
 
 /**
  * Describes the message anabranch.v1.StorageFault.
  * Use `create(StorageFaultSchema)` to create a new message.
  */
 export const StorageFaultSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_admin_service, 13);
+  messageDesc(file_anabranch_v1_admin_service, 22);
 
 /**
  * Describes the enum anabranch.v1.StorageCheck.

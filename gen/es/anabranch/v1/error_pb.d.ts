@@ -541,6 +541,29 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_MEMORY_FULL = 77;
    */
   MEMORY_FULL = 77,
+
+  /**
+   * UNAUTHENTICATED. The call has no credential, or one that is not accepted (any more). Metadata: `fault` (missing,
+   * malformed, repeated, unknown, revoked or expired).
+   *
+   * @generated from enum value: ERROR_REASON_UNAUTHENTICATED = 78;
+   */
+  UNAUTHENTICATED = 78,
+
+  /**
+   * PERMISSION_DENIED. The credential does not allow the call: its role is too low, it is not for the namespace, or
+   * another principal holds the rollout. Metadata: `needed_role` and `role` (held), or `namespace`, or `rollout`.
+   *
+   * @generated from enum value: ERROR_REASON_PERMISSION_DENIED = 79;
+   */
+  PERMISSION_DENIED = 79,
+
+  /**
+   * NOT_FOUND. No API key has this id. Metadata: `key_id`.
+   *
+   * @generated from enum value: ERROR_REASON_API_KEY_NOT_FOUND = 80;
+   */
+  API_KEY_NOT_FOUND = 80,
 }
 
 /**

@@ -4,6 +4,7 @@
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
+import type { Role } from "./access_pb.js";
 import type { ListRunsRequest, RunWithProgress } from "./run_service_pb.js";
 import type { ListTrajectoriesRequest, PartError, TreeNode } from "./trajectory_service_pb.js";
 import type { Progress, Run, Stage } from "./run_pb.js";
@@ -51,6 +52,13 @@ export declare type GetServerInfoResponse = Message<"anabranch.v1.GetServerInfoR
    * @generated from field: map<string, int64> limits = 2;
    */
   limits: { [key: string]: bigint };
+
+  /**
+   * Who calls, and what they may do.
+   *
+   * @generated from field: anabranch.v1.Principal caller = 3;
+   */
+  caller?: Principal | undefined;
 };
 
 /**
@@ -58,6 +66,47 @@ export declare type GetServerInfoResponse = Message<"anabranch.v1.GetServerInfoR
  * Use `create(GetServerInfoResponseSchema)` to create a new message.
  */
 export declare const GetServerInfoResponseSchema: GenMessage<GetServerInfoResponse>;
+
+/**
+ * Who calls, as the server knows it from the credential.
+ *
+ * @generated from message anabranch.v1.Principal
+ */
+export declare type Principal = Message<"anabranch.v1.Principal"> & {
+  /**
+   * Name of the principal; `anonymous` on a server without authentication.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * What the principal may do.
+   *
+   * @generated from field: anabranch.v1.Role role = 2;
+   */
+  role: Role;
+
+  /**
+   * Namespaces that the principal may name in the header `anabranch-namespace`. A single `*` stands for all.
+   *
+   * @generated from field: repeated string namespaces = 3;
+   */
+  namespaces: string[];
+
+  /**
+   * Namespace of this call.
+   *
+   * @generated from field: string namespace = 4;
+   */
+  namespace: string;
+};
+
+/**
+ * Describes the message anabranch.v1.Principal.
+ * Use `create(PrincipalSchema)` to create a new message.
+ */
+export declare const PrincipalSchema: GenMessage<Principal>;
 
 /**
  * Request of Watch.

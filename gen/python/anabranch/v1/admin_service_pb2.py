@@ -22,9 +22,12 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from anabranch.v1 import access_pb2 as anabranch_dot_v1_dot_access__pb2
+from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n anabranch/v1/admin_service.proto\x12\x0c\x61nabranch.v1\"\x19\n\x17GetDatabaseStatsRequest\"\xe7\x02\n\x18GetDatabaseStatsResponse\x12\x14\n\x05\x62ytes\x18\x01 \x01(\x03R\x05\x62ytes\x12\"\n\nfree_bytes\x18\x02 \x01(\x03H\x00R\tfreeBytes\x88\x01\x01\x12\"\n\x0ctrajectories\x18\x03 \x01(\x03R\x0ctrajectories\x12\x14\n\x05steps\x18\x04 \x01(\x03R\x05steps\x12\x16\n\x06states\x18\x05 \x01(\x03R\x06states\x12\x12\n\x04runs\x18\x06 \x01(\x03R\x04runs\x12\x1a\n\x08rollouts\x18\x07 \x01(\x03R\x08rollouts\x12#\n\rmetric_points\x18\x08 \x01(\x03R\x0cmetricPoints\x12\x38\n\x0clargest_runs\x18\t \x03(\x0b\x32\x15.anabranch.v1.RunSizeR\x0blargestRuns\x12!\n\x0csmall_states\x18\n \x01(\x03R\x0bsmallStatesB\r\n\x0b_free_bytes\"n\n\x07RunSize\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\"\n\x0ctrajectories\x18\x03 \x01(\x03R\x0ctrajectories\x12\x14\n\x05steps\x18\x04 \x01(\x03R\x05steps\"\x17\n\x15VerifyDatabaseRequest\"\xd0\x01\n\x16VerifyDatabaseResponse\x12\x1d\n\ndone_steps\x18\x01 \x01(\x03R\tdoneSteps\x12\x1f\n\x0btotal_steps\x18\x02 \x01(\x03R\ntotalSteps\x12\x1f\n\x0b\x64one_states\x18\x03 \x01(\x03R\ndoneStates\x12!\n\x0ctotal_states\x18\x04 \x01(\x03R\x0btotalStates\x12\x32\n\x06\x66\x61ults\x18\x05 \x03(\x0b\x32\x1a.anabranch.v1.StorageFaultR\x06\x66\x61ults\"\x17\n\x15\x42\x61\x63kupDatabaseRequest\"\x8a\x01\n\x16\x42\x61\x63kupDatabaseResponse\x12!\n\x0c\x63opied_bytes\x18\x01 \x01(\x03R\x0b\x63opiedBytes\x12\x1f\n\x0btotal_bytes\x18\x02 \x01(\x03R\ntotalBytes\x12\x14\n\x05\x63hunk\x18\x03 \x01(\x0cR\x05\x63hunk\x12\x16\n\x06\x64igest\x18\x04 \x01(\tR\x06\x64igest\"\x17\n\x15VacuumDatabaseRequest\"X\n\x16VacuumDatabaseResponse\x12\x1f\n\x0b\x66reed_bytes\x18\x01 \x01(\x03R\nfreedBytes\x12\x1d\n\nfree_bytes\x18\x02 \x01(\x03R\tfreeBytes\"R\n\x14\x45xportArchiveRequest\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12#\n\rtrajectory_id\x18\x02 \x01(\tR\x0ctrajectoryId\"C\n\x15\x45xportArchiveResponse\x12\x14\n\x05\x63hunk\x18\x01 \x01(\x0cR\x05\x63hunk\x12\x14\n\x05steps\x18\x02 \x01(\x03R\x05steps\",\n\x14ImportArchiveRequest\x12\x14\n\x05\x63hunk\x18\x01 \x01(\x0cR\x05\x63hunk\"\xee\x01\n\x15ImportArchiveResponse\x12\"\n\x0ctrajectories\x18\x01 \x01(\x03R\x0ctrajectories\x12\x14\n\x05steps\x18\x02 \x01(\x03R\x05steps\x12\x16\n\x06states\x18\x03 \x01(\x03R\x06states\x12\x12\n\x04runs\x18\x04 \x01(\x03R\x04runs\x12\x1a\n\x08rollouts\x18\x05 \x01(\x03R\x08rollouts\x12\x31\n\x14present_trajectories\x18\x06 \x01(\x03R\x13presentTrajectories\x12 \n\x0cleft_out_ids\x18\x07 \x03(\tR\nleftOutIds\"\xc0\x02\n\x0cStorageFault\x12\x30\n\x05\x63heck\x18\x01 \x01(\x0e\x32\x1a.anabranch.v1.StorageCheckR\x05\x63heck\x12\x1c\n\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x18\n\x07message\x18\x03 \x01(\tR\x07message\x12#\n\rtrajectory_id\x18\x04 \x01(\tR\x0ctrajectoryId\x12/\n\x11\x66irst_step_number\x18\x05 \x01(\x03H\x00R\x0f\x66irstStepNumber\x88\x01\x01\x12-\n\x10next_step_number\x18\x06 \x01(\x03H\x01R\x0enextStepNumber\x88\x01\x01\x12\x16\n\x06\x64igest\x18\x07 \x01(\tR\x06\x64igestB\x14\n\x12_first_step_numberB\x13\n\x11_next_step_number*\xe6\x02\n\x0cStorageCheck\x12\x1d\n\x19STORAGE_CHECK_UNSPECIFIED\x10\x00\x12\x19\n\x15STORAGE_CHECK_LINEAGE\x10\x01\x12\x18\n\x14STORAGE_CHECK_TILING\x10\x02\x12\x17\n\x13STORAGE_CHECK_STEPS\x10\x03\x12\x19\n\x15STORAGE_CHECK_COLUMNS\x10\x04\x12\x16\n\x12STORAGE_CHECK_SUMS\x10\x05\x12\x18\n\x14STORAGE_CHECK_STATES\x10\x06\x12\x17\n\x13STORAGE_CHECK_BASES\x10\x07\x12\x1c\n\x18STORAGE_CHECK_REFERENCES\x10\x08\x12\x16\n\x12STORAGE_CHECK_TAGS\x10\t\x12\x16\n\x12STORAGE_CHECK_ROWS\x10\n\x12\x19\n\x15STORAGE_CHECK_HISTORY\x10\x0b\x12\x1a\n\x16STORAGE_CHECK_DATABASE\x10\x0c\x32\xe4\x04\n\x0c\x41\x64minService\x12\x66\n\x10GetDatabaseStats\x12%.anabranch.v1.GetDatabaseStatsRequest\x1a&.anabranch.v1.GetDatabaseStatsResponse\"\x03\x90\x02\x01\x12\x62\n\x0eVerifyDatabase\x12#.anabranch.v1.VerifyDatabaseRequest\x1a$.anabranch.v1.VerifyDatabaseResponse\"\x03\x90\x02\x01\x30\x01\x12\x62\n\x0e\x42\x61\x63kupDatabase\x12#.anabranch.v1.BackupDatabaseRequest\x1a$.anabranch.v1.BackupDatabaseResponse\"\x03\x90\x02\x01\x30\x01\x12\x62\n\x0eVacuumDatabase\x12#.anabranch.v1.VacuumDatabaseRequest\x1a$.anabranch.v1.VacuumDatabaseResponse\"\x03\x90\x02\x02\x30\x01\x12_\n\rExportArchive\x12\".anabranch.v1.ExportArchiveRequest\x1a#.anabranch.v1.ExportArchiveResponse\"\x03\x90\x02\x01\x30\x01\x12_\n\rImportArchive\x12\".anabranch.v1.ImportArchiveRequest\x1a#.anabranch.v1.ImportArchiveResponse\"\x03\x90\x02\x02(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n anabranch/v1/admin_service.proto\x12\x0c\x61nabranch.v1\x1a\x19\x61nabranch/v1/access.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xab\x02\n\x06\x41piKey\x12\x0e\n\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12&\n\x04role\x18\x03 \x01(\x0e\x32\x12.anabranch.v1.RoleR\x04role\x12\x1e\n\nnamespaces\x18\x04 \x03(\tR\nnamespaces\x12;\n\x0b\x63reate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0b\x65xpire_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nexpireTime\x12;\n\x0brevoke_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nrevokeTime\"\xa6\x01\n\x10\x43reateKeyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12&\n\x04role\x18\x02 \x01(\x0e\x32\x12.anabranch.v1.RoleR\x04role\x12\x1e\n\nnamespaces\x18\x03 \x03(\tR\nnamespaces\x12\x36\n\tvalid_for\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08validFor\"S\n\x11\x43reateKeyResponse\x12&\n\x03key\x18\x01 \x01(\x0b\x32\x14.anabranch.v1.ApiKeyR\x03key\x12\x16\n\x06secret\x18\x02 \x01(\tR\x06secret\"M\n\x0fListKeysRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\"d\n\x10ListKeysResponse\x12(\n\x04keys\x18\x01 \x03(\x0b\x32\x14.anabranch.v1.ApiKeyR\x04keys\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\")\n\x10RevokeKeyRequest\x12\x15\n\x06key_id\x18\x01 \x01(\tR\x05keyId\";\n\x11RevokeKeyResponse\x12&\n\x03key\x18\x01 \x01(\x0b\x32\x14.anabranch.v1.ApiKeyR\x03key\"\x17\n\x15ListNamespacesRequest\"8\n\x16ListNamespacesResponse\x12\x1e\n\nnamespaces\x18\x01 \x03(\tR\nnamespaces\"\x19\n\x17GetDatabaseStatsRequest\"\xe7\x02\n\x18GetDatabaseStatsResponse\x12\x14\n\x05\x62ytes\x18\x01 \x01(\x03R\x05\x62ytes\x12\"\n\nfree_bytes\x18\x02 \x01(\x03H\x00R\tfreeBytes\x88\x01\x01\x12\"\n\x0ctrajectories\x18\x03 \x01(\x03R\x0ctrajectories\x12\x14\n\x05steps\x18\x04 \x01(\x03R\x05steps\x12\x16\n\x06states\x18\x05 \x01(\x03R\x06states\x12\x12\n\x04runs\x18\x06 \x01(\x03R\x04runs\x12\x1a\n\x08rollouts\x18\x07 \x01(\x03R\x08rollouts\x12#\n\rmetric_points\x18\x08 \x01(\x03R\x0cmetricPoints\x12\x38\n\x0clargest_runs\x18\t \x03(\x0b\x32\x15.anabranch.v1.RunSizeR\x0blargestRuns\x12!\n\x0csmall_states\x18\n \x01(\x03R\x0bsmallStatesB\r\n\x0b_free_bytes\"n\n\x07RunSize\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x12\n\x04name\x18\x02 \x01(\tR\x04name\x12\"\n\x0ctrajectories\x18\x03 \x01(\x03R\x0ctrajectories\x12\x14\n\x05steps\x18\x04 \x01(\x03R\x05steps\"\x17\n\x15VerifyDatabaseRequest\"\xd0\x01\n\x16VerifyDatabaseResponse\x12\x1d\n\ndone_steps\x18\x01 \x01(\x03R\tdoneSteps\x12\x1f\n\x0btotal_steps\x18\x02 \x01(\x03R\ntotalSteps\x12\x1f\n\x0b\x64one_states\x18\x03 \x01(\x03R\ndoneStates\x12!\n\x0ctotal_states\x18\x04 \x01(\x03R\x0btotalStates\x12\x32\n\x06\x66\x61ults\x18\x05 \x03(\x0b\x32\x1a.anabranch.v1.StorageFaultR\x06\x66\x61ults\"\x17\n\x15\x42\x61\x63kupDatabaseRequest\"\x8a\x01\n\x16\x42\x61\x63kupDatabaseResponse\x12!\n\x0c\x63opied_bytes\x18\x01 \x01(\x03R\x0b\x63opiedBytes\x12\x1f\n\x0btotal_bytes\x18\x02 \x01(\x03R\ntotalBytes\x12\x14\n\x05\x63hunk\x18\x03 \x01(\x0cR\x05\x63hunk\x12\x16\n\x06\x64igest\x18\x04 \x01(\tR\x06\x64igest\"\x17\n\x15VacuumDatabaseRequest\"X\n\x16VacuumDatabaseResponse\x12\x1f\n\x0b\x66reed_bytes\x18\x01 \x01(\x03R\nfreedBytes\x12\x1d\n\nfree_bytes\x18\x02 \x01(\x03R\tfreeBytes\"R\n\x14\x45xportArchiveRequest\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12#\n\rtrajectory_id\x18\x02 \x01(\tR\x0ctrajectoryId\"C\n\x15\x45xportArchiveResponse\x12\x14\n\x05\x63hunk\x18\x01 \x01(\x0cR\x05\x63hunk\x12\x14\n\x05steps\x18\x02 \x01(\x03R\x05steps\",\n\x14ImportArchiveRequest\x12\x14\n\x05\x63hunk\x18\x01 \x01(\x0cR\x05\x63hunk\"\xee\x01\n\x15ImportArchiveResponse\x12\"\n\x0ctrajectories\x18\x01 \x01(\x03R\x0ctrajectories\x12\x14\n\x05steps\x18\x02 \x01(\x03R\x05steps\x12\x16\n\x06states\x18\x03 \x01(\x03R\x06states\x12\x12\n\x04runs\x18\x04 \x01(\x03R\x04runs\x12\x1a\n\x08rollouts\x18\x05 \x01(\x03R\x08rollouts\x12\x31\n\x14present_trajectories\x18\x06 \x01(\x03R\x13presentTrajectories\x12 \n\x0cleft_out_ids\x18\x07 \x03(\tR\nleftOutIds\"\xc0\x02\n\x0cStorageFault\x12\x30\n\x05\x63heck\x18\x01 \x01(\x0e\x32\x1a.anabranch.v1.StorageCheckR\x05\x63heck\x12\x1c\n\tnamespace\x18\x02 \x01(\tR\tnamespace\x12\x18\n\x07message\x18\x03 \x01(\tR\x07message\x12#\n\rtrajectory_id\x18\x04 \x01(\tR\x0ctrajectoryId\x12/\n\x11\x66irst_step_number\x18\x05 \x01(\x03H\x00R\x0f\x66irstStepNumber\x88\x01\x01\x12-\n\x10next_step_number\x18\x06 \x01(\x03H\x01R\x0enextStepNumber\x88\x01\x01\x12\x16\n\x06\x64igest\x18\x07 \x01(\tR\x06\x64igestB\x14\n\x12_first_step_numberB\x13\n\x11_next_step_number*\xe6\x02\n\x0cStorageCheck\x12\x1d\n\x19STORAGE_CHECK_UNSPECIFIED\x10\x00\x12\x19\n\x15STORAGE_CHECK_LINEAGE\x10\x01\x12\x18\n\x14STORAGE_CHECK_TILING\x10\x02\x12\x17\n\x13STORAGE_CHECK_STEPS\x10\x03\x12\x19\n\x15STORAGE_CHECK_COLUMNS\x10\x04\x12\x16\n\x12STORAGE_CHECK_SUMS\x10\x05\x12\x18\n\x14STORAGE_CHECK_STATES\x10\x06\x12\x17\n\x13STORAGE_CHECK_BASES\x10\x07\x12\x1c\n\x18STORAGE_CHECK_REFERENCES\x10\x08\x12\x16\n\x12STORAGE_CHECK_TAGS\x10\t\x12\x16\n\x12STORAGE_CHECK_ROWS\x10\n\x12\x19\n\x15STORAGE_CHECK_HISTORY\x10\x0b\x12\x1a\n\x16STORAGE_CHECK_DATABASE\x10\x0c\x32\xe1\x07\n\x0c\x41\x64minService\x12j\n\x10GetDatabaseStats\x12%.anabranch.v1.GetDatabaseStatsRequest\x1a&.anabranch.v1.GetDatabaseStatsResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x04\x12\x66\n\x0eVerifyDatabase\x12#.anabranch.v1.VerifyDatabaseRequest\x1a$.anabranch.v1.VerifyDatabaseResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x04\x30\x01\x12\x66\n\x0e\x42\x61\x63kupDatabase\x12#.anabranch.v1.BackupDatabaseRequest\x1a$.anabranch.v1.BackupDatabaseResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x04\x30\x01\x12\x66\n\x0eVacuumDatabase\x12#.anabranch.v1.VacuumDatabaseRequest\x1a$.anabranch.v1.VacuumDatabaseResponse\"\x07\x90\x02\x02\xc0\xf3\x18\x04\x30\x01\x12\x63\n\rExportArchive\x12\".anabranch.v1.ExportArchiveRequest\x1a#.anabranch.v1.ExportArchiveResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x30\x01\x12\x63\n\rImportArchive\x12\".anabranch.v1.ImportArchiveRequest\x1a#.anabranch.v1.ImportArchiveResponse\"\x07\x90\x02\x02\xc0\xf3\x18\x03(\x01\x12R\n\tCreateKey\x12\x1e.anabranch.v1.CreateKeyRequest\x1a\x1f.anabranch.v1.CreateKeyResponse\"\x04\xc0\xf3\x18\x04\x12R\n\x08ListKeys\x12\x1d.anabranch.v1.ListKeysRequest\x1a\x1e.anabranch.v1.ListKeysResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x04\x12U\n\tRevokeKey\x12\x1e.anabranch.v1.RevokeKeyRequest\x1a\x1f.anabranch.v1.RevokeKeyResponse\"\x07\x90\x02\x02\xc0\xf3\x18\x04\x12\x64\n\x0eListNamespaces\x12#.anabranch.v1.ListNamespacesRequest\x1a$.anabranch.v1.ListNamespacesResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,47 +35,73 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'anabranch.v1.admin_service_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_ADMINSERVICE'].methods_by_name['GetDatabaseStats']._loaded_options = None
-  _globals['_ADMINSERVICE'].methods_by_name['GetDatabaseStats']._serialized_options = b'\220\002\001'
+  _globals['_ADMINSERVICE'].methods_by_name['GetDatabaseStats']._serialized_options = b'\220\002\001\300\363\030\004'
   _globals['_ADMINSERVICE'].methods_by_name['VerifyDatabase']._loaded_options = None
-  _globals['_ADMINSERVICE'].methods_by_name['VerifyDatabase']._serialized_options = b'\220\002\001'
+  _globals['_ADMINSERVICE'].methods_by_name['VerifyDatabase']._serialized_options = b'\220\002\001\300\363\030\004'
   _globals['_ADMINSERVICE'].methods_by_name['BackupDatabase']._loaded_options = None
-  _globals['_ADMINSERVICE'].methods_by_name['BackupDatabase']._serialized_options = b'\220\002\001'
+  _globals['_ADMINSERVICE'].methods_by_name['BackupDatabase']._serialized_options = b'\220\002\001\300\363\030\004'
   _globals['_ADMINSERVICE'].methods_by_name['VacuumDatabase']._loaded_options = None
-  _globals['_ADMINSERVICE'].methods_by_name['VacuumDatabase']._serialized_options = b'\220\002\002'
+  _globals['_ADMINSERVICE'].methods_by_name['VacuumDatabase']._serialized_options = b'\220\002\002\300\363\030\004'
   _globals['_ADMINSERVICE'].methods_by_name['ExportArchive']._loaded_options = None
-  _globals['_ADMINSERVICE'].methods_by_name['ExportArchive']._serialized_options = b'\220\002\001'
+  _globals['_ADMINSERVICE'].methods_by_name['ExportArchive']._serialized_options = b'\220\002\001\300\363\030\001'
   _globals['_ADMINSERVICE'].methods_by_name['ImportArchive']._loaded_options = None
-  _globals['_ADMINSERVICE'].methods_by_name['ImportArchive']._serialized_options = b'\220\002\002'
-  _globals['_STORAGECHECK']._serialized_start=1832
-  _globals['_STORAGECHECK']._serialized_end=2190
-  _globals['_GETDATABASESTATSREQUEST']._serialized_start=50
-  _globals['_GETDATABASESTATSREQUEST']._serialized_end=75
-  _globals['_GETDATABASESTATSRESPONSE']._serialized_start=78
-  _globals['_GETDATABASESTATSRESPONSE']._serialized_end=437
-  _globals['_RUNSIZE']._serialized_start=439
-  _globals['_RUNSIZE']._serialized_end=549
-  _globals['_VERIFYDATABASEREQUEST']._serialized_start=551
-  _globals['_VERIFYDATABASEREQUEST']._serialized_end=574
-  _globals['_VERIFYDATABASERESPONSE']._serialized_start=577
-  _globals['_VERIFYDATABASERESPONSE']._serialized_end=785
-  _globals['_BACKUPDATABASEREQUEST']._serialized_start=787
-  _globals['_BACKUPDATABASEREQUEST']._serialized_end=810
-  _globals['_BACKUPDATABASERESPONSE']._serialized_start=813
-  _globals['_BACKUPDATABASERESPONSE']._serialized_end=951
-  _globals['_VACUUMDATABASEREQUEST']._serialized_start=953
-  _globals['_VACUUMDATABASEREQUEST']._serialized_end=976
-  _globals['_VACUUMDATABASERESPONSE']._serialized_start=978
-  _globals['_VACUUMDATABASERESPONSE']._serialized_end=1066
-  _globals['_EXPORTARCHIVEREQUEST']._serialized_start=1068
-  _globals['_EXPORTARCHIVEREQUEST']._serialized_end=1150
-  _globals['_EXPORTARCHIVERESPONSE']._serialized_start=1152
-  _globals['_EXPORTARCHIVERESPONSE']._serialized_end=1219
-  _globals['_IMPORTARCHIVEREQUEST']._serialized_start=1221
-  _globals['_IMPORTARCHIVEREQUEST']._serialized_end=1265
-  _globals['_IMPORTARCHIVERESPONSE']._serialized_start=1268
-  _globals['_IMPORTARCHIVERESPONSE']._serialized_end=1506
-  _globals['_STORAGEFAULT']._serialized_start=1509
-  _globals['_STORAGEFAULT']._serialized_end=1829
-  _globals['_ADMINSERVICE']._serialized_start=2193
-  _globals['_ADMINSERVICE']._serialized_end=2805
+  _globals['_ADMINSERVICE'].methods_by_name['ImportArchive']._serialized_options = b'\220\002\002\300\363\030\003'
+  _globals['_ADMINSERVICE'].methods_by_name['CreateKey']._loaded_options = None
+  _globals['_ADMINSERVICE'].methods_by_name['CreateKey']._serialized_options = b'\300\363\030\004'
+  _globals['_ADMINSERVICE'].methods_by_name['ListKeys']._loaded_options = None
+  _globals['_ADMINSERVICE'].methods_by_name['ListKeys']._serialized_options = b'\220\002\001\300\363\030\004'
+  _globals['_ADMINSERVICE'].methods_by_name['RevokeKey']._loaded_options = None
+  _globals['_ADMINSERVICE'].methods_by_name['RevokeKey']._serialized_options = b'\220\002\002\300\363\030\004'
+  _globals['_ADMINSERVICE'].methods_by_name['ListNamespaces']._loaded_options = None
+  _globals['_ADMINSERVICE'].methods_by_name['ListNamespaces']._serialized_options = b'\220\002\001\300\363\030\004'
+  _globals['_STORAGECHECK']._serialized_start=2848
+  _globals['_STORAGECHECK']._serialized_end=3206
+  _globals['_APIKEY']._serialized_start=143
+  _globals['_APIKEY']._serialized_end=442
+  _globals['_CREATEKEYREQUEST']._serialized_start=445
+  _globals['_CREATEKEYREQUEST']._serialized_end=611
+  _globals['_CREATEKEYRESPONSE']._serialized_start=613
+  _globals['_CREATEKEYRESPONSE']._serialized_end=696
+  _globals['_LISTKEYSREQUEST']._serialized_start=698
+  _globals['_LISTKEYSREQUEST']._serialized_end=775
+  _globals['_LISTKEYSRESPONSE']._serialized_start=777
+  _globals['_LISTKEYSRESPONSE']._serialized_end=877
+  _globals['_REVOKEKEYREQUEST']._serialized_start=879
+  _globals['_REVOKEKEYREQUEST']._serialized_end=920
+  _globals['_REVOKEKEYRESPONSE']._serialized_start=922
+  _globals['_REVOKEKEYRESPONSE']._serialized_end=981
+  _globals['_LISTNAMESPACESREQUEST']._serialized_start=983
+  _globals['_LISTNAMESPACESREQUEST']._serialized_end=1006
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_start=1008
+  _globals['_LISTNAMESPACESRESPONSE']._serialized_end=1064
+  _globals['_GETDATABASESTATSREQUEST']._serialized_start=1066
+  _globals['_GETDATABASESTATSREQUEST']._serialized_end=1091
+  _globals['_GETDATABASESTATSRESPONSE']._serialized_start=1094
+  _globals['_GETDATABASESTATSRESPONSE']._serialized_end=1453
+  _globals['_RUNSIZE']._serialized_start=1455
+  _globals['_RUNSIZE']._serialized_end=1565
+  _globals['_VERIFYDATABASEREQUEST']._serialized_start=1567
+  _globals['_VERIFYDATABASEREQUEST']._serialized_end=1590
+  _globals['_VERIFYDATABASERESPONSE']._serialized_start=1593
+  _globals['_VERIFYDATABASERESPONSE']._serialized_end=1801
+  _globals['_BACKUPDATABASEREQUEST']._serialized_start=1803
+  _globals['_BACKUPDATABASEREQUEST']._serialized_end=1826
+  _globals['_BACKUPDATABASERESPONSE']._serialized_start=1829
+  _globals['_BACKUPDATABASERESPONSE']._serialized_end=1967
+  _globals['_VACUUMDATABASEREQUEST']._serialized_start=1969
+  _globals['_VACUUMDATABASEREQUEST']._serialized_end=1992
+  _globals['_VACUUMDATABASERESPONSE']._serialized_start=1994
+  _globals['_VACUUMDATABASERESPONSE']._serialized_end=2082
+  _globals['_EXPORTARCHIVEREQUEST']._serialized_start=2084
+  _globals['_EXPORTARCHIVEREQUEST']._serialized_end=2166
+  _globals['_EXPORTARCHIVERESPONSE']._serialized_start=2168
+  _globals['_EXPORTARCHIVERESPONSE']._serialized_end=2235
+  _globals['_IMPORTARCHIVEREQUEST']._serialized_start=2237
+  _globals['_IMPORTARCHIVEREQUEST']._serialized_end=2281
+  _globals['_IMPORTARCHIVERESPONSE']._serialized_start=2284
+  _globals['_IMPORTARCHIVERESPONSE']._serialized_end=2522
+  _globals['_STORAGEFAULT']._serialized_start=2525
+  _globals['_STORAGEFAULT']._serialized_end=2845
+  _globals['_ADMINSERVICE']._serialized_start=3209
+  _globals['_ADMINSERVICE']._serialized_end=4202
 # @@protoc_insertion_point(module_scope)

@@ -3,12 +3,15 @@
 isort:skip_file
 """
 
+import anabranch.v1.access_pb2
 import builtins
 import collections.abc
 import google.protobuf.descriptor
+import google.protobuf.duration_pb2
 import google.protobuf.internal.containers
 import google.protobuf.internal.enum_type_wrapper
 import google.protobuf.message
+import google.protobuf.timestamp_pb2
 import sys
 import typing
 
@@ -86,6 +89,240 @@ STORAGE_CHECK_DATABASE: StorageCheck.ValueType  # 12
 On Postgres, only what is read, unless the extension amcheck is installed.
 """
 Global___StorageCheck: typing_extensions.TypeAlias = StorageCheck
+
+@typing.final
+class ApiKey(google.protobuf.message.Message):
+    """An API key, without its secret."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    ROLE_FIELD_NUMBER: builtins.int
+    NAMESPACES_FIELD_NUMBER: builtins.int
+    CREATE_TIME_FIELD_NUMBER: builtins.int
+    EXPIRE_TIME_FIELD_NUMBER: builtins.int
+    REVOKE_TIME_FIELD_NUMBER: builtins.int
+    id: builtins.str
+    """UUID of the key, assigned by the server."""
+    name: builtins.str
+    """Name of the principal. It is the actor of what the key does (StatusChange, validations, the audit log). Several
+    keys can have one name.
+    """
+    role: anabranch.v1.access_pb2.Role.ValueType
+    """What the key may do."""
+    @property
+    def namespaces(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Namespaces that the key is for. A single `*` stands for all."""
+
+    @property
+    def create_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the key was created."""
+
+    @property
+    def expire_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """From when on the key is refused. Unset: never."""
+
+    @property
+    def revoke_time(self) -> google.protobuf.timestamp_pb2.Timestamp:
+        """When the key was revoked. Unset: it was not."""
+
+    def __init__(
+        self,
+        *,
+        id: builtins.str = ...,
+        name: builtins.str = ...,
+        role: anabranch.v1.access_pb2.Role.ValueType = ...,
+        namespaces: collections.abc.Iterable[builtins.str] | None = ...,
+        create_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        expire_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+        revoke_time: google.protobuf.timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "revoke_time", b"revoke_time"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["create_time", b"create_time", "expire_time", b"expire_time", "id", b"id", "name", b"name", "namespaces", b"namespaces", "revoke_time", b"revoke_time", "role", b"role"]) -> None: ...
+
+Global___ApiKey: typing_extensions.TypeAlias = ApiKey
+
+@typing.final
+class CreateKeyRequest(google.protobuf.message.Message):
+    """Request of CreateKey."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ROLE_FIELD_NUMBER: builtins.int
+    NAMESPACES_FIELD_NUMBER: builtins.int
+    VALID_FOR_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name of the principal, 1 to 128 bytes: letters, digits and . _ - / @ :, beginning with a letter or digit. The names
+    `anonymous` and `anabranch` are reserved.
+    """
+    role: anabranch.v1.access_pb2.Role.ValueType
+    """What the key may do. Required."""
+    @property
+    def namespaces(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Namespaces that the key is for, at most 100; a single `*` stands for all. Default: all for ROLE_ADMIN, and
+        `default` for every other role.
+        """
+
+    @property
+    def valid_for(self) -> google.protobuf.duration_pb2.Duration:
+        """How long the key is valid, from 1 second to 10 years. Default: without end."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        role: anabranch.v1.access_pb2.Role.ValueType = ...,
+        namespaces: collections.abc.Iterable[builtins.str] | None = ...,
+        valid_for: google.protobuf.duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["valid_for", b"valid_for"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "namespaces", b"namespaces", "role", b"role", "valid_for", b"valid_for"]) -> None: ...
+
+Global___CreateKeyRequest: typing_extensions.TypeAlias = CreateKeyRequest
+
+@typing.final
+class CreateKeyResponse(google.protobuf.message.Message):
+    """Response of CreateKey."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    SECRET_FIELD_NUMBER: builtins.int
+    secret: builtins.str
+    """The secret, which the callers send as `authorization: Bearer SECRET`. It begins with `anb_`."""
+    @property
+    def key(self) -> Global___ApiKey:
+        """The key."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___ApiKey | None = ...,
+        secret: builtins.str = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["key", b"key", "secret", b"secret"]) -> None: ...
+
+Global___CreateKeyResponse: typing_extensions.TypeAlias = CreateKeyResponse
+
+@typing.final
+class ListKeysRequest(google.protobuf.message.Message):
+    """Request of ListKeys."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    PAGE_SIZE_FIELD_NUMBER: builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    page_size: builtins.int
+    """Maximum number of keys in the page. Default: 50; values above 1,000 mean 1,000."""
+    page_token: builtins.str
+    """`next_page_token` of the previous page; empty for the first page."""
+    def __init__(
+        self,
+        *,
+        page_size: builtins.int = ...,
+        page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["page_size", b"page_size", "page_token", b"page_token"]) -> None: ...
+
+Global___ListKeysRequest: typing_extensions.TypeAlias = ListKeysRequest
+
+@typing.final
+class ListKeysResponse(google.protobuf.message.Message):
+    """Response of ListKeys."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEYS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
+    next_page_token: builtins.str
+    """Token for the next page. Empty on the last page."""
+    @property
+    def keys(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___ApiKey]:
+        """The keys, in the order of their creation."""
+
+    def __init__(
+        self,
+        *,
+        keys: collections.abc.Iterable[Global___ApiKey] | None = ...,
+        next_page_token: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["keys", b"keys", "next_page_token", b"next_page_token"]) -> None: ...
+
+Global___ListKeysResponse: typing_extensions.TypeAlias = ListKeysResponse
+
+@typing.final
+class RevokeKeyRequest(google.protobuf.message.Message):
+    """Request of RevokeKey."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_ID_FIELD_NUMBER: builtins.int
+    key_id: builtins.str
+    """Id of the key."""
+    def __init__(
+        self,
+        *,
+        key_id: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["key_id", b"key_id"]) -> None: ...
+
+Global___RevokeKeyRequest: typing_extensions.TypeAlias = RevokeKeyRequest
+
+@typing.final
+class RevokeKeyResponse(google.protobuf.message.Message):
+    """Response of RevokeKey."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: builtins.int
+    @property
+    def key(self) -> Global___ApiKey:
+        """The key, with its `revoke_time`."""
+
+    def __init__(
+        self,
+        *,
+        key: Global___ApiKey | None = ...,
+    ) -> None: ...
+    def HasField(self, field_name: typing.Literal["key", b"key"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["key", b"key"]) -> None: ...
+
+Global___RevokeKeyResponse: typing_extensions.TypeAlias = RevokeKeyResponse
+
+@typing.final
+class ListNamespacesRequest(google.protobuf.message.Message):
+    """Request of ListNamespaces."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+
+Global___ListNamespacesRequest: typing_extensions.TypeAlias = ListNamespacesRequest
+
+@typing.final
+class ListNamespacesResponse(google.protobuf.message.Message):
+    """Response of ListNamespaces."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAMESPACES_FIELD_NUMBER: builtins.int
+    @property
+    def namespaces(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Names of the namespaces."""
+
+    def __init__(
+        self,
+        *,
+        namespaces: collections.abc.Iterable[builtins.str] | None = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["namespaces", b"namespaces"]) -> None: ...
+
+Global___ListNamespacesResponse: typing_extensions.TypeAlias = ListNamespacesResponse
 
 @typing.final
 class GetDatabaseStatsRequest(google.protobuf.message.Message):

@@ -67,6 +67,26 @@ class AdminServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveResponse.FromString,
                 _registered_method=True)
+        self.CreateKey = channel.unary_unary(
+                '/anabranch.v1.AdminService/CreateKey',
+                request_serializer=anabranch_dot_v1_dot_admin__service__pb2.CreateKeyRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.CreateKeyResponse.FromString,
+                _registered_method=True)
+        self.ListKeys = channel.unary_unary(
+                '/anabranch.v1.AdminService/ListKeys',
+                request_serializer=anabranch_dot_v1_dot_admin__service__pb2.ListKeysRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ListKeysResponse.FromString,
+                _registered_method=True)
+        self.RevokeKey = channel.unary_unary(
+                '/anabranch.v1.AdminService/RevokeKey',
+                request_serializer=anabranch_dot_v1_dot_admin__service__pb2.RevokeKeyRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.RevokeKeyResponse.FromString,
+                _registered_method=True)
+        self.ListNamespaces = channel.unary_unary(
+                '/anabranch.v1.AdminService/ListNamespaces',
+                request_serializer=anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -132,6 +152,37 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def CreateKey(self, request, context):
+        """Creates an API key and returns its secret, which is not stored and cannot be read again. A call whose response was
+        lost may have created a key: find it by its name, and revoke it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListKeys(self, request, context):
+        """Lists the API keys of the installation, the oldest first, also those that have expired or were revoked. Errors:
+        INVALID_PAGE_TOKEN.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RevokeKey(self, request, context):
+        """Revokes an API key. Within 5 seconds every server refuses it, and ends its streams after the acks of all steps that
+        it had read. A key that was revoked before keeps its time. Errors: API_KEY_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListNamespaces(self, request, context):
+        """Returns the namespaces that have data, in byte order of their names.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -164,6 +215,26 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ImportArchive,
                     request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveResponse.SerializeToString,
+            ),
+            'CreateKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreateKey,
+                    request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.CreateKeyRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_admin__service__pb2.CreateKeyResponse.SerializeToString,
+            ),
+            'ListKeys': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListKeys,
+                    request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ListKeysRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_admin__service__pb2.ListKeysResponse.SerializeToString,
+            ),
+            'RevokeKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.RevokeKey,
+                    request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.RevokeKeyRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_admin__service__pb2.RevokeKeyResponse.SerializeToString,
+            ),
+            'ListNamespaces': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListNamespaces,
+                    request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -331,6 +402,114 @@ class AdminService(object):
             '/anabranch.v1.AdminService/ImportArchive',
             anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveRequest.SerializeToString,
             anabranch_dot_v1_dot_admin__service__pb2.ImportArchiveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreateKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.AdminService/CreateKey',
+            anabranch_dot_v1_dot_admin__service__pb2.CreateKeyRequest.SerializeToString,
+            anabranch_dot_v1_dot_admin__service__pb2.CreateKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListKeys(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.AdminService/ListKeys',
+            anabranch_dot_v1_dot_admin__service__pb2.ListKeysRequest.SerializeToString,
+            anabranch_dot_v1_dot_admin__service__pb2.ListKeysResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RevokeKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.AdminService/RevokeKey',
+            anabranch_dot_v1_dot_admin__service__pb2.RevokeKeyRequest.SerializeToString,
+            anabranch_dot_v1_dot_admin__service__pb2.RevokeKeyResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListNamespaces(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.AdminService/ListNamespaces',
+            anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesRequest.SerializeToString,
+            anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesResponse.FromString,
             options,
             channel_credentials,
             insecure,

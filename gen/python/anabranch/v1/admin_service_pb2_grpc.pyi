@@ -121,7 +121,71 @@ _AdminServiceImportArchiveType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType, _AdminServiceVacuumDatabaseType, _AdminServiceExportArchiveType, _AdminServiceImportArchiveType]):
+_AdminServiceCreateKeyType = typing_extensions.TypeVar(
+    '_AdminServiceCreateKeyType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.CreateKeyRequest,
+        anabranch.v1.admin_service_pb2.CreateKeyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.CreateKeyRequest,
+        anabranch.v1.admin_service_pb2.CreateKeyResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.CreateKeyRequest,
+        anabranch.v1.admin_service_pb2.CreateKeyResponse,
+    ],
+)
+
+_AdminServiceListKeysType = typing_extensions.TypeVar(
+    '_AdminServiceListKeysType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ListKeysRequest,
+        anabranch.v1.admin_service_pb2.ListKeysResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ListKeysRequest,
+        anabranch.v1.admin_service_pb2.ListKeysResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ListKeysRequest,
+        anabranch.v1.admin_service_pb2.ListKeysResponse,
+    ],
+)
+
+_AdminServiceRevokeKeyType = typing_extensions.TypeVar(
+    '_AdminServiceRevokeKeyType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.RevokeKeyRequest,
+        anabranch.v1.admin_service_pb2.RevokeKeyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.RevokeKeyRequest,
+        anabranch.v1.admin_service_pb2.RevokeKeyResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.RevokeKeyRequest,
+        anabranch.v1.admin_service_pb2.RevokeKeyResponse,
+    ],
+)
+
+_AdminServiceListNamespacesType = typing_extensions.TypeVar(
+    '_AdminServiceListNamespacesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ListNamespacesRequest,
+        anabranch.v1.admin_service_pb2.ListNamespacesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ListNamespacesRequest,
+        anabranch.v1.admin_service_pb2.ListNamespacesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ListNamespacesRequest,
+        anabranch.v1.admin_service_pb2.ListNamespacesResponse,
+    ],
+)
+
+class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType, _AdminServiceVacuumDatabaseType, _AdminServiceExportArchiveType, _AdminServiceImportArchiveType, _AdminServiceCreateKeyType, _AdminServiceListKeysType, _AdminServiceRevokeKeyType, _AdminServiceListNamespacesType]):
     """For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
@@ -153,6 +217,22 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
             anabranch.v1.admin_service_pb2.ImportArchiveRequest,
             anabranch.v1.admin_service_pb2.ImportArchiveResponse,
         ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.CreateKeyRequest,
+            anabranch.v1.admin_service_pb2.CreateKeyResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.ListKeysRequest,
+            anabranch.v1.admin_service_pb2.ListKeysResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.RevokeKeyRequest,
+            anabranch.v1.admin_service_pb2.RevokeKeyResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.ListNamespacesRequest,
+            anabranch.v1.admin_service_pb2.ListNamespacesResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -180,6 +260,22 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
         grpc.aio.StreamUnaryMultiCallable[
             anabranch.v1.admin_service_pb2.ImportArchiveRequest,
             anabranch.v1.admin_service_pb2.ImportArchiveResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.CreateKeyRequest,
+            anabranch.v1.admin_service_pb2.CreateKeyResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.ListKeysRequest,
+            anabranch.v1.admin_service_pb2.ListKeysResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.RevokeKeyRequest,
+            anabranch.v1.admin_service_pb2.RevokeKeyResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.admin_service_pb2.ListNamespacesRequest,
+            anabranch.v1.admin_service_pb2.ListNamespacesResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -222,6 +318,24 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
     Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
     """
 
+    CreateKey: _AdminServiceCreateKeyType
+    """Creates an API key and returns its secret, which is not stored and cannot be read again. A call whose response was
+    lost may have created a key: find it by its name, and revoke it.
+    """
+
+    ListKeys: _AdminServiceListKeysType
+    """Lists the API keys of the installation, the oldest first, also those that have expired or were revoked. Errors:
+    INVALID_PAGE_TOKEN.
+    """
+
+    RevokeKey: _AdminServiceRevokeKeyType
+    """Revokes an API key. Within 5 seconds every server refuses it, and ends its streams after the acks of all steps that
+    it had read. A key that was revoked before keeps its time. Errors: API_KEY_NOT_FOUND.
+    """
+
+    ListNamespaces: _AdminServiceListNamespacesType
+    """Returns the namespaces that have data, in byte order of their names."""
+
 AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
@@ -246,6 +360,22 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.StreamUnaryMultiCallable[
         anabranch.v1.admin_service_pb2.ImportArchiveRequest,
         anabranch.v1.admin_service_pb2.ImportArchiveResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.CreateKeyRequest,
+        anabranch.v1.admin_service_pb2.CreateKeyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ListKeysRequest,
+        anabranch.v1.admin_service_pb2.ListKeysResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.RevokeKeyRequest,
+        anabranch.v1.admin_service_pb2.RevokeKeyResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.admin_service_pb2.ListNamespacesRequest,
+        anabranch.v1.admin_service_pb2.ListNamespacesResponse,
     ],
 ]
 
@@ -323,5 +453,43 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         an error stays.
         Errors: ARCHIVE_INVALID, IMPORT_CONFLICT, IMPORT_SUPERSEDED, BRANCH_TOO_DEEP, STORAGE_FULL, SERVER_DRAINING.
         """
+
+    @abc.abstractmethod
+    def CreateKey(
+        self,
+        request: anabranch.v1.admin_service_pb2.CreateKeyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.admin_service_pb2.CreateKeyResponse, collections.abc.Awaitable[anabranch.v1.admin_service_pb2.CreateKeyResponse]]:
+        """Creates an API key and returns its secret, which is not stored and cannot be read again. A call whose response was
+        lost may have created a key: find it by its name, and revoke it.
+        """
+
+    @abc.abstractmethod
+    def ListKeys(
+        self,
+        request: anabranch.v1.admin_service_pb2.ListKeysRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.admin_service_pb2.ListKeysResponse, collections.abc.Awaitable[anabranch.v1.admin_service_pb2.ListKeysResponse]]:
+        """Lists the API keys of the installation, the oldest first, also those that have expired or were revoked. Errors:
+        INVALID_PAGE_TOKEN.
+        """
+
+    @abc.abstractmethod
+    def RevokeKey(
+        self,
+        request: anabranch.v1.admin_service_pb2.RevokeKeyRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.admin_service_pb2.RevokeKeyResponse, collections.abc.Awaitable[anabranch.v1.admin_service_pb2.RevokeKeyResponse]]:
+        """Revokes an API key. Within 5 seconds every server refuses it, and ends its streams after the acks of all steps that
+        it had read. A key that was revoked before keeps its time. Errors: API_KEY_NOT_FOUND.
+        """
+
+    @abc.abstractmethod
+    def ListNamespaces(
+        self,
+        request: anabranch.v1.admin_service_pb2.ListNamespacesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.admin_service_pb2.ListNamespacesResponse, collections.abc.Awaitable[anabranch.v1.admin_service_pb2.ListNamespacesResponse]]:
+        """Returns the namespaces that have data, in byte order of their names."""
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

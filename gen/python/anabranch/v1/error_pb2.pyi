@@ -238,6 +238,16 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """RESOURCE_EXHAUSTED. The memory of the server is nearly full, so it accepts no message of more than 4 KiB. Nothing
     of the message was stored. Comes with RetryInfo.
     """
+    ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 78
+    """UNAUTHENTICATED. The call has no credential, or one that is not accepted (any more). Metadata: `fault` (missing,
+    malformed, repeated, unknown, revoked or expired).
+    """
+    ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 79
+    """PERMISSION_DENIED. The credential does not allow the call: its role is too low, it is not for the namespace, or
+    another principal holds the rollout. Metadata: `needed_role` and `role` (held), or `namespace`, or `rollout`.
+    """
+    ERROR_REASON_API_KEY_NOT_FOUND: _ErrorReason.ValueType  # 80
+    """NOT_FOUND. No API key has this id. Metadata: `key_id`."""
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed list of reasons why a call can fail.
@@ -463,4 +473,14 @@ ERROR_REASON_MEMORY_FULL: ErrorReason.ValueType  # 77
 """RESOURCE_EXHAUSTED. The memory of the server is nearly full, so it accepts no message of more than 4 KiB. Nothing
 of the message was stored. Comes with RetryInfo.
 """
+ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 78
+"""UNAUTHENTICATED. The call has no credential, or one that is not accepted (any more). Metadata: `fault` (missing,
+malformed, repeated, unknown, revoked or expired).
+"""
+ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 79
+"""PERMISSION_DENIED. The credential does not allow the call: its role is too low, it is not for the namespace, or
+another principal holds the rollout. Metadata: `needed_role` and `role` (held), or `namespace`, or `rollout`.
+"""
+ERROR_REASON_API_KEY_NOT_FOUND: ErrorReason.ValueType  # 80
+"""NOT_FOUND. No API key has this id. Metadata: `key_id`."""
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason

@@ -22,13 +22,14 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from anabranch.v1 import access_pb2 as anabranch_dot_v1_dot_access__pb2
 from anabranch.v1 import status_pb2 as anabranch_dot_v1_dot_status__pb2
 from anabranch.v1 import trajectory_service_pb2 as anabranch_dot_v1_dot_trajectory__service__pb2
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$anabranch/v1/retention_service.proto\x12\x0c\x61nabranch.v1\x1a\x19\x61nabranch/v1/status.proto\x1a%anabranch/v1/trajectory_service.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\x01\n\x0fRetentionPolicy\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12#\n\rexperiment_id\x18\x02 \x01(\tR\x0c\x65xperimentId\x12\x31\n\x06states\x18\x03 \x01(\x0b\x32\x19.anabranch.v1.StatePolicyR\x06states\x12\x42\n\x0ctrajectories\x18\x04 \x01(\x0b\x32\x1e.anabranch.v1.TrajectoryPolicyR\x0ctrajectories\"\xda\x02\n\x0bStatePolicy\x12\x1f\n\x0bstate_names\x18\x01 \x03(\tR\nstateNames\x12.\n\x13\x63ontent_media_types\x18\x02 \x03(\tR\x11\x63ontentMediaTypes\x12\x1b\n\tkeep_last\x18\x03 \x01(\x03R\x08keepLast\x12\x1d\n\nkeep_every\x18\x04 \x01(\x03R\tkeepEvery\x12\x38\n\nolder_than\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationR\tolderThan\x12%\n\x0einclude_tagged\x18\x06 \x01(\x08R\rincludeTagged\x12\x32\n\x15include_branch_points\x18\x07 \x01(\x08R\x13includeBranchPoints\x12)\n\x10include_terminal\x18\x08 \x01(\x08R\x0fincludeTerminal\"\xfc\x02\n\x10TrajectoryPolicy\x12\x30\n\x08statuses\x18\x01 \x03(\x0e\x32\x14.anabranch.v1.StatusR\x08statuses\x12\x42\n\x06labels\x18\x02 \x03(\x0b\x32*.anabranch.v1.TrajectoryPolicy.LabelsEntryR\x06labels\x12\x1b\n\tkeep_last\x18\x03 \x01(\x03R\x08keepLast\x12\x38\n\nolder_than\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\tolderThan\x12%\n\x0einclude_tagged\x18\x05 \x01(\x08R\rincludeTagged\x12\x39\n\x0bon_branches\x18\x06 \x01(\x0e\x32\x18.anabranch.v1.OnBranchesR\nonBranches\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"M\n\x14PlanRetentionRequest\x12\x35\n\x06policy\x18\x01 \x01(\x0b\x32\x1d.anabranch.v1.RetentionPolicyR\x06policy\"\xb2\x01\n\x15PlanRetentionResponse\x12/\n\x05\x61s_of\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04\x61sOf\x12\x31\n\x05items\x18\x02 \x03(\x0b\x32\x1b.anabranch.v1.RetentionItemR\x05items\x12\x35\n\x06totals\x18\x03 \x01(\x0b\x32\x1d.anabranch.v1.RetentionTotalsR\x06totals\"\x7f\n\x15\x41pplyRetentionRequest\x12\x35\n\x06policy\x18\x01 \x01(\x0b\x32\x1d.anabranch.v1.RetentionPolicyR\x06policy\x12/\n\x05\x61s_of\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04\x61sOf\"\xb3\x01\n\x16\x41pplyRetentionResponse\x12/\n\x05\x61s_of\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04\x61sOf\x12\x31\n\x05items\x18\x02 \x03(\x0b\x32\x1b.anabranch.v1.RetentionItemR\x05items\x12\x35\n\x06totals\x18\x03 \x01(\x0b\x32\x1d.anabranch.v1.RetentionTotalsR\x06totals\"\xa4\x02\n\rRetentionItem\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12$\n\x0bstep_number\x18\x02 \x01(\x03H\x00R\nstepNumber\x88\x01\x01\x12\x1f\n\x0bstate_names\x18\x03 \x03(\tR\nstateNames\x12.\n\x13\x63ontent_media_types\x18\x04 \x03(\tR\x11\x63ontentMediaTypes\x12&\n\x0c\x64\x65leted_from\x18\x05 \x01(\x03H\x01R\x0b\x64\x65letedFrom\x88\x01\x01\x12.\n\x04pins\x18\x06 \x03(\x0e\x32\x1a.anabranch.v1.RetentionPinR\x04pinsB\x0e\n\x0c_step_numberB\x0f\n\r_deleted_from\"\xab\x01\n\x0fRetentionTotals\x12\"\n\x0ctrajectories\x18\x01 \x01(\x03R\x0ctrajectories\x12\x14\n\x05steps\x18\x02 \x01(\x03R\x05steps\x12\x16\n\x06states\x18\x03 \x01(\x03R\x06states\x12#\n\rlogical_bytes\x18\x04 \x01(\x03R\x0clogicalBytes\x12!\n\x0cstored_bytes\x18\x05 \x01(\x03R\x0bstoredBytes\"\x93\x03\n\x15StoredRetentionPolicy\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x35\n\x06policy\x18\x02 \x01(\x0b\x32\x1d.anabranch.v1.RetentionPolicyR\x06policy\x12\x35\n\x08interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08interval\x12;\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12\x35\n\x08\x64ue_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x64ueTime\x12G\n\x0elast_execution\x18\x07 \x01(\x0b\x32 .anabranch.v1.RetentionExecutionR\rlastExecution\"\x85\x02\n\x12RetentionExecution\x12\x39\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstartTime\x12\x35\n\x08\x65nd_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x65ndTime\x12\x35\n\x06totals\x18\x03 \x01(\x0b\x32\x1d.anabranch.v1.RetentionTotalsR\x06totals\x12!\n\x0c\x65rror_reason\x18\x04 \x01(\tR\x0b\x65rrorReason\x12#\n\rerror_message\x18\x05 \x01(\tR\x0c\x65rrorMessage\"\x9d\x01\n\x19SetRetentionPolicyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x35\n\x06policy\x18\x02 \x01(\x0b\x32\x1d.anabranch.v1.RetentionPolicyR\x06policy\x12\x35\n\x08interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08interval\"l\n\x1aSetRetentionPolicyResponse\x12N\n\x10retention_policy\x18\x01 \x01(\x0b\x32#.anabranch.v1.StoredRetentionPolicyR\x0fretentionPolicy\"Z\n\x1cListRetentionPoliciesRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\"\x9b\x01\n\x1dListRetentionPoliciesResponse\x12R\n\x12retention_policies\x18\x01 \x03(\x0b\x32#.anabranch.v1.StoredRetentionPolicyR\x11retentionPolicies\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"2\n\x1c\x44\x65leteRetentionPolicyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\"\x1f\n\x1d\x44\x65leteRetentionPolicyResponse*~\n\x0cRetentionPin\x12\x1d\n\x19RETENTION_PIN_UNSPECIFIED\x10\x00\x12\x15\n\x11RETENTION_PIN_TAG\x10\x01\x12\x18\n\x14RETENTION_PIN_BRANCH\x10\x02\x12\x1e\n\x1aRETENTION_PIN_LIVE_ROLLOUT\x10\x03\x32\xae\x04\n\x10RetentionService\x12_\n\rPlanRetention\x12\".anabranch.v1.PlanRetentionRequest\x1a#.anabranch.v1.PlanRetentionResponse\"\x03\x90\x02\x01\x30\x01\x12\x62\n\x0e\x41pplyRetention\x12#.anabranch.v1.ApplyRetentionRequest\x1a$.anabranch.v1.ApplyRetentionResponse\"\x03\x90\x02\x02\x30\x01\x12l\n\x12SetRetentionPolicy\x12\'.anabranch.v1.SetRetentionPolicyRequest\x1a(.anabranch.v1.SetRetentionPolicyResponse\"\x03\x90\x02\x02\x12u\n\x15ListRetentionPolicies\x12*.anabranch.v1.ListRetentionPoliciesRequest\x1a+.anabranch.v1.ListRetentionPoliciesResponse\"\x03\x90\x02\x01\x12p\n\x15\x44\x65leteRetentionPolicy\x12*.anabranch.v1.DeleteRetentionPolicyRequest\x1a+.anabranch.v1.DeleteRetentionPolicyResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n$anabranch/v1/retention_service.proto\x12\x0c\x61nabranch.v1\x1a\x19\x61nabranch/v1/access.proto\x1a\x19\x61nabranch/v1/status.proto\x1a%anabranch/v1/trajectory_service.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc4\x01\n\x0fRetentionPolicy\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12#\n\rexperiment_id\x18\x02 \x01(\tR\x0c\x65xperimentId\x12\x31\n\x06states\x18\x03 \x01(\x0b\x32\x19.anabranch.v1.StatePolicyR\x06states\x12\x42\n\x0ctrajectories\x18\x04 \x01(\x0b\x32\x1e.anabranch.v1.TrajectoryPolicyR\x0ctrajectories\"\xda\x02\n\x0bStatePolicy\x12\x1f\n\x0bstate_names\x18\x01 \x03(\tR\nstateNames\x12.\n\x13\x63ontent_media_types\x18\x02 \x03(\tR\x11\x63ontentMediaTypes\x12\x1b\n\tkeep_last\x18\x03 \x01(\x03R\x08keepLast\x12\x1d\n\nkeep_every\x18\x04 \x01(\x03R\tkeepEvery\x12\x38\n\nolder_than\x18\x05 \x01(\x0b\x32\x19.google.protobuf.DurationR\tolderThan\x12%\n\x0einclude_tagged\x18\x06 \x01(\x08R\rincludeTagged\x12\x32\n\x15include_branch_points\x18\x07 \x01(\x08R\x13includeBranchPoints\x12)\n\x10include_terminal\x18\x08 \x01(\x08R\x0fincludeTerminal\"\xfc\x02\n\x10TrajectoryPolicy\x12\x30\n\x08statuses\x18\x01 \x03(\x0e\x32\x14.anabranch.v1.StatusR\x08statuses\x12\x42\n\x06labels\x18\x02 \x03(\x0b\x32*.anabranch.v1.TrajectoryPolicy.LabelsEntryR\x06labels\x12\x1b\n\tkeep_last\x18\x03 \x01(\x03R\x08keepLast\x12\x38\n\nolder_than\x18\x04 \x01(\x0b\x32\x19.google.protobuf.DurationR\tolderThan\x12%\n\x0einclude_tagged\x18\x05 \x01(\x08R\rincludeTagged\x12\x39\n\x0bon_branches\x18\x06 \x01(\x0e\x32\x18.anabranch.v1.OnBranchesR\nonBranches\x1a\x39\n\x0bLabelsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"M\n\x14PlanRetentionRequest\x12\x35\n\x06policy\x18\x01 \x01(\x0b\x32\x1d.anabranch.v1.RetentionPolicyR\x06policy\"\xb2\x01\n\x15PlanRetentionResponse\x12/\n\x05\x61s_of\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04\x61sOf\x12\x31\n\x05items\x18\x02 \x03(\x0b\x32\x1b.anabranch.v1.RetentionItemR\x05items\x12\x35\n\x06totals\x18\x03 \x01(\x0b\x32\x1d.anabranch.v1.RetentionTotalsR\x06totals\"\x7f\n\x15\x41pplyRetentionRequest\x12\x35\n\x06policy\x18\x01 \x01(\x0b\x32\x1d.anabranch.v1.RetentionPolicyR\x06policy\x12/\n\x05\x61s_of\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04\x61sOf\"\xb3\x01\n\x16\x41pplyRetentionResponse\x12/\n\x05\x61s_of\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04\x61sOf\x12\x31\n\x05items\x18\x02 \x03(\x0b\x32\x1b.anabranch.v1.RetentionItemR\x05items\x12\x35\n\x06totals\x18\x03 \x01(\x0b\x32\x1d.anabranch.v1.RetentionTotalsR\x06totals\"\xa4\x02\n\rRetentionItem\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12$\n\x0bstep_number\x18\x02 \x01(\x03H\x00R\nstepNumber\x88\x01\x01\x12\x1f\n\x0bstate_names\x18\x03 \x03(\tR\nstateNames\x12.\n\x13\x63ontent_media_types\x18\x04 \x03(\tR\x11\x63ontentMediaTypes\x12&\n\x0c\x64\x65leted_from\x18\x05 \x01(\x03H\x01R\x0b\x64\x65letedFrom\x88\x01\x01\x12.\n\x04pins\x18\x06 \x03(\x0e\x32\x1a.anabranch.v1.RetentionPinR\x04pinsB\x0e\n\x0c_step_numberB\x0f\n\r_deleted_from\"\xab\x01\n\x0fRetentionTotals\x12\"\n\x0ctrajectories\x18\x01 \x01(\x03R\x0ctrajectories\x12\x14\n\x05steps\x18\x02 \x01(\x03R\x05steps\x12\x16\n\x06states\x18\x03 \x01(\x03R\x06states\x12#\n\rlogical_bytes\x18\x04 \x01(\x03R\x0clogicalBytes\x12!\n\x0cstored_bytes\x18\x05 \x01(\x03R\x0bstoredBytes\"\x93\x03\n\x15StoredRetentionPolicy\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x35\n\x06policy\x18\x02 \x01(\x0b\x32\x1d.anabranch.v1.RetentionPolicyR\x06policy\x12\x35\n\x08interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08interval\x12;\n\x0b\x63reate_time\x18\x04 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\ncreateTime\x12;\n\x0bupdate_time\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\nupdateTime\x12\x35\n\x08\x64ue_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x64ueTime\x12G\n\x0elast_execution\x18\x07 \x01(\x0b\x32 .anabranch.v1.RetentionExecutionR\rlastExecution\"\x85\x02\n\x12RetentionExecution\x12\x39\n\nstart_time\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tstartTime\x12\x35\n\x08\x65nd_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x65ndTime\x12\x35\n\x06totals\x18\x03 \x01(\x0b\x32\x1d.anabranch.v1.RetentionTotalsR\x06totals\x12!\n\x0c\x65rror_reason\x18\x04 \x01(\tR\x0b\x65rrorReason\x12#\n\rerror_message\x18\x05 \x01(\tR\x0c\x65rrorMessage\"\x9d\x01\n\x19SetRetentionPolicyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x35\n\x06policy\x18\x02 \x01(\x0b\x32\x1d.anabranch.v1.RetentionPolicyR\x06policy\x12\x35\n\x08interval\x18\x03 \x01(\x0b\x32\x19.google.protobuf.DurationR\x08interval\"l\n\x1aSetRetentionPolicyResponse\x12N\n\x10retention_policy\x18\x01 \x01(\x0b\x32#.anabranch.v1.StoredRetentionPolicyR\x0fretentionPolicy\"Z\n\x1cListRetentionPoliciesRequest\x12\x1b\n\tpage_size\x18\x01 \x01(\x05R\x08pageSize\x12\x1d\n\npage_token\x18\x02 \x01(\tR\tpageToken\"\x9b\x01\n\x1dListRetentionPoliciesResponse\x12R\n\x12retention_policies\x18\x01 \x03(\x0b\x32#.anabranch.v1.StoredRetentionPolicyR\x11retentionPolicies\x12&\n\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"2\n\x1c\x44\x65leteRetentionPolicyRequest\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\"\x1f\n\x1d\x44\x65leteRetentionPolicyResponse*~\n\x0cRetentionPin\x12\x1d\n\x19RETENTION_PIN_UNSPECIFIED\x10\x00\x12\x15\n\x11RETENTION_PIN_TAG\x10\x01\x12\x18\n\x14RETENTION_PIN_BRANCH\x10\x02\x12\x1e\n\x1aRETENTION_PIN_LIVE_ROLLOUT\x10\x03\x32\xc4\x04\n\x10RetentionService\x12\x63\n\rPlanRetention\x12\".anabranch.v1.PlanRetentionRequest\x1a#.anabranch.v1.PlanRetentionResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x30\x01\x12\x66\n\x0e\x41pplyRetention\x12#.anabranch.v1.ApplyRetentionRequest\x1a$.anabranch.v1.ApplyRetentionResponse\"\x07\x90\x02\x02\xc0\xf3\x18\x03\x30\x01\x12p\n\x12SetRetentionPolicy\x12\'.anabranch.v1.SetRetentionPolicyRequest\x1a(.anabranch.v1.SetRetentionPolicyResponse\"\x07\x90\x02\x02\xc0\xf3\x18\x03\x12y\n\x15ListRetentionPolicies\x12*.anabranch.v1.ListRetentionPoliciesRequest\x1a+.anabranch.v1.ListRetentionPoliciesResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x12v\n\x15\x44\x65leteRetentionPolicy\x12*.anabranch.v1.DeleteRetentionPolicyRequest\x1a+.anabranch.v1.DeleteRetentionPolicyResponse\"\x04\xc0\xf3\x18\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,51 +39,53 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TRAJECTORYPOLICY_LABELSENTRY']._loaded_options = None
   _globals['_TRAJECTORYPOLICY_LABELSENTRY']._serialized_options = b'8\001'
   _globals['_RETENTIONSERVICE'].methods_by_name['PlanRetention']._loaded_options = None
-  _globals['_RETENTIONSERVICE'].methods_by_name['PlanRetention']._serialized_options = b'\220\002\001'
+  _globals['_RETENTIONSERVICE'].methods_by_name['PlanRetention']._serialized_options = b'\220\002\001\300\363\030\001'
   _globals['_RETENTIONSERVICE'].methods_by_name['ApplyRetention']._loaded_options = None
-  _globals['_RETENTIONSERVICE'].methods_by_name['ApplyRetention']._serialized_options = b'\220\002\002'
+  _globals['_RETENTIONSERVICE'].methods_by_name['ApplyRetention']._serialized_options = b'\220\002\002\300\363\030\003'
   _globals['_RETENTIONSERVICE'].methods_by_name['SetRetentionPolicy']._loaded_options = None
-  _globals['_RETENTIONSERVICE'].methods_by_name['SetRetentionPolicy']._serialized_options = b'\220\002\002'
+  _globals['_RETENTIONSERVICE'].methods_by_name['SetRetentionPolicy']._serialized_options = b'\220\002\002\300\363\030\003'
   _globals['_RETENTIONSERVICE'].methods_by_name['ListRetentionPolicies']._loaded_options = None
-  _globals['_RETENTIONSERVICE'].methods_by_name['ListRetentionPolicies']._serialized_options = b'\220\002\001'
-  _globals['_RETENTIONPIN']._serialized_start=3431
-  _globals['_RETENTIONPIN']._serialized_end=3557
-  _globals['_RETENTIONPOLICY']._serialized_start=186
-  _globals['_RETENTIONPOLICY']._serialized_end=382
-  _globals['_STATEPOLICY']._serialized_start=385
-  _globals['_STATEPOLICY']._serialized_end=731
-  _globals['_TRAJECTORYPOLICY']._serialized_start=734
-  _globals['_TRAJECTORYPOLICY']._serialized_end=1114
-  _globals['_TRAJECTORYPOLICY_LABELSENTRY']._serialized_start=1057
-  _globals['_TRAJECTORYPOLICY_LABELSENTRY']._serialized_end=1114
-  _globals['_PLANRETENTIONREQUEST']._serialized_start=1116
-  _globals['_PLANRETENTIONREQUEST']._serialized_end=1193
-  _globals['_PLANRETENTIONRESPONSE']._serialized_start=1196
-  _globals['_PLANRETENTIONRESPONSE']._serialized_end=1374
-  _globals['_APPLYRETENTIONREQUEST']._serialized_start=1376
-  _globals['_APPLYRETENTIONREQUEST']._serialized_end=1503
-  _globals['_APPLYRETENTIONRESPONSE']._serialized_start=1506
-  _globals['_APPLYRETENTIONRESPONSE']._serialized_end=1685
-  _globals['_RETENTIONITEM']._serialized_start=1688
-  _globals['_RETENTIONITEM']._serialized_end=1980
-  _globals['_RETENTIONTOTALS']._serialized_start=1983
-  _globals['_RETENTIONTOTALS']._serialized_end=2154
-  _globals['_STOREDRETENTIONPOLICY']._serialized_start=2157
-  _globals['_STOREDRETENTIONPOLICY']._serialized_end=2560
-  _globals['_RETENTIONEXECUTION']._serialized_start=2563
-  _globals['_RETENTIONEXECUTION']._serialized_end=2824
-  _globals['_SETRETENTIONPOLICYREQUEST']._serialized_start=2827
-  _globals['_SETRETENTIONPOLICYREQUEST']._serialized_end=2984
-  _globals['_SETRETENTIONPOLICYRESPONSE']._serialized_start=2986
-  _globals['_SETRETENTIONPOLICYRESPONSE']._serialized_end=3094
-  _globals['_LISTRETENTIONPOLICIESREQUEST']._serialized_start=3096
-  _globals['_LISTRETENTIONPOLICIESREQUEST']._serialized_end=3186
-  _globals['_LISTRETENTIONPOLICIESRESPONSE']._serialized_start=3189
-  _globals['_LISTRETENTIONPOLICIESRESPONSE']._serialized_end=3344
-  _globals['_DELETERETENTIONPOLICYREQUEST']._serialized_start=3346
-  _globals['_DELETERETENTIONPOLICYREQUEST']._serialized_end=3396
-  _globals['_DELETERETENTIONPOLICYRESPONSE']._serialized_start=3398
-  _globals['_DELETERETENTIONPOLICYRESPONSE']._serialized_end=3429
-  _globals['_RETENTIONSERVICE']._serialized_start=3560
-  _globals['_RETENTIONSERVICE']._serialized_end=4118
+  _globals['_RETENTIONSERVICE'].methods_by_name['ListRetentionPolicies']._serialized_options = b'\220\002\001\300\363\030\001'
+  _globals['_RETENTIONSERVICE'].methods_by_name['DeleteRetentionPolicy']._loaded_options = None
+  _globals['_RETENTIONSERVICE'].methods_by_name['DeleteRetentionPolicy']._serialized_options = b'\300\363\030\003'
+  _globals['_RETENTIONPIN']._serialized_start=3458
+  _globals['_RETENTIONPIN']._serialized_end=3584
+  _globals['_RETENTIONPOLICY']._serialized_start=213
+  _globals['_RETENTIONPOLICY']._serialized_end=409
+  _globals['_STATEPOLICY']._serialized_start=412
+  _globals['_STATEPOLICY']._serialized_end=758
+  _globals['_TRAJECTORYPOLICY']._serialized_start=761
+  _globals['_TRAJECTORYPOLICY']._serialized_end=1141
+  _globals['_TRAJECTORYPOLICY_LABELSENTRY']._serialized_start=1084
+  _globals['_TRAJECTORYPOLICY_LABELSENTRY']._serialized_end=1141
+  _globals['_PLANRETENTIONREQUEST']._serialized_start=1143
+  _globals['_PLANRETENTIONREQUEST']._serialized_end=1220
+  _globals['_PLANRETENTIONRESPONSE']._serialized_start=1223
+  _globals['_PLANRETENTIONRESPONSE']._serialized_end=1401
+  _globals['_APPLYRETENTIONREQUEST']._serialized_start=1403
+  _globals['_APPLYRETENTIONREQUEST']._serialized_end=1530
+  _globals['_APPLYRETENTIONRESPONSE']._serialized_start=1533
+  _globals['_APPLYRETENTIONRESPONSE']._serialized_end=1712
+  _globals['_RETENTIONITEM']._serialized_start=1715
+  _globals['_RETENTIONITEM']._serialized_end=2007
+  _globals['_RETENTIONTOTALS']._serialized_start=2010
+  _globals['_RETENTIONTOTALS']._serialized_end=2181
+  _globals['_STOREDRETENTIONPOLICY']._serialized_start=2184
+  _globals['_STOREDRETENTIONPOLICY']._serialized_end=2587
+  _globals['_RETENTIONEXECUTION']._serialized_start=2590
+  _globals['_RETENTIONEXECUTION']._serialized_end=2851
+  _globals['_SETRETENTIONPOLICYREQUEST']._serialized_start=2854
+  _globals['_SETRETENTIONPOLICYREQUEST']._serialized_end=3011
+  _globals['_SETRETENTIONPOLICYRESPONSE']._serialized_start=3013
+  _globals['_SETRETENTIONPOLICYRESPONSE']._serialized_end=3121
+  _globals['_LISTRETENTIONPOLICIESREQUEST']._serialized_start=3123
+  _globals['_LISTRETENTIONPOLICIESREQUEST']._serialized_end=3213
+  _globals['_LISTRETENTIONPOLICIESRESPONSE']._serialized_start=3216
+  _globals['_LISTRETENTIONPOLICIESRESPONSE']._serialized_end=3371
+  _globals['_DELETERETENTIONPOLICYREQUEST']._serialized_start=3373
+  _globals['_DELETERETENTIONPOLICYREQUEST']._serialized_end=3423
+  _globals['_DELETERETENTIONPOLICYRESPONSE']._serialized_start=3425
+  _globals['_DELETERETENTIONPOLICYRESPONSE']._serialized_end=3456
+  _globals['_RETENTIONSERVICE']._serialized_start=3587
+  _globals['_RETENTIONSERVICE']._serialized_end=4167
 # @@protoc_insertion_point(module_scope)

@@ -22,6 +22,7 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from anabranch.v1 import access_pb2 as anabranch_dot_v1_dot_access__pb2
 from anabranch.v1 import rollout_pb2 as anabranch_dot_v1_dot_rollout__pb2
 from anabranch.v1 import run_pb2 as anabranch_dot_v1_dot_run__pb2
 from anabranch.v1 import run_service_pb2 as anabranch_dot_v1_dot_run__service__pb2
@@ -29,7 +30,7 @@ from anabranch.v1 import trajectory_pb2 as anabranch_dot_v1_dot_trajectory__pb2
 from anabranch.v1 import trajectory_service_pb2 as anabranch_dot_v1_dot_trajectory__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!anabranch/v1/server_service.proto\x12\x0c\x61nabranch.v1\x1a\x1a\x61nabranch/v1/rollout.proto\x1a\x16\x61nabranch/v1/run.proto\x1a\x1e\x61nabranch/v1/run_service.proto\x1a\x1d\x61nabranch/v1/trajectory.proto\x1a%anabranch/v1/trajectory_service.proto\"\x16\n\x14GetServerInfoRequest\"\xb5\x01\n\x15GetServerInfoResponse\x12\x18\n\x07version\x18\x01 \x01(\tR\x07version\x12G\n\x06limits\x18\x02 \x03(\x0b\x32/.anabranch.v1.GetServerInfoResponse.LimitsEntryR\x06limits\x1a\x39\n\x0bLimitsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x02\x38\x01\"\xad\x01\n\x0cWatchRequest\x12\x44\n\x08subjects\x18\x01 \x03(\x0b\x32(.anabranch.v1.WatchRequest.SubjectsEntryR\x08subjects\x1aW\n\rSubjectsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32\x1a.anabranch.v1.WatchSubjectR\x05value:\x02\x38\x01\"\xe7\x01\n\x0cWatchSubject\x12*\n\x03run\x18\x01 \x01(\x0b\x32\x18.anabranch.v1.RunSubjectR\x03run\x12\x31\n\x04runs\x18\x02 \x01(\x0b\x32\x1d.anabranch.v1.ListRunsRequestR\x04runs\x12-\n\x04tree\x18\x03 \x01(\x0b\x32\x19.anabranch.v1.TreeSubjectR\x04tree\x12I\n\x0ctrajectories\x18\x04 \x01(\x0b\x32%.anabranch.v1.ListTrajectoriesRequestR\x0ctrajectories\"\x9d\x01\n\nRunSubject\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n\nall_stages\x18\x02 \x01(\x08R\tallStages\x12%\n\x0euntil_terminal\x18\x03 \x01(\x08R\runtilTerminal\x12\x1a\n\x08rollouts\x18\x04 \x01(\x08R\x08rollouts\x12\x16\n\x06series\x18\x05 \x01(\x08R\x06series\"M\n\x0bTreeSubject\x12\x17\n\x07tree_id\x18\x01 \x01(\tR\x06treeId\x12%\n\x0etrajectory_ids\x18\x02 \x03(\tR\rtrajectoryIds\"\xc5\x02\n\rWatchResponse\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12*\n\x03run\x18\x02 \x01(\x0b\x32\x18.anabranch.v1.RunChangesR\x03run\x12\x30\n\x04runs\x18\x03 \x01(\x0b\x32\x1c.anabranch.v1.RunPageChangesR\x04runs\x12-\n\x04tree\x18\x04 \x01(\x0b\x32\x19.anabranch.v1.TreeChangesR\x04tree\x12G\n\x0ctrajectories\x18\x05 \x01(\x0b\x32#.anabranch.v1.TrajectoryPageChangesR\x0ctrajectories\x12\x1b\n\tcaught_up\x18\x06 \x01(\x08R\x08\x63\x61ughtUp\x12-\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x17.anabranch.v1.PartErrorR\x05\x65rror\"\xa7\x02\n\nRunChanges\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x11.anabranch.v1.RunR\x03run\x12+\n\x06stages\x18\x02 \x03(\x0b\x32\x13.anabranch.v1.StageR\x06stages\x12\x32\n\x08progress\x18\x03 \x01(\x0b\x32\x16.anabranch.v1.ProgressR\x08progress\x12+\n\x06groups\x18\x04 \x03(\x0b\x32\x13.anabranch.v1.GroupR\x06groups\x12\x31\n\x08rollouts\x18\x05 \x03(\x0b\x32\x15.anabranch.v1.RolloutR\x08rollouts\x12\x33\n\x06series\x18\x06 \x03(\x0b\x32\x1b.anabranch.v1.WatchedSeriesR\x06series\"\xc9\x01\n\rWatchedSeries\x12\x19\n\x08stage_id\x18\x01 \x01(\tR\x07stageId\x12\x10\n\x03key\x18\x02 \x01(\tR\x03key\x12\x1f\n\x0bpoint_count\x18\x03 \x01(\x03R\npointCount\x12(\n\x10last_metric_step\x18\x04 \x01(\x03R\x0elastMetricStep\x12\x1d\n\nlast_value\x18\x05 \x01(\x01R\tlastValue\x12!\n\x0c\x63hanged_from\x18\x06 \x01(\x03R\x0b\x63hangedFrom\"n\n\x0eRunPageChanges\x12\x31\n\x04runs\x18\x01 \x03(\x0b\x32\x1d.anabranch.v1.RunWithProgressR\x04runs\x12)\n\x04page\x18\x02 \x01(\x0b\x32\x15.anabranch.v1.RunPageR\x04page\"\"\n\x07RunPage\x12\x17\n\x07run_ids\x18\x01 \x03(\tR\x06runIds\"\\\n\x0bTreeChanges\x12,\n\x05nodes\x18\x01 \x03(\x0b\x32\x16.anabranch.v1.TreeNodeR\x05nodes\x12\x1f\n\x0bremoved_ids\x18\x02 \x03(\tR\nremovedIds\"\x87\x01\n\x15TrajectoryPageChanges\x12<\n\x0ctrajectories\x18\x01 \x03(\x0b\x32\x18.anabranch.v1.TrajectoryR\x0ctrajectories\x12\x30\n\x04page\x18\x02 \x01(\x0b\x32\x1c.anabranch.v1.TrajectoryPageR\x04page\"7\n\x0eTrajectoryPage\x12%\n\x0etrajectory_ids\x18\x01 \x03(\tR\rtrajectoryIds2\xb7\x01\n\rServerService\x12]\n\rGetServerInfo\x12\".anabranch.v1.GetServerInfoRequest\x1a#.anabranch.v1.GetServerInfoResponse\"\x03\x90\x02\x01\x12G\n\x05Watch\x12\x1a.anabranch.v1.WatchRequest\x1a\x1b.anabranch.v1.WatchResponse\"\x03\x90\x02\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!anabranch/v1/server_service.proto\x12\x0c\x61nabranch.v1\x1a\x19\x61nabranch/v1/access.proto\x1a\x1a\x61nabranch/v1/rollout.proto\x1a\x16\x61nabranch/v1/run.proto\x1a\x1e\x61nabranch/v1/run_service.proto\x1a\x1d\x61nabranch/v1/trajectory.proto\x1a%anabranch/v1/trajectory_service.proto\"\x16\n\x14GetServerInfoRequest\"\xe6\x01\n\x15GetServerInfoResponse\x12\x18\n\x07version\x18\x01 \x01(\tR\x07version\x12G\n\x06limits\x18\x02 \x03(\x0b\x32/.anabranch.v1.GetServerInfoResponse.LimitsEntryR\x06limits\x12/\n\x06\x63\x61ller\x18\x03 \x01(\x0b\x32\x17.anabranch.v1.PrincipalR\x06\x63\x61ller\x1a\x39\n\x0bLimitsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\x03R\x05value:\x02\x38\x01\"\x85\x01\n\tPrincipal\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12&\n\x04role\x18\x02 \x01(\x0e\x32\x12.anabranch.v1.RoleR\x04role\x12\x1e\n\nnamespaces\x18\x03 \x03(\tR\nnamespaces\x12\x1c\n\tnamespace\x18\x04 \x01(\tR\tnamespace\"\xad\x01\n\x0cWatchRequest\x12\x44\n\x08subjects\x18\x01 \x03(\x0b\x32(.anabranch.v1.WatchRequest.SubjectsEntryR\x08subjects\x1aW\n\rSubjectsEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x30\n\x05value\x18\x02 \x01(\x0b\x32\x1a.anabranch.v1.WatchSubjectR\x05value:\x02\x38\x01\"\xe7\x01\n\x0cWatchSubject\x12*\n\x03run\x18\x01 \x01(\x0b\x32\x18.anabranch.v1.RunSubjectR\x03run\x12\x31\n\x04runs\x18\x02 \x01(\x0b\x32\x1d.anabranch.v1.ListRunsRequestR\x04runs\x12-\n\x04tree\x18\x03 \x01(\x0b\x32\x19.anabranch.v1.TreeSubjectR\x04tree\x12I\n\x0ctrajectories\x18\x04 \x01(\x0b\x32%.anabranch.v1.ListTrajectoriesRequestR\x0ctrajectories\"\x9d\x01\n\nRunSubject\x12\x15\n\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1d\n\nall_stages\x18\x02 \x01(\x08R\tallStages\x12%\n\x0euntil_terminal\x18\x03 \x01(\x08R\runtilTerminal\x12\x1a\n\x08rollouts\x18\x04 \x01(\x08R\x08rollouts\x12\x16\n\x06series\x18\x05 \x01(\x08R\x06series\"M\n\x0bTreeSubject\x12\x17\n\x07tree_id\x18\x01 \x01(\tR\x06treeId\x12%\n\x0etrajectory_ids\x18\x02 \x03(\tR\rtrajectoryIds\"\xc5\x02\n\rWatchResponse\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12*\n\x03run\x18\x02 \x01(\x0b\x32\x18.anabranch.v1.RunChangesR\x03run\x12\x30\n\x04runs\x18\x03 \x01(\x0b\x32\x1c.anabranch.v1.RunPageChangesR\x04runs\x12-\n\x04tree\x18\x04 \x01(\x0b\x32\x19.anabranch.v1.TreeChangesR\x04tree\x12G\n\x0ctrajectories\x18\x05 \x01(\x0b\x32#.anabranch.v1.TrajectoryPageChangesR\x0ctrajectories\x12\x1b\n\tcaught_up\x18\x06 \x01(\x08R\x08\x63\x61ughtUp\x12-\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x17.anabranch.v1.PartErrorR\x05\x65rror\"\xa7\x02\n\nRunChanges\x12#\n\x03run\x18\x01 \x01(\x0b\x32\x11.anabranch.v1.RunR\x03run\x12+\n\x06stages\x18\x02 \x03(\x0b\x32\x13.anabranch.v1.StageR\x06stages\x12\x32\n\x08progress\x18\x03 \x01(\x0b\x32\x16.anabranch.v1.ProgressR\x08progress\x12+\n\x06groups\x18\x04 \x03(\x0b\x32\x13.anabranch.v1.GroupR\x06groups\x12\x31\n\x08rollouts\x18\x05 \x03(\x0b\x32\x15.anabranch.v1.RolloutR\x08rollouts\x12\x33\n\x06series\x18\x06 \x03(\x0b\x32\x1b.anabranch.v1.WatchedSeriesR\x06series\"\xc9\x01\n\rWatchedSeries\x12\x19\n\x08stage_id\x18\x01 \x01(\tR\x07stageId\x12\x10\n\x03key\x18\x02 \x01(\tR\x03key\x12\x1f\n\x0bpoint_count\x18\x03 \x01(\x03R\npointCount\x12(\n\x10last_metric_step\x18\x04 \x01(\x03R\x0elastMetricStep\x12\x1d\n\nlast_value\x18\x05 \x01(\x01R\tlastValue\x12!\n\x0c\x63hanged_from\x18\x06 \x01(\x03R\x0b\x63hangedFrom\"n\n\x0eRunPageChanges\x12\x31\n\x04runs\x18\x01 \x03(\x0b\x32\x1d.anabranch.v1.RunWithProgressR\x04runs\x12)\n\x04page\x18\x02 \x01(\x0b\x32\x15.anabranch.v1.RunPageR\x04page\"\"\n\x07RunPage\x12\x17\n\x07run_ids\x18\x01 \x03(\tR\x06runIds\"\\\n\x0bTreeChanges\x12,\n\x05nodes\x18\x01 \x03(\x0b\x32\x16.anabranch.v1.TreeNodeR\x05nodes\x12\x1f\n\x0bremoved_ids\x18\x02 \x03(\tR\nremovedIds\"\x87\x01\n\x15TrajectoryPageChanges\x12<\n\x0ctrajectories\x18\x01 \x03(\x0b\x32\x18.anabranch.v1.TrajectoryR\x0ctrajectories\x12\x30\n\x04page\x18\x02 \x01(\x0b\x32\x1c.anabranch.v1.TrajectoryPageR\x04page\"7\n\x0eTrajectoryPage\x12%\n\x0etrajectory_ids\x18\x01 \x03(\tR\rtrajectoryIds2\xbf\x01\n\rServerService\x12\x61\n\rGetServerInfo\x12\".anabranch.v1.GetServerInfoRequest\x1a#.anabranch.v1.GetServerInfoResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x12K\n\x05Watch\x12\x1a.anabranch.v1.WatchRequest\x1a\x1b.anabranch.v1.WatchResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,41 +42,43 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHREQUEST_SUBJECTSENTRY']._loaded_options = None
   _globals['_WATCHREQUEST_SUBJECTSENTRY']._serialized_options = b'8\001'
   _globals['_SERVERSERVICE'].methods_by_name['GetServerInfo']._loaded_options = None
-  _globals['_SERVERSERVICE'].methods_by_name['GetServerInfo']._serialized_options = b'\220\002\001'
+  _globals['_SERVERSERVICE'].methods_by_name['GetServerInfo']._serialized_options = b'\220\002\001\300\363\030\001'
   _globals['_SERVERSERVICE'].methods_by_name['Watch']._loaded_options = None
-  _globals['_SERVERSERVICE'].methods_by_name['Watch']._serialized_options = b'\220\002\001'
-  _globals['_GETSERVERINFOREQUEST']._serialized_start=205
-  _globals['_GETSERVERINFOREQUEST']._serialized_end=227
-  _globals['_GETSERVERINFORESPONSE']._serialized_start=230
-  _globals['_GETSERVERINFORESPONSE']._serialized_end=411
-  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_start=354
-  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_end=411
-  _globals['_WATCHREQUEST']._serialized_start=414
-  _globals['_WATCHREQUEST']._serialized_end=587
-  _globals['_WATCHREQUEST_SUBJECTSENTRY']._serialized_start=500
-  _globals['_WATCHREQUEST_SUBJECTSENTRY']._serialized_end=587
-  _globals['_WATCHSUBJECT']._serialized_start=590
-  _globals['_WATCHSUBJECT']._serialized_end=821
-  _globals['_RUNSUBJECT']._serialized_start=824
-  _globals['_RUNSUBJECT']._serialized_end=981
-  _globals['_TREESUBJECT']._serialized_start=983
-  _globals['_TREESUBJECT']._serialized_end=1060
-  _globals['_WATCHRESPONSE']._serialized_start=1063
-  _globals['_WATCHRESPONSE']._serialized_end=1388
-  _globals['_RUNCHANGES']._serialized_start=1391
-  _globals['_RUNCHANGES']._serialized_end=1686
-  _globals['_WATCHEDSERIES']._serialized_start=1689
-  _globals['_WATCHEDSERIES']._serialized_end=1890
-  _globals['_RUNPAGECHANGES']._serialized_start=1892
-  _globals['_RUNPAGECHANGES']._serialized_end=2002
-  _globals['_RUNPAGE']._serialized_start=2004
-  _globals['_RUNPAGE']._serialized_end=2038
-  _globals['_TREECHANGES']._serialized_start=2040
-  _globals['_TREECHANGES']._serialized_end=2132
-  _globals['_TRAJECTORYPAGECHANGES']._serialized_start=2135
-  _globals['_TRAJECTORYPAGECHANGES']._serialized_end=2270
-  _globals['_TRAJECTORYPAGE']._serialized_start=2272
-  _globals['_TRAJECTORYPAGE']._serialized_end=2327
-  _globals['_SERVERSERVICE']._serialized_start=2330
-  _globals['_SERVERSERVICE']._serialized_end=2513
+  _globals['_SERVERSERVICE'].methods_by_name['Watch']._serialized_options = b'\220\002\001\300\363\030\001'
+  _globals['_GETSERVERINFOREQUEST']._serialized_start=232
+  _globals['_GETSERVERINFOREQUEST']._serialized_end=254
+  _globals['_GETSERVERINFORESPONSE']._serialized_start=257
+  _globals['_GETSERVERINFORESPONSE']._serialized_end=487
+  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_start=430
+  _globals['_GETSERVERINFORESPONSE_LIMITSENTRY']._serialized_end=487
+  _globals['_PRINCIPAL']._serialized_start=490
+  _globals['_PRINCIPAL']._serialized_end=623
+  _globals['_WATCHREQUEST']._serialized_start=626
+  _globals['_WATCHREQUEST']._serialized_end=799
+  _globals['_WATCHREQUEST_SUBJECTSENTRY']._serialized_start=712
+  _globals['_WATCHREQUEST_SUBJECTSENTRY']._serialized_end=799
+  _globals['_WATCHSUBJECT']._serialized_start=802
+  _globals['_WATCHSUBJECT']._serialized_end=1033
+  _globals['_RUNSUBJECT']._serialized_start=1036
+  _globals['_RUNSUBJECT']._serialized_end=1193
+  _globals['_TREESUBJECT']._serialized_start=1195
+  _globals['_TREESUBJECT']._serialized_end=1272
+  _globals['_WATCHRESPONSE']._serialized_start=1275
+  _globals['_WATCHRESPONSE']._serialized_end=1600
+  _globals['_RUNCHANGES']._serialized_start=1603
+  _globals['_RUNCHANGES']._serialized_end=1898
+  _globals['_WATCHEDSERIES']._serialized_start=1901
+  _globals['_WATCHEDSERIES']._serialized_end=2102
+  _globals['_RUNPAGECHANGES']._serialized_start=2104
+  _globals['_RUNPAGECHANGES']._serialized_end=2214
+  _globals['_RUNPAGE']._serialized_start=2216
+  _globals['_RUNPAGE']._serialized_end=2250
+  _globals['_TREECHANGES']._serialized_start=2252
+  _globals['_TREECHANGES']._serialized_end=2344
+  _globals['_TRAJECTORYPAGECHANGES']._serialized_start=2347
+  _globals['_TRAJECTORYPAGECHANGES']._serialized_end=2482
+  _globals['_TRAJECTORYPAGE']._serialized_start=2484
+  _globals['_TRAJECTORYPAGE']._serialized_end=2539
+  _globals['_SERVERSERVICE']._serialized_start=2542
+  _globals['_SERVERSERVICE']._serialized_end=2733
 # @@protoc_insertion_point(module_scope)

@@ -3,6 +3,7 @@
 isort:skip_file
 """
 
+import anabranch.v1.access_pb2
 import anabranch.v1.rollout_pb2
 import anabranch.v1.run_pb2
 import anabranch.v1.run_service_pb2
@@ -59,6 +60,7 @@ class GetServerInfoResponse(google.protobuf.message.Message):
 
     VERSION_FIELD_NUMBER: builtins.int
     LIMITS_FIELD_NUMBER: builtins.int
+    CALLER_FIELD_NUMBER: builtins.int
     version: builtins.str
     """Version of the server's package, for example "0.1.0". Clients must have the same major version; while it is 0, also
     the same minor version.
@@ -70,15 +72,53 @@ class GetServerInfoResponse(google.protobuf.message.Message):
         of this server.
         """
 
+    @property
+    def caller(self) -> Global___Principal:
+        """Who calls, and what they may do."""
+
     def __init__(
         self,
         *,
         version: builtins.str = ...,
         limits: collections.abc.Mapping[builtins.str, builtins.int] | None = ...,
+        caller: Global___Principal | None = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["limits", b"limits", "version", b"version"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["caller", b"caller"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["caller", b"caller", "limits", b"limits", "version", b"version"]) -> None: ...
 
 Global___GetServerInfoResponse: typing_extensions.TypeAlias = GetServerInfoResponse
+
+@typing.final
+class Principal(google.protobuf.message.Message):
+    """Who calls, as the server knows it from the credential."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    ROLE_FIELD_NUMBER: builtins.int
+    NAMESPACES_FIELD_NUMBER: builtins.int
+    NAMESPACE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name of the principal; `anonymous` on a server without authentication."""
+    role: anabranch.v1.access_pb2.Role.ValueType
+    """What the principal may do."""
+    namespace: builtins.str
+    """Namespace of this call."""
+    @property
+    def namespaces(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Namespaces that the principal may name in the header `anabranch-namespace`. A single `*` stands for all."""
+
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        role: anabranch.v1.access_pb2.Role.ValueType = ...,
+        namespaces: collections.abc.Iterable[builtins.str] | None = ...,
+        namespace: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["name", b"name", "namespace", b"namespace", "namespaces", b"namespaces", "role", b"role"]) -> None: ...
+
+Global___Principal: typing_extensions.TypeAlias = Principal
 
 @typing.final
 class WatchRequest(google.protobuf.message.Message):

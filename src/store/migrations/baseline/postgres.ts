@@ -702,4 +702,17 @@ create table retention_policies (
 create index retention_policies_by_experiment on retention_policies (experiment) where experiment is not null;
 create index retention_policies_by_run on retention_policies (run) where run is not null;
 create index retention_policies_due on retention_policies (due_time);
+
+-- API keys of the installation, and the digests of their secrets.
+create table api_keys (
+  id uuid primary key,
+  name text not null,
+  role text not null,
+  namespaces text not null,
+  digest bytea not null,
+  create_time timestamptz not null,
+  expire_time timestamptz,
+  revoke_time timestamptz
+);
+create unique index api_keys_by_digest on api_keys (digest);
 `;

@@ -657,6 +657,19 @@ create index retention_policies_due on retention_policies (due_time);
 create index retention_policies_by_run on retention_policies (run) where run is not null;
 create index retention_policies_by_experiment on retention_policies (experiment) where experiment is not null;
 
+-- API keys of the installation, and the digests of their secrets.
+create table api_keys (
+  id text primary key,
+  name text not null,
+  role text not null,
+  namespaces text not null,
+  digest blob not null,
+  create_time text not null,
+  expire_time text,
+  revoke_time text
+) without rowid;
+create unique index api_keys_by_digest on api_keys (digest);
+
 -- The newest change mark. One transaction writes at a time, so a counter orders changes.
 create table change_marks (
   mark integer not null

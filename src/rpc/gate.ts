@@ -1,0 +1,146 @@
+import { type DescMethod, getOption, hasOption } from '@bufbuild/protobuf';
+import { role as roleOption } from '../../gen/es/anabranch/v1/access_pb.js';
+import {
+  EVERY_NAMESPACE,
+  includesRole,
+  namespaceDenied,
+  type Role,
+  roleTooLow,
+  unauthenticated,
+} from '../domain/access.ts';
+import { ANONYMOUS, DEFAULT_NAMESPACE, parseNamespace } from '../domain/caller.ts';
+import { AnabranchError } from '../domain/errors.ts';
+import { toRole } from '../service/convert/role.ts';
+import type { App } from '../stream/app.ts';
+import type { Credential } from '../stream/credentials.ts';
+import type { Logger } from '../stream/settings.ts';
+import type { Admission } from './caller.ts';
+import { toConnectError } from './errors.ts';
+import { cutCall, type HttpRequest, type HttpResponse } from './http.ts';
+import { refuseCaller } from './refusal.ts';
+
+/**
+ * Decides who calls and whether they may, from the headers alone: before the body is read, a slot is taken or a stream
+ * counts (N2). All paths that show data pass here.
+ */
+export class Gate {
+  readonly #credentials: App['credentials'];
+  readonly #logger: Logger;
+
+  /** Without credentials, every caller may do everything. */
+  constructor(credentials: App['credentials'], logger: Logger) {
+    this.#credentials = credentials;
+    this.#logger = logger;
+  }
+
+  /**
+   * Returns the admission at once if the credential is known. Errors: UNAUTHENTICATED, PERMISSION_DENIED,
+   * INVALID_REQUEST (of the namespace), DATABASE_UNAVAILABLE.
+   */
+  admit(request: HttpRequest, needed: Role): Admission | Promise<Admission> {
+    const named = namespaceOf(request);
+    if (this.#credentials === undefined) {
+      return { caller: named === undefined ? ANONYMOUS : { ...ANONYMOUS, namespace: named }, credential: undefined };
+    }
+    const credential = this.#credentials.of(secretOf(request));
+    return credential instanceof Promise
+      ? credential.then((found) => admissionOf(found, named, needed))
+      : admissionOf(credential, named, needed);
+  }
+
+  /**
+   * Calls `serve` once the caller is admitted, or refuses the request. `needed` is undefined for what shows no data.
+   * Errors: those that `serve` throws at once.
+   */
+  pass(
+    request: HttpRequest,
+    response: HttpResponse,
+    needed: Role | undefined,
+    serve: (admission: Admission) => void,
+  ): void {
+    if (needed === undefined) {
+      serve(OPEN);
+      return;
+    }
+    let admission: Admission | Promise<Admission>;
+    try {
+      admission = this.admit(request, needed);
+    } catch (error) {
+      this.#refuse(request, response, error);
+      return;
+    }
+    const counted = (admitted: Admission) => {
+      count(admitted, response);
+      serve(admitted);
+    };
+    if (!(admission instanceof Promise)) {
+      counted(admission);
+      return;
+    }
+    admission
+      .then(counted, (error: unknown) => this.#refuse(request, response, error))
+      .catch((error: unknown) => {
+        this.#logger.error({ err: error }, 'a request could not be handled');
+        cutCall(request);
+      });
+  }
+
+  #refuse(request: HttpRequest, response: HttpResponse, error: unknown): void {
+    refuseCaller(request, response, toConnectError(error, 'read', this.#logger));
+  }
+}
+
+const OPEN: Admission = { caller: ANONYMOUS, credential: undefined };
+
+/** A key with open calls stays known, so that its streams end when it is revoked. */
+function count({ credential }: Admission, response: HttpResponse): void {
+  if (credential === undefined) return;
+  credential.calls += 1;
+  response.once('close', () => {
+    credential.calls -= 1;
+  });
+}
+
+function admissionOf(credential: Credential, named: string | undefined, needed: Role): Admission {
+  const { name: actor, role, namespaces } = credential.key;
+  if (!includesRole(role, needed)) throw roleTooLow(needed, role);
+  const namespace = named ?? ownNamespace(namespaces, role);
+  if (!namespaces.includes(EVERY_NAMESPACE) && !namespaces.includes(namespace)) throw namespaceDenied(namespace);
+  return { caller: { namespace, actor, role, namespaces }, credential };
+}
+
+/** The namespace of a call that names none. */
+function ownNamespace(namespaces: readonly string[], role: Role): string {
+  const [only] = namespaces;
+  if (namespaces.length === 1 && only !== undefined && only !== EVERY_NAMESPACE) return only;
+  if (role === 'ADMIN') return DEFAULT_NAMESPACE;
+  throw new AnabranchError(
+    'INVALID_REQUEST',
+    `The key is for several namespaces: name one of them in the header ${NAMESPACE_HEADER}.`,
+  );
+}
+
+const NAMESPACE_HEADER = 'anabranch-namespace';
+
+function namespaceOf({ headers }: HttpRequest): string | undefined {
+  const named = headers[NAMESPACE_HEADER];
+  return named === undefined ? undefined : parseNamespace(String(named));
+}
+
+/** Header values are as long as the port admits. */
+function secretOf({ headers: { authorization }, rawHeaders }: HttpRequest): string {
+  if (authorization === undefined) throw unauthenticated('missing');
+  // Node keeps the first of several.
+  const count = rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === 'authorization').length;
+  if (count > 1) throw unauthenticated('repeated');
+  const [, secret] = /^Bearer +(\S+)$/i.exec(authorization) ?? [];
+  if (secret === undefined) throw unauthenticated('malformed');
+  return secret;
+}
+
+/** Returns the role that a method declares. Throws if it declares none: then nobody could tell who may call it. */
+export function roleOf(method: DescMethod): Role {
+  const needed = hasOption(method, roleOption) ? toRole(getOption(method, roleOption)) : undefined;
+  if (needed === undefined) throw new Error(`${method.parent.typeName}/${method.name} declares no role`);
+  return needed;
+}

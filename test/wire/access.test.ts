@@ -1,0 +1,227 @@
+import { once } from 'node:events';
+import http2 from 'node:http2';
+import type { DescMethod } from '@bufbuild/protobuf';
+import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
+import { Code, createClient, type Interceptor } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
+import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { Health } from '../../gen/es/grpc/health/v1/health_pb.js';
+import { reasonOf } from '../../src/client/index.ts';
+import { includesRole, newSecret, ROLES } from '../../src/domain/access.ts';
+import { roleOf } from '../../src/rpc/gate.ts';
+import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { speak } from './raw.ts';
+
+const METHODS: readonly DescMethod[] = [
+  AdminService,
+  RetentionService,
+  RolloutService,
+  RunService,
+  ServerService,
+  StateService,
+  TrajectoryService,
+].flatMap(({ methods }): readonly DescMethod[] => methods);
+
+const pathOf = ({ parent, name }: DescMethod) => `/${parent.typeName}/${name}`;
+
+/** Bytes that no decoder accepts: a caller whose request was decoded gets another error. */
+const NO_MESSAGE = Buffer.from([0, 0, 0, 0, 2, 0xff, 0xff]);
+
+describe('access', () => {
+  const engine: Engine = ENGINES[0]!;
+  let database: TestDatabase;
+  let server: TestServer;
+  let session: http2.ClientHttp2Session;
+  const secrets = new Map<string, string>();
+
+  beforeAll(async () => {
+    database = await createMigratedDatabase(engine);
+    // A server on loopback without authentication creates the first keys.
+    await using open = await startTestServer({ database });
+    const admin = createClient(AdminService, createGrpcTransport({ baseUrl: open.url }));
+    const make = async (called: string, role: Role, more = {}) => {
+      const { key, secret } = await admin.createKey({ name: called, role, namespaces: ['default'], ...more });
+      secrets.set(called, secret);
+      return key!.id;
+    };
+    for (const role of ROLES) await make(role, Role[role]);
+    await admin.revokeKey({ keyId: await make('revoked', Role.ADMIN) });
+    await make('expired', Role.ADMIN, { validFor: { seconds: 1n } });
+    await make('doomed', Role.ADMIN);
+    await make('two', Role.WRITE, { namespaces: ['a', 'b'] });
+    await open.stop();
+    server = await startTestServer({ database, settings: { authenticated: true, keyCheckMs: 20 } });
+    session = http2.connect(server.url);
+    // The key that expires is looked up until it has.
+    for (let code = 0; code !== Code.Unauthenticated; ) {
+      code = (await grpc(TrajectoryService.method.getTree, bearer('expired'))).code;
+    }
+  });
+  afterAll(async () => {
+    session?.destroy();
+    await server?.stop();
+    await database?.drop();
+  });
+
+  const bearer = (called: string) => ({ authorization: `Bearer ${secrets.get(called)}` });
+
+  async function grpc(method: DescMethod, headers: http2.OutgoingHttpHeaders): Promise<{ code: number; text: string }> {
+    const stream = session.request({
+      ':method': 'POST',
+      ':path': pathOf(method),
+      'content-type': 'application/grpc',
+      te: 'trailers',
+      ...headers,
+    });
+    let status: http2.IncomingHttpHeaders = {};
+    stream.on('response', (received) => {
+      if (received['grpc-status'] !== undefined) status = received;
+    });
+    stream.on('trailers', (received) => {
+      status = received;
+    });
+    stream.resume();
+    stream.end(NO_MESSAGE);
+    await once(stream, 'close');
+    return { code: Number(status['grpc-status']), text: decodeURIComponent(String(status['grpc-message'] ?? '')) };
+  }
+
+  async function post(method: DescMethod, type: string, headers: Record<string, string>): Promise<Response> {
+    const given = { 'content-type': type, 'connect-protocol-version': '1', ...headers };
+    return fetch(`${server.url}${pathOf(method)}`, { method: 'POST', headers: given, body: NO_MESSAGE });
+  }
+
+  const BAD: Readonly<Record<string, () => Record<string, string>>> = {
+    missing: () => ({}),
+    'malformed: another scheme': () => ({ authorization: 'Basic YTpi' }),
+    'malformed: garbage': () => ({ authorization: 'Bearer garbage' }),
+    'malformed: mistyped': () => ({ authorization: `Bearer ${secrets.get('ADMIN')!.slice(0, -1)}_` }),
+    'malformed: 8 KiB': () => ({ authorization: `Bearer ${'a'.repeat(8192)}` }),
+    unknown: () => ({ authorization: `Bearer ${newSecret()}` }),
+    revoked: () => bearer('revoked'),
+    expired: () => bearer('expired'),
+  };
+
+  describe.each(Object.keys(BAD))('N2: a credential that is %s', (kind) => {
+    it('is refused by every method and protocol, before the body is decoded', async () => {
+      const headers = BAD[kind]!();
+      for (const method of METHODS) {
+        const { code, text } = await grpc(method, headers);
+        expect([method.name, code], text).toEqual([method.name, Code.Unauthenticated]);
+        expect(text).not.toContain(headers.authorization?.slice(-20) ?? 'anb_');
+        if (method.methodKind === 'bidi_streaming') continue; // not over HTTP/1.1, with any credential
+        const web = await post(method, 'application/grpc-web+proto', headers);
+        expect([method.name, web.status, web.headers.get('grpc-status')]).toEqual([method.name, 200, '16']);
+        if (method.methodKind !== 'unary') continue;
+        const connect = await post(method, 'application/proto', headers);
+        expect([method.name, connect.status]).toEqual([method.name, 401]);
+        expect(connect.headers.get('www-authenticate')).toBe('Bearer');
+        expect(await connect.json()).toMatchObject({ code: 'unauthenticated' });
+        if (method.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS) continue;
+        const got = await fetch(`${server.url}${pathOf(method)}?connect=v1&encoding=json&message={`, { headers });
+        expect([method.name, got.status]).toEqual([method.name, 401]);
+      }
+    });
+
+    it('is refused where bytes of states are read by plain HTTP', async () => {
+      const headers = BAD[kind]!();
+      const paths = [`/states/${'0'.repeat(64)}`, '/trajectories/x/steps/0/states/y'];
+      for (const path of paths) expect((await fetch(`${server.url}${path}`, { headers })).status).toBe(401);
+    });
+  });
+
+  it('N2: two credentials in one call are refused', async () => {
+    const both = ['ADMIN', 'READ'].map((called) => `Authorization: Bearer ${secrets.get(called)}\r\n`).join('');
+    const path = pathOf(TrajectoryService.method.getTree);
+    const head = `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n`;
+    expect(await speak(server.port, `${head}${both}Connection: close\r\n\r\n{}`, 500)).toMatch(
+      /^HTTP\/1\.1 401 .*more than one header/s,
+    );
+  });
+
+  it.each(ROLES)('N2: the role %s may call exactly the methods that need it or less', async (held) => {
+    for (const method of METHODS) {
+      const { code } = await grpc(method, bearer(held));
+      const mayCall = includesRole(held, roleOf(method));
+      if (mayCall) expect([method.name, code]).not.toEqual([method.name, Code.PermissionDenied]);
+      else expect([method.name, code]).toEqual([method.name, Code.PermissionDenied]);
+      expect([method.name, code]).not.toEqual([method.name, Code.Unauthenticated]);
+    }
+  });
+
+  const transport = (called: string, namespace?: string) => {
+    const add: Interceptor = (next) => (request) => {
+      request.header.set('authorization', `Bearer ${secrets.get(called)}`);
+      if (namespace !== undefined) request.header.set('anabranch-namespace', namespace);
+      return next(request);
+    };
+    return createGrpcTransport({ baseUrl: server.url, interceptors: [add] });
+  };
+
+  it('N2: GetServerInfo tells the caller who it is', async () => {
+    const info = async (called: string, namespace?: string) =>
+      (await createClient(ServerService, transport(called, namespace)).getServerInfo({})).caller;
+    expect(await info('WORK')).toMatchObject({
+      name: 'WORK',
+      role: Role.WORK,
+      namespaces: ['default'],
+      namespace: 'default',
+    });
+    expect(await info('two', 'b')).toMatchObject({ name: 'two', namespaces: ['a', 'b'], namespace: 'b' });
+  });
+
+  it('N1: a key is for its namespaces only, and one for several names one of them', async () => {
+    const trees = (called: string, namespace?: string) =>
+      createClient(TrajectoryService, transport(called, namespace)).listTrajectories({});
+    await expect(trees('two')).rejects.toSatisfy((error) => reasonOf(error) === 'INVALID_REQUEST');
+    await expect(trees('two', 'c')).rejects.toSatisfy((error) => reasonOf(error) === 'PERMISSION_DENIED');
+    await expect(trees('two', 'No Name')).rejects.toSatisfy((error) => reasonOf(error) === 'INVALID_REQUEST');
+    const trajectories = createClient(TrajectoryService, transport('two', 'a'));
+    const { trajectory } = await trajectories.createTrajectory({ name: 'mine' });
+    expect((await trees('two', 'a')).trajectories.map(({ id }) => id)).toEqual([trajectory!.id]);
+    expect((await trees('two', 'b')).trajectories).toEqual([]);
+  });
+
+  it('health, reflection and the page need no credential', async () => {
+    const health = createClient(Health, createGrpcTransport({ baseUrl: server.url }));
+    await expect(health.check({})).resolves.toBeDefined();
+    expect((await fetch(`${server.url}/healthz`)).status).toBe(200);
+    expect((await fetch(`${server.url}/`)).status).toBe(200);
+  });
+
+  it('N2: an append stream whose key is revoked ends, after the acks of all steps that the server had read', async () => {
+    const trajectories = createClient(TrajectoryService, transport('doomed'));
+    const admin = createClient(AdminService, transport('ADMIN'));
+    const { trajectory } = await trajectories.createTrajectory({});
+    const acked = Promise.withResolvers<void>();
+    async function* frames() {
+      yield { open: { trajectoryId: trajectory!.id, writerId: 'w' } };
+      yield { steps: [{ stepNumber: 0n }] };
+      await acked.promise;
+      const { keys } = await admin.listKeys({ pageSize: 1000 });
+      await admin.revokeKey({ keyId: keys.find(({ name }) => name === 'doomed')!.id });
+      await new Promise(() => undefined);
+    }
+    const seen: bigint[] = [];
+    const read = async () => {
+      for await (const { ack } of trajectories.appendSteps(frames())) {
+        if (ack === undefined) continue;
+        seen.push(ack.nextStepNumber);
+        acked.resolve();
+      }
+    };
+    await expect(read()).rejects.toSatisfy((error) => reasonOf(error) === 'UNAUTHENTICATED');
+    expect(seen).toEqual([1n]);
+    await expect(trajectories.listTrajectories({})).rejects.toSatisfy((error) => reasonOf(error) === 'UNAUTHENTICATED');
+  });
+});
