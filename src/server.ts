@@ -2,6 +2,7 @@ import { randomFillSync, randomUUID } from 'node:crypto';
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Logger } from 'pino';
 import { v7 } from 'uuid';
+import { ensureAdminKey } from './admin_key.ts';
 import { type Config, describeDatabase } from './config/config.ts';
 import { isLocal, urlOf } from './config/listening.ts';
 import type { CopyProgress } from './domain/archive.ts';
@@ -100,6 +101,7 @@ export async function serveStore(
       commitsAtOnce,
       // A smaller heap than that of most machines holds fewer steps.
       waitingBytes: Math.min(LIMITS.waitingBytes, Math.floor(HEAP_BYTES / 8)),
+      authenticated: config.authenticated,
       ...settings,
       ...(config.retentionPolicies ? {} : { retentionMs: 0 }),
     },
@@ -151,6 +153,8 @@ export async function serveStore(
     onError: (error) => logger.error({ err: error }, 'a connection failed because of an internal error'),
   });
   try {
+    if (config.adminKeyFile !== undefined) await ensureAdminKey(store, config.adminKeyFile, app.ids.uuid());
+    if (app.credentials !== undefined) await warnWithoutKeys(store, logger);
     const listening = await port.listen();
     return runningServer(config, { store, app, service, port, logger }, listening);
   } catch (error) {
@@ -158,6 +162,15 @@ export async function serveStore(
     await store.close();
     throw error instanceof ListenError ? new StartError(error.message, { cause: error }) : error;
   }
+}
+
+/** Without a key, nobody can call, not even to create one. */
+async function warnWithoutKeys(store: Store, logger: Logger): Promise<void> {
+  const keys = await store.listKeys({ limit: 1, after: undefined });
+  if (keys.length > 0) return;
+  logger.warn(
+    'callers need an API key, and there is none: stop the server and run `anabranch keys create NAME --role admin --database URL`, or start it with --admin-key-file FILE',
+  );
 }
 
 function tlsOptions(files: NonNullable<Config['tls']>, logger: Logger): TlsOptions {

@@ -74,7 +74,16 @@ export async function withServer<T>(
   if (database === undefined) return atAddress(cli, address, `--address ${address}`, work);
   // Only this command is connected, so there are no other calls to wait for at the end. What a command removes, it
   // says: policies are for servers that run on.
-  const inside = { database, listen: '127.0.0.1:0', drainSeconds: '1', retentionPolicies: 'false' };
+  const inside = {
+    database,
+    listen: '127.0.0.1:0',
+    tlsCert: '',
+    tlsKey: '',
+    auth: 'off',
+    adminKeyFile: '',
+    drainSeconds: '1',
+    retentionPolicies: 'false',
+  };
   const config = { ...loadConfig({ env: cli.env, flags: inside, cwd: cli.cwd }), tls: undefined };
   for (const warning of config.warnings) await write(cli.stderr, `anabranch: ${warning}\n`);
   // Loaded on demand, so that a command for a remote server starts fast.

@@ -1,5 +1,6 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { resolve } from 'node:path';
+import { AUTH_MODES } from './table.ts';
 import { ConfigError, type Values } from './values.ts';
 
 /** Where the server listens, and what protects it there. */
@@ -9,6 +10,10 @@ export interface ListenConfig {
   /** Absolute paths of the certificate and its key. Undefined: no TLS. */
   readonly tls: { readonly certFile: string; readonly keyFile: string } | undefined;
   readonly insecure: boolean;
+  /** Whether callers need an API key. */
+  readonly authenticated: boolean;
+  /** Absolute path of the file with the first key. */
+  readonly adminKeyFile: string | undefined;
 }
 
 /** Bytes that the address of a Unix socket has room for in Linux. */
@@ -27,8 +32,14 @@ export function parseListening(values: Values, cwd: string): ListenConfig & { re
       `${values.nameOf('listen')} is a Unix socket, which needs no TLS: unset ${values.nameOf('tlsCert')} and ${values.nameOf('tlsKey')}.`,
     );
   }
-  const config = { listen, tls, insecure };
-  const missing = isLocal(listen) ? [] : protections(config).filter(({ present }) => !present);
+  const authenticated = values.isSet('auth')
+    ? values.choice('auth', AUTH_MODES) === 'required'
+    : !isLocal(listen) && !insecure;
+  const adminKeyFile = parseAdminKeyFile(values, cwd, authenticated);
+  const config = { listen, tls, insecure, authenticated, adminKeyFile };
+  const missing = isLocal(listen)
+    ? []
+    : protections(config, values.bool('disableTls')).filter(({ present }) => !present);
   if (missing.length === 0) return { ...config, warnings: [] };
   if (!insecure) throw unprotected(values, missing);
   return { ...config, warnings: [insecureWarning(values, missing)] };
@@ -58,21 +69,31 @@ interface Protection {
 }
 
 /** All that an address needs which other machines can reach. */
-function protections({ tls }: ListenConfig): readonly Protection[] {
+function protections({ tls, authenticated }: ListenConfig, disableTls: boolean): readonly Protection[] {
   return [
     {
       name: 'TLS',
-      present: tls !== undefined,
-      remedy: 'add --tls-cert FILE and --tls-key FILE',
+      present: tls !== undefined || disableTls,
+      remedy: 'add --tls-cert FILE and --tls-key FILE, or --disable-tls behind a proxy that terminates it',
       danger: 'whoever is on the way can read and change the traffic',
     },
     {
       name: 'credentials',
-      present: false,
-      remedy: 'not in this version yet',
+      present: authenticated,
+      remedy: 'leave out --auth off',
       danger: 'everybody who reaches the port can read, change and delete everything',
     },
   ];
+}
+
+/** Errors: ConfigError. */
+function parseAdminKeyFile(values: Values, cwd: string, authenticated: boolean): string | undefined {
+  const file = values.text('adminKeyFile');
+  if (file === '') return undefined;
+  if (authenticated) return resolve(cwd, file);
+  throw new ConfigError(
+    `${values.nameOf('adminKeyFile')} is set, but callers need no key here: add --auth required, or leave it out.`,
+  );
 }
 
 function unprotected(values: Values, missing: readonly Protection[]): ConfigError {

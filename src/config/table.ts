@@ -1,5 +1,6 @@
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export const LOG_FORMATS = ['pretty', 'json'] as const;
+export const AUTH_MODES = ['required', 'off'] as const;
 export const PAGE_MODES = ['off', 'read', 'write'] as const;
 
 export interface ConfigRow {
@@ -53,12 +54,32 @@ export const TABLE = {
     expected: 'the path of a file',
     doc: 'Private key of the certificate in PEM format, without a passphrase.',
   },
+  disableTls: {
+    name: 'ANABRANCH_DISABLE_TLS',
+    flag: '--disable-tls',
+    default: 'false',
+    expected: YES_OR_NO,
+    doc: 'Allow an address that other machines can reach without TLS, behind a proxy or a mesh that terminates it. Credentials are required. Browsers then need `--allowed-origin`.',
+  },
+  auth: {
+    name: 'ANABRANCH_AUTH',
+    flag: '--auth MODE',
+    default: 'off',
+    expected: oneOf(AUTH_MODES),
+    doc: '`required`: every call needs an API key (`anabranch keys create`). The default is `required` for an address that other machines can reach, unless `--insecure` allows it without.',
+  },
+  adminKeyFile: {
+    name: 'ANABRANCH_ADMIN_KEY_FILE',
+    flag: '--admin-key-file FILE',
+    expected: 'the path of a file',
+    doc: 'File with an API key that the server accepts with the role ADMIN. If the file does not exist, the server creates a key and writes it there, with mode 0600.',
+  },
   insecure: {
     name: 'ANABRANCH_INSECURE',
     flag: '--insecure',
     default: 'false',
     expected: YES_OR_NO,
-    doc: 'Allow an address that other machines can reach without TLS or without credentials (which do not exist yet): everybody who reaches the port has full access. Each start logs a warning.',
+    doc: 'Allow an address that other machines can reach without TLS and without credentials: everybody who reaches the port has full access. Each start logs a warning.',
   },
   allowedHosts: {
     name: 'ANABRANCH_ALLOWED_HOSTS',

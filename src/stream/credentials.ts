@@ -58,8 +58,8 @@ export class Credentials {
   }
 
   /**
-   * Returns the credential of a secret, at once if it is known. Errors: UNAUTHENTICATED, DATABASE_UNAVAILABLE, and those
-   * of the database.
+   * Returns the credential of a secret, at once if it is known. Errors: UNAUTHENTICATED, DATABASE_UNAVAILABLE, and
+   * those of the database.
    */
   of(secret: string): Credential | Promise<Credential> {
     if (!isSecret(secret)) throw unauthenticated('malformed');

@@ -55,6 +55,8 @@ describe('configuration without any setting', () => {
       listen: { host: '127.0.0.1', port: 50051 },
       tls: undefined,
       insecure: false,
+      authenticated: false,
+      adminKeyFile: undefined,
       allowedHosts: [],
       allowedOrigins: [],
       page: 'write',
@@ -290,15 +292,19 @@ describe('listening', () => {
     'A13: beyond loopback (%s) needs TLS and credentials, or --insecure, which warns',
     (text) => {
       expect(refusal({}, { listen: text })).toBe(`--listen is "${text}", which other machines can reach.
-Such an address needs TLS (add --tls-cert FILE and --tls-key FILE), credentials (not in this version yet).
+Such an address needs TLS (add --tls-cert FILE and --tls-key FILE, or --disable-tls behind a proxy that terminates it).
 Or listen on 127.0.0.1:PORT or unix:PATH, or add --insecure (ANABRANCH_INSECURE=true) to do without.`);
       const files = { tlsCert: 'a.crt', tlsKey: 'a.key' };
-      expect(refusal({ ANABRANCH_LISTEN: text, ANABRANCH_INSECURE: 'no' }, files)).toContain(
-        'Such an address needs credentials (not in this version yet).',
+      expect(refusal({ ANABRANCH_LISTEN: text, ANABRANCH_AUTH: 'off' }, files)).toContain(
+        'Such an address needs credentials (leave out --auth off).',
       );
+      expect(load({ ANABRANCH_LISTEN: text }, files)).toMatchObject({ authenticated: true, warnings: [] });
+      const proxied = load({ ANABRANCH_LISTEN: text, ANABRANCH_DISABLE_TLS: 'true' });
+      expect(proxied).toMatchObject({ tls: undefined, authenticated: true, warnings: [] });
       const everything = 'everybody who reaches the port can read, change and delete everything';
       expect(load({}, { listen: text, insecure: true })).toMatchObject({
         insecure: true,
+        authenticated: false,
         warnings: [
           `--insecure allows ${text}, which other machines can reach: without TLS, whoever is on the way can read and change the traffic; without credentials, ${everything}.`,
         ],
@@ -308,6 +314,19 @@ Or listen on 127.0.0.1:PORT or unix:PATH, or add --insecure (ANABRANCH_INSECURE=
       ]);
     },
   );
+
+  it('N2: on loopback, callers need a key only with --auth required', () => {
+    expect(load().authenticated).toBe(false);
+    const keyFile = { ANABRANCH_ADMIN_KEY_FILE: 'keys/admin' };
+    expect(load({ ANABRANCH_AUTH: 'required', ...keyFile })).toMatchObject({
+      authenticated: true,
+      adminKeyFile: '/srv/ann/keys/admin',
+    });
+    expect(refusal(keyFile)).toBe(
+      'ANABRANCH_ADMIN_KEY_FILE is set, but callers need no key here: add --auth required, or leave it out.',
+    );
+    expect(refusal({ ANABRANCH_AUTH: 'on' })).toContain('expected one of required, off');
+  });
 
   it.each([
     ['unix:/run/anabranch/sock', '/run/anabranch/sock'],

@@ -23,7 +23,7 @@ const SHARED_SQL = [...UPKEEP, 'src/store/sql', 'src/store/migrations'];
 const PROGRAM = ['commander', 'picocolors', 'cli-progress', 'node:*'];
 
 export const ROOMS: Readonly<Record<string, Room>> = {
-  'src/domain': { rooms: ['src/domain/numbers'], packages: ['node:buffer', 'node:crypto'] },
+  'src/domain': { rooms: ['src/domain/numbers'], packages: ['node:buffer', 'node:crypto', 'node:zlib'] },
   // Numbers in contents, which the server, the page and the command line read alike.
   'src/domain/numbers': { rooms: [], packages: [] },
 
@@ -202,9 +202,14 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: ['node:crypto', 'node:fs', 'node:path', 'node:zlib'],
   },
   'src/start_error.ts': { rooms: [], packages: [] },
+  'src/admin_key.ts': {
+    rooms: ['src/domain', 'src/start_error.ts', 'src/store/contract'],
+    packages: ['node:fs/promises'],
+  },
   'src/version.ts': { rooms: [], packages: ['node:fs'] },
   'src/server.ts': {
     rooms: [
+      'src/admin_key.ts',
       'src/config',
       'src/domain',
       'src/listen',

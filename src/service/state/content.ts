@@ -1,11 +1,11 @@
 import type { StateReference } from '../../../gen/es/anabranch/v1/state_service_pb.js';
+import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, stateCorrupt, stateNotFound } from '../../domain/errors.ts';
 import { type Digest, parseDigest, shorten } from '../../domain/ids.ts';
 import { formatInstant } from '../../domain/instant.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import { DEFAULT_STATE_NAME, isKept, type StateRef } from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
-import type { Caller } from '../../domain/caller.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
 import type { OwnedStep } from '../../store/contract/step.ts';
 import { findTrajectory, requireStillThere } from '../../stream/find.ts';
