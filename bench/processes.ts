@@ -4,6 +4,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import process from 'node:process';
 import { text } from 'node:stream/consumers';
+import { withInitialHeap } from '../src/initial_heap.ts';
 
 export type ProgramName =
   | 'append'
@@ -61,18 +62,16 @@ export interface SpawnedServer {
 }
 
 /**
- * Starts bench/programs/server.ts with this process's Node options. With `profileDir`, the server writes a CPU profile
- * there.
+ * Starts bench/programs/server.ts with this process's Node options, and those that the service gives itself. With
+ * `profileDir`, the server writes a CPU profile there.
  */
 export async function spawnServer(settings: object, profileDir: string | undefined): Promise<SpawnedServer> {
+  const own = { nodeArgs: process.execArgv, nodeOptions: process.env.NODE_OPTIONS };
+  const nodeArgs = withInitialHeap({ ...own, memoryLimit: process.constrainedMemory() }) ?? process.execArgv;
   const profile = profileDir === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profileDir}`];
-  const child = spawn(
-    process.execPath,
-    [...process.execArgv, ...profile, programPath('server'), JSON.stringify(settings)],
-    {
-      stdio: ['pipe', 'pipe', 'inherit'],
-    },
-  );
+  const child = spawn(process.execPath, [...nodeArgs, ...profile, programPath('server'), JSON.stringify(settings)], {
+    stdio: ['pipe', 'pipe', 'inherit'],
+  });
   const exited = once(child, 'exit');
   const line = await Promise.race([once(child.stdout, 'data'), exited]);
   if (!Buffer.isBuffer(line[0])) throw new Error('the server of the bench ended before it listened');

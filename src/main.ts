@@ -1,6 +1,6 @@
 import process from 'node:process';
-import { run } from './cli/program.ts';
 import { countExternalMemoryAsHeap } from './external_memory.ts';
+import { limitToThisThread, withInitialHeap } from './initial_heap.ts';
 
 /** Creates the command's view of the process, handles signals and exit. No other file of the service uses `process`. */
 
@@ -8,7 +8,9 @@ const EXIT_AFTER_MS = 1_000;
 const stop = new AbortController();
 let faulted = false;
 
+startServerAgain();
 countExternalMemoryAsHeap(process.versions.node);
+limitToThisThread(process.execArgv);
 
 for (const [signal, code] of [
   ['SIGINT', 130],
@@ -34,6 +36,19 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   throw error;
 });
 
+/**
+ * Replaces a server by itself, with flags of Node. Process id, working directory, environment and streams stay the
+ * same. No signal is lost: until the new process has its handlers, signals end it. A channel to the parent process
+ * would be lost, so a server that has one continues without the flags.
+ */
+function startServerAgain(): void {
+  if (process.argv[2] !== 'serve' || process.execve === undefined || process.channel !== undefined) return;
+  const memoryLimit = process.constrainedMemory();
+  const nodeArgs = withInitialHeap({ nodeArgs: process.execArgv, nodeOptions: process.env.NODE_OPTIONS, memoryLimit });
+  if (nodeArgs === undefined) return;
+  process.execve(process.execPath, [process.argv0, ...nodeArgs, ...process.argv.slice(1)]);
+}
+
 /** Returns the soft limit of open files. Node raises it to the hard limit when it starts. */
 function fileLimit(): number | undefined {
   const report = process.report.getReport() as { userLimits?: { open_files?: { soft: number | 'unlimited' } } };
@@ -41,6 +56,8 @@ function fileLimit(): number | undefined {
   return soft === 'unlimited' ? undefined : soft;
 }
 
+// Loaded after the start of the server, which would otherwise load it twice.
+const { run } = await import('./cli/program.ts');
 const code = await run(process.argv.slice(2), {
   env: process.env,
   cwd: process.cwd(),

@@ -3,6 +3,7 @@ import process from 'node:process';
 import { pino } from 'pino';
 import { type Config, loadConfig } from '../../src/config/config.ts';
 import { countExternalMemoryAsHeap } from '../../src/external_memory.ts';
+import { limitToThisThread } from '../../src/initial_heap.ts';
 import { serveStore } from '../../src/server.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { IssuedFiles } from '../../test/support/certificates.ts';
@@ -26,6 +27,7 @@ export interface ServerSettings {
 }
 
 countExternalMemoryAsHeap(process.versions.node);
+limitToThisThread(process.execArgv);
 const settings = JSON.parse(process.argv[2] ?? '{}') as ServerSettings;
 const server = settings.kind === 'bare' ? await startBareServer() : await serve(settings);
 process.stdout.write(`${JSON.stringify({ port: server.port })}\n`);

@@ -86,7 +86,7 @@ describe('the rooms of the sources', () => {
   });
 
   it('keep the server out of commands for a remote server, so that these start fast', () => {
-    const loaded = loadedBy('src/main.ts').files;
+    const loaded = loadedBy('src/cli/program.ts').files;
     expect(loaded).toContain('src/cli/tree.ts');
     expect([...loaded].filter((file) => /^src\/(server\.ts|store|rpc|app|service|listen)\b/.test(file))).toEqual([]);
   });

@@ -229,5 +229,6 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: ['pino', 'uuid', 'node:*'],
   },
   'src/external_memory.ts': { rooms: [], packages: ['node:v8'] },
-  'src/main.ts': { rooms: ['src/cli', 'src/external_memory.ts'], packages: ['node:process'] },
+  'src/initial_heap.ts': { rooms: [], packages: ['node:os', 'node:v8'] },
+  'src/main.ts': { rooms: ['src/cli', 'src/external_memory.ts', 'src/initial_heap.ts'], packages: ['node:process'] },
 };
