@@ -213,7 +213,7 @@ describeStore('opening a trajectory with create', (on) => {
       await first(trajectory);
     };
     const counts = [await statementsOfWarm(on.engine, apart), await statementsOfWarm(on.engine, together)];
-    // With begin and commit. On Postgres, the first append after an open is one statement.
+    // With begin and commit. The first append after an open reads no rows: on Postgres it is one statement.
     expect(counts).toEqual(on.engine === 'postgres' ? [17, 12] : [21, 16]);
   });
 

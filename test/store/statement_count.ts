@@ -30,6 +30,9 @@ export async function sqliteTextsOf(work: () => Promise<unknown>): Promise<strin
   return [...serving, ...reading];
 }
 
+/** Each transaction begins with it. It reads a number in memory. */
+const FIND_OTHERS = 'pragma data_version';
+
 /** Returns the same, grouped by the thread that runs them. */
 export async function sqliteTextsByThread(
   work: () => Promise<unknown>,
@@ -39,7 +42,9 @@ export async function sqliteTextsByThread(
   try {
     await work();
     return {
-      serving: serving.flatMap((spy) => spy.mock.contexts.map((each) => (each as StatementSync).sourceSQL)),
+      serving: serving
+        .flatMap((spy) => spy.mock.contexts.map((each) => (each as StatementSync).sourceSQL))
+        .filter((text) => text !== FIND_OTHERS),
       // Jobs that a thread splits into statements itself have no text.
       reading: reading.mock.calls.flatMap(([job]) => ('text' in job ? [job.text] : [])),
     };

@@ -27,7 +27,10 @@ export class PostgresAppends implements Appends {
     this.#call = call;
   }
 
-  async toSeen(decide: (now: string) => readonly SeenAppend[]): Promise<Map<bigint, string>> {
+  async toSeen(
+    decide: (now: string) => readonly SeenAppend[],
+    committed: (times: ReadonlyMap<bigint, string>) => void,
+  ): Promise<Map<bigint, string>> {
     const appends = decide(SET_BY_STATEMENT);
     if (appends.length === 0) return new Map();
     const { pool, slots } = this.#deps;
@@ -36,7 +39,9 @@ export class PostgresAppends implements Appends {
     try {
       const { text, values } = appendStatement(appends, lease.session.appendedSegment);
       const { rows } = await lease.query(text, values);
-      return new Map((rows as { key: bigint; now: string }[]).map(({ key, now }) => [key, now]));
+      const times = new Map((rows as { key: bigint; now: string }[]).map(({ key, now }) => [key, now]));
+      committed(times);
+      return times;
     } catch (error) {
       if (isWorthRetrying(pool, error)) return new Map();
       throw error;

@@ -11,6 +11,7 @@ import { KeptQueries } from '../sql/kit/kept_queries.ts';
 import { ReadLanes } from '../sql/kit/reading/lanes.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
+import { KnownHeads } from '../sql/log/append/known_heads.ts';
 import { PostgresBulkRows } from './bulk_rows.ts';
 import { PostgresChanges } from './changes.ts';
 import { PostgresClaims } from './claims.ts';
@@ -84,6 +85,7 @@ export async function openPostgres(
     stateRows: new PostgresStateRows(open),
     claims: new PostgresClaims(open, kept),
     kept,
+    known: new KnownHeads(),
     compressor: new SegmentCompressor(),
     slots,
     emptyWal: undefined,

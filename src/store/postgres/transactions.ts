@@ -1,7 +1,7 @@
 import { type CompiledQuery, Kysely, PostgresDialect, type PostgresPool } from 'kysely';
 import type { QueryResult } from 'pg';
 import type { CallScope } from '../contract/store.ts';
-import { Later, type Transactions, type Tx, type WriteOptions } from '../sql/kit/engine.ts';
+import { type AfterCommit, Later, type Transactions, type Tx, type WriteOptions } from '../sql/kit/engine.ts';
 import { nextIteration, type ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
 import { isRetryable } from './errors.ts';
@@ -24,11 +24,14 @@ export class PostgresTransactions implements Transactions {
     this.#call = call;
   }
 
-  run<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions = {}): Promise<T> {
+  run<T>(work: (tx: Tx, afterCommit: AfterCommit) => Promise<T | Later<T>>, options: WriteOptions = {}): Promise<T> {
     return retrying(this.#deps.pool, () => this.#runOnce(work, options));
   }
 
-  async #runOnce<T>(work: (tx: Tx) => Promise<T | Later<T>>, options: WriteOptions): Promise<T> {
+  async #runOnce<T>(
+    work: (tx: Tx, afterCommit: AfterCommit) => Promise<T | Later<T>>,
+    options: WriteOptions,
+  ): Promise<T> {
     const { pool, open, slots } = this.#deps;
     slots.wrote(this);
     const lease = await pool.lease(this.#call?.signal);
@@ -36,8 +39,10 @@ export class PostgresTransactions implements Transactions {
       const transaction = open.begin(lease);
       if (options.unbounded === true) transaction.unbound();
       try {
-        const result = await work(transaction.db);
+        const steps: (() => void)[] = [];
+        const result = await work(transaction.db, (step) => steps.push(step));
         await transaction.commit();
+        for (const step of steps) step();
         return result instanceof Later ? await result.value : result;
       } catch (error) {
         // The first failure is the cause. A connection that cannot roll back is discarded.

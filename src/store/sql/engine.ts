@@ -3,6 +3,7 @@ import type { SegmentCompressor } from './kit/compression.ts';
 import type { BulkRows, Changes, Keys, Locks } from './kit/engine.ts';
 import type { Aggregates, Expressions } from './kit/expressions.ts';
 import type { KeptQueries } from './kit/kept_queries.ts';
+import type { KnownHeads } from './log/append/known_heads.ts';
 import type { AppendsEngine, StateRows } from './log/engine.ts';
 import type { Claims, ClaimsEngine } from './records/claim/queue.ts';
 import type { PointsEngine } from './records/metric/points.ts';
@@ -27,6 +28,7 @@ export class SharedMembers {
   readonly stateRows: StateRows;
   readonly claims: Claims;
   readonly kept: KeptQueries;
+  readonly known: KnownHeads;
   readonly compressor: SegmentCompressor;
   readonly slots: Slots;
   /** Copies the log into the database file, when no read of this process needs it. Only SQLite has both. */
@@ -49,6 +51,7 @@ export class SharedMembers {
     this.stateRows = shared.stateRows;
     this.claims = shared.claims;
     this.kept = shared.kept;
+    this.known = shared.known;
     this.compressor = shared.compressor;
     this.slots = shared.slots;
     this.emptyWal = shared.emptyWal;

@@ -6,7 +6,6 @@ import { listStatusChanges } from './kit/status/status_changes.ts';
 import { type ReadScope, scopeOf } from './kit/transaction.ts';
 import { append } from './log/append/append.ts';
 import { appendToNew } from './log/append/append_new.ts';
-import { KnownHeads } from './log/append/known_heads.ts';
 import { openForAppend } from './log/append/open.ts';
 import { listSteps } from './log/list/list.ts';
 import { readStepSeries } from './log/list/series.ts';
@@ -83,13 +82,12 @@ import { verify } from './upkeep/verification/verify.ts';
 /** Returns the store over either engine. */
 export function sqlStore(engine: StoreEngine, stateCacheBytes?: number): Store {
   const encoder = new StateEncoder(stateCacheBytes);
-  return storeOver({ engine, known: new KnownHeads(), encoder, searcher: new StepSearcher() });
+  return storeOver({ engine, encoder, searcher: new StepSearcher() });
 }
 
 /** What a store is made of. */
 interface Parts {
   readonly engine: StoreEngine;
-  readonly known: KnownHeads;
   readonly encoder: StateEncoder;
   readonly searcher: StepSearcher;
 }
@@ -125,8 +123,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return this.engine.slots;
   },
   within(call) {
-    const { known, encoder, searcher } = this;
-    return storeOver({ engine: this.engine.within(call), known, encoder, searcher });
+    const { encoder, searcher } = this;
+    return storeOver({ engine: this.engine.within(call), encoder, searcher });
   },
   async emptyWal() {
     await this.engine.emptyWal?.();
@@ -158,15 +156,11 @@ const METHODS: Store & ThisType<Store & Parts> = {
   getOwners: inNamespace(getOwners),
   updateTrajectory: onEngine(updateTrajectory),
   deleteTrajectory: onEngine(deleteTrajectory),
-  openForAppend(caller, open, create) {
-    return openForAppend(this.engine, this.known, caller, open, create);
-  },
+  openForAppend: onEngine(openForAppend),
   append(batches, wait) {
-    return append(this.engine, this, batches, wait);
+    return append(this.engine, this.encoder, batches, wait);
   },
-  appendToNew(batches) {
-    return appendToNew(this.engine, this.known, batches);
-  },
+  appendToNew: onEngine(appendToNew),
   attachState(caller, attaching) {
     return attachState(this.engine, this.encoder, caller, attaching);
   },

@@ -32,11 +32,14 @@ export class SqliteAppends implements Appends {
     this.#call = call;
   }
 
-  toSeen(decide: (now: string) => readonly SeenAppend[]): Promise<Map<bigint, string>> {
+  toSeen(
+    decide: (now: string) => readonly SeenAppend[],
+    committed: (times: ReadonlyMap<bigint, string>) => void,
+  ): Promise<Map<bigint, string>> {
     return this.#deps.writes.runAtOnce(() => {
       this.#call?.signal.throwIfAborted(); // The call may have ended while it waited for the write lock.
       return this.#append(decide);
-    });
+    }, committed);
   }
 
   #append(decide: (now: string) => readonly SeenAppend[]): Map<bigint, string> {

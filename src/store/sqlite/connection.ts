@@ -32,6 +32,11 @@ export class Connection implements SqliteDatabase {
     return statement;
   }
 
+  /** Adds an SQL function of one integer to this connection. */
+  define(name: string, call: (value: bigint) => null): void {
+    this.#database.function(name, { useBigIntArguments: true }, (value) => call(value as bigint));
+  }
+
   close(): void {
     for (const statements of Object.values(this.#statements)) statements.clear();
     this.#database.close();
@@ -73,7 +78,7 @@ export class KeptStatement {
     try {
       return this.#statement.run(...(parameters as SQLInputValue[]));
     } catch (error) {
-      // A full disk ends the transaction, so there is nothing to roll back.
+      // There may be nothing to roll back: a full disk ends the transaction, and a locked file prevents its begin.
       if (this.#endsTransaction) return { changes: 0, lastInsertRowid: 0 };
       throw translateError(error);
     }

@@ -11,6 +11,7 @@ import { SegmentCompressor } from '../sql/kit/compression.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
+import { KnownHeads } from '../sql/log/append/known_heads.ts';
 import { SqliteBulkRows } from './bulk_rows.ts';
 import { SqliteChanges } from './changes.ts';
 import { SqliteClaims } from './claims.ts';
@@ -73,7 +74,8 @@ export async function openSqlite(
       onFault,
     });
     const keyReads = new KeyReads(path);
-    const writes = new Writes({ writer, writing, lock: writeLock, watch, wal, slots });
+    const known = new KnownHeads();
+    const writes = new Writes({ writer, writing, lock: writeLock, watch, wal, slots, known });
     const kept = new KeptQueries();
     const keys = new SqliteKeys(writer);
     const bulk = new SqliteBulkRows(writer);
@@ -101,6 +103,7 @@ export async function openSqlite(
       stateRows: new SqliteStateRows(writer),
       claims: new SqliteClaims({ writer, writing, keys, changes, kept }),
       kept,
+      known,
       compressor: new SegmentCompressor(),
       slots,
       emptyWal: () => wal.empty(),

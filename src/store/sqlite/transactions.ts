@@ -1,6 +1,6 @@
 import type { CompiledQuery } from 'kysely';
 import type { CallScope } from '../contract/store.ts';
-import { Later, type Transactions, type Tx } from '../sql/kit/engine.ts';
+import { type AfterCommit, Later, type Transactions, type Tx } from '../sql/kit/engine.ts';
 import { nextIteration } from '../sql/kit/reading/slots.ts';
 import type { Connection } from './connection.ts';
 import type { Writes } from './writes.ts';
@@ -25,10 +25,10 @@ export class SqliteTransactions implements Transactions {
     this.#call = call;
   }
 
-  run<T>(work: (tx: Tx) => Promise<T | Later<T>>): Promise<T> {
-    return this.#deps.writes.run(async (tx) => {
+  run<T>(work: (tx: Tx, afterCommit: AfterCommit) => Promise<T | Later<T>>): Promise<T> {
+    return this.#deps.writes.run(async (tx, afterCommit) => {
       this.#call?.signal.throwIfAborted(); // The call may have ended while it waited for the write lock.
-      const result = await work(tx);
+      const result = await work(tx, afterCommit);
       return result instanceof Later ? result.value : result;
     }, this);
   }

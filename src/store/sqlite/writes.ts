@@ -1,7 +1,9 @@
 import type { FileWatch } from '../file_guard/watch.ts';
-import type { Db, Tx } from '../sql/kit/engine.ts';
+import type { AfterCommit, Db, Tx } from '../sql/kit/engine.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
+import type { KnownHeads } from '../sql/log/append/known_heads.ts';
 import type { Connection } from './connection.ts';
+import { HeadChanges } from './head_changes.ts';
 import type { Wal } from './wal.ts';
 import type { WriteLock } from './write_lock.ts';
 
@@ -13,26 +15,35 @@ export interface WritesDeps {
   readonly watch: FileWatch;
   readonly wal: Wal;
   readonly slots: ReadSlots;
+  readonly known: KnownHeads;
 }
 
-/** All transactions of the process, one after the other. What they return may be acked. */
+/**
+ * All transactions of the process, one after the other. What they return may be acked. Cached heads change only here:
+ * together with COMMIT, under the lock, so each transaction finds them as the one before has left their rows.
+ */
 export class Writes {
   readonly #deps: WritesDeps;
+  readonly #heads: HeadChanges;
 
+  /** The schema must be complete. */
   constructor(deps: WritesDeps) {
     this.#deps = deps;
+    this.#heads = new HeadChanges(deps.writer);
   }
 
   /** Runs `work` in one transaction. `by` is the writer, if it is known. */
-  run<T>(work: (tx: Tx) => Promise<T>, by?: object): Promise<T> {
+  run<T>(work: (tx: Tx, afterCommit: AfterCommit) => Promise<T>, by?: object): Promise<T> {
     const { writing } = this.#deps;
     return this.#guarded(
       () =>
         writing.connection().execute(async (tx) => {
-          this.#begin();
+          const steps: (() => void)[] = [];
           try {
-            const result = await work(tx);
+            this.#begin();
+            const result = await work(tx, (step) => steps.push(step));
             this.#commit();
+            for (const step of steps) step();
             return result;
           } catch (error) {
             this.#rollBack();
@@ -43,13 +54,17 @@ export class Writes {
     );
   }
 
-  /** Runs `work` in one transaction and in one iteration of the event loop. Costs less than `run`. */
-  runAtOnce<T>(work: () => T): Promise<T> {
+  /**
+   * Runs `work` in one transaction and in one iteration of the event loop, then `committed` (see `AfterCommit`). Costs
+   * less than `run`.
+   */
+  runAtOnce<T>(work: () => T, committed?: (result: T) => void): Promise<T> {
     return this.#guarded(() => {
-      this.#begin();
       try {
+        this.#begin();
         const result = work();
         this.#commit();
+        committed?.(result);
         return result;
       } catch (error) {
         this.#rollBack();
@@ -81,13 +96,18 @@ export class Writes {
   }
 
   #begin(): void {
-    this.#deps.writer.prepare('begin').run(NO_VALUES);
+    const { writer, known } = this.#deps;
+    writer.prepare('begin').run(NO_VALUES);
+    if (this.#heads.begin()) known.forgetAll();
   }
 
   #commit(): void {
-    this.#deps.writer.prepare('commit').run(NO_VALUES);
+    const { writer, known } = this.#deps;
+    writer.prepare('commit').run(NO_VALUES);
+    for (const key of this.#heads.keys) known.forget(key);
   }
 
+  /** There may be nothing to roll back. */
   #rollBack(): void {
     this.#deps.writer.prepare('rollback').run(NO_VALUES);
   }

@@ -71,7 +71,7 @@ export interface Transactions {
    * Runs `work` in one transaction, which is durable when the promise resolves. Retries after a deadlock, so `work`
    * must not keep state between runs.
    */
-  run<T>(work: (tx: Tx) => Promise<T | Later<T>>, options?: WriteOptions): Promise<T>;
+  run<T>(work: (tx: Tx, afterCommit: AfterCommit) => Promise<T | Later<T>>, options?: WriteOptions): Promise<T>;
 
   /**
    * Sends a query of the transaction immediately, after all earlier and before all later queries, even if its rows are
@@ -85,6 +85,13 @@ export interface Transactions {
    */
   giveWayAfter<T>(transaction: () => Promise<T>): Promise<T>;
 }
+
+/**
+ * Adds a step that runs once the transaction is committed, for what this process remembers of the rows. An engine that
+ * runs one transaction at a time runs the steps together with COMMIT, before any other transaction or statement. Must
+ * not throw.
+ */
+export type AfterCommit = (step: () => void) => void;
 
 export interface WriteOptions {
   /** Disables the statement timeout, because the time of a deletion grows with the number of rows. */

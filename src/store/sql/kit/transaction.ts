@@ -1,7 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Caller } from '../../../domain/caller.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
-import type { Db, Engine, Later, LockedHead, WriteOptions } from './engine.ts';
+import type { AfterCommit, Db, Engine, Later, LockedHead, WriteOptions } from './engine.ts';
 
 /** What reads of one namespace need. Outside of transactions, `db` sees committed rows only. */
 export interface ReadScope<E extends Engine = Engine> {
@@ -28,22 +28,24 @@ interface Stamp {
 export class Transaction<E extends Engine = Engine> {
   readonly engine: E;
   readonly db: Db;
+  readonly afterCommit: AfterCommit;
   readonly #stamp: Stamp;
 
-  constructor(engine: E, db: Db, stamp: Stamp = { now: undefined, mark: undefined }) {
+  constructor(engine: E, db: Db, afterCommit: AfterCommit, stamp: Stamp = { now: undefined, mark: undefined }) {
     this.engine = engine;
     this.db = db;
+    this.afterCommit = afterCommit;
     this.#stamp = stamp;
   }
 
   /** Returns the same transaction for rows of one namespace. */
   in(namespace: string): NamespaceTransaction<E> {
-    return new NamespaceTransaction(this.engine, this.db, namespace, this.#stamp);
+    return new NamespaceTransaction(this.engine, this.db, namespace, this.afterCommit, this.#stamp);
   }
 
   /** Returns the same transaction on behalf of a caller. */
   as(caller: Caller): CallerTransaction<E> {
-    return new CallerTransaction(this.engine, this.db, caller, this.#stamp);
+    return new CallerTransaction(this.engine, this.db, caller, this.afterCommit, this.#stamp);
   }
 
   /**
@@ -94,8 +96,8 @@ export class Transaction<E extends Engine = Engine> {
 export class NamespaceTransaction<E extends Engine = Engine> extends Transaction<E> implements ReadScope<E> {
   readonly namespace: string;
 
-  constructor(engine: E, db: Db, namespace: string, stamp?: Stamp) {
-    super(engine, db, stamp);
+  constructor(engine: E, db: Db, namespace: string, afterCommit: AfterCommit, stamp?: Stamp) {
+    super(engine, db, afterCommit, stamp);
     this.namespace = namespace;
   }
 }
@@ -104,8 +106,8 @@ export class NamespaceTransaction<E extends Engine = Engine> extends Transaction
 export class CallerTransaction<E extends Engine = Engine> extends NamespaceTransaction<E> {
   readonly caller: Caller;
 
-  constructor(engine: E, db: Db, caller: Caller, stamp?: Stamp) {
-    super(engine, db, caller.namespace, stamp);
+  constructor(engine: E, db: Db, caller: Caller, afterCommit: AfterCommit, stamp?: Stamp) {
+    super(engine, db, caller.namespace, afterCommit, stamp);
     this.caller = caller;
   }
 }
@@ -116,7 +118,7 @@ export function write<E extends Engine, T>(
   work: (tx: Transaction<E>) => Promise<T | Later<T>>,
   options?: WriteOptions,
 ): Promise<T> {
-  return engine.transactions.run((db) => work(new Transaction(engine, db)), options);
+  return engine.transactions.run((db, after) => work(new Transaction(engine, db, after)), options);
 }
 
 /** Runs `work` in one transaction for rows of a namespace. */
@@ -125,7 +127,7 @@ export function writeIn<E extends Engine, T>(
   namespace: string,
   work: (tx: NamespaceTransaction<E>) => Promise<T | Later<T>>,
 ): Promise<T> {
-  return engine.transactions.run((db) => work(new NamespaceTransaction(engine, db, namespace)));
+  return engine.transactions.run((db, after) => work(new NamespaceTransaction(engine, db, namespace, after)));
 }
 
 /** Runs `work` in one transaction on behalf of a caller. */
@@ -134,7 +136,7 @@ export function writeAs<E extends Engine, T>(
   caller: Caller,
   work: (tx: CallerTransaction<E>) => Promise<T | Later<T>>,
 ): Promise<T> {
-  return engine.transactions.run((db) => work(new CallerTransaction(engine, db, caller)));
+  return engine.transactions.run((db, after) => work(new CallerTransaction(engine, db, caller, after)));
 }
 
 /** Returns the time of the database as text for time columns. */

@@ -2,6 +2,7 @@ import type { Digest } from '../../../domain/ids.ts';
 import type { Db, Engine, Tx } from '../kit/engine.ts';
 import type { Sums } from '../kit/running_sums.ts';
 import type { SegmentRow } from '../kit/tables/steps.ts';
+import type { KnownHeads } from './append/known_heads.ts';
 
 /** The rows of stored states, for transactions that refer to them. */
 export interface StateRows {
@@ -36,10 +37,15 @@ export interface Appends {
   /**
    * Appends steps to trajectories, in a transaction. Locks each row, compares it with `seen`, and appends to those that
    * are equal. Returns the commit time by row key. Nothing is written for a trajectory that is left out, because its
-   * row has changed or is locked. `decide` is called with the commit time, if it is known before the commit: an engine
-   * that runs one transaction at a time calls it within the transaction, once more after each failed attempt to begin.
+   * row has changed or is locked.
+   *
+   * An engine that runs one transaction at a time calls `decide` within the transaction, with the commit time, and
+   * `committed` together with COMMIT (see `AfterCommit`). So heads are what the transaction before has left.
    */
-  toSeen(decide: (now: string) => readonly SeenAppend[]): Promise<ReadonlyMap<bigint, string>>;
+  toSeen(
+    decide: (now: string) => readonly SeenAppend[],
+    committed: (times: ReadonlyMap<bigint, string>) => void,
+  ): Promise<ReadonlyMap<bigint, string>>;
 }
 
 /** New steps of a trajectory. */
@@ -65,4 +71,5 @@ export interface StatesEngine extends Engine {
 
 export interface AppendsEngine extends StatesEngine {
   readonly appends: Appends;
+  readonly known: KnownHeads;
 }

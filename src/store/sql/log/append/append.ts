@@ -15,7 +15,7 @@ import type { RowOf } from '../../kit/tables/table.ts';
 import { TAGS } from '../../kit/tables/trajectories.ts';
 import { inOneRoundTrip, type Transaction, write } from '../../kit/transaction.ts';
 import { readOptionalTime } from '../../kit/values.ts';
-import type { AppendsEngine, StatesEngine } from '../engine.ts';
+import type { AppendsEngine } from '../engine.ts';
 import { rangesOver } from '../read/number_ranges.ts';
 import { segmentsOver } from '../read/read_stored.ts';
 import { SegmentCursor } from '../read/segment.ts';
@@ -27,8 +27,7 @@ import { appendToKnown } from './append_known.ts';
 import { CompressedSegments, compressedByTrajectory, withCompressedSteps } from './compressed_segments.ts';
 import { fullSegmentsOf } from './full_segments.ts';
 import { GRANT_UPDATE, HEAD_UPDATE, type HeadRow, headOf, inLockOrder } from './heads.ts';
-import type { KnownHeads } from './known_heads.ts';
-import { StepWriter, type StepWriterOptions, sizesOf } from './writer.ts';
+import { StepWriter, sizesOf } from './writer.ts';
 
 /** A stored step that a batch repeats. */
 interface RepeatedStep {
@@ -57,7 +56,7 @@ interface GroupMember {
 
 export async function append(
   engine: AppendsEngine,
-  { known, encoder }: { readonly known: KnownHeads; readonly encoder: StateEncoder },
+  encoder: StateEncoder,
   batches: readonly AppendBatch[],
   wait: 'never' | 'bounded',
 ): Promise<AppendOutcome[]> {
@@ -65,12 +64,11 @@ export async function append(
   const compressed = full.length === 0 ? undefined : await CompressedSegments.make(engine.compressor, full);
   const inTransaction = (some: readonly AppendBatch[]) =>
     encoder.store(engine, some, async (inline) => {
-      const writing = { encoder: known.encoder, compressed };
-      const { outcomes, members } = await write(engine, (tx) => appendIn(tx, writing, some, inline, wait));
-      publish(engine, known, members);
+      const { outcomes, changed } = await write(engine, (tx) => appendIn(tx, some, { inline, compressed, wait }));
+      engine.changes.announce(changed);
       return outcomes;
     });
-  const outcomes = await appendToKnown(engine, known, batches, compressed);
+  const outcomes = await appendToKnown(engine, batches, compressed);
   if (outcomes === undefined) return inTransaction(batches);
   const left = batches.filter((_, i) => outcomes[i] === undefined);
   const others = left.length === 0 ? [] : await inTransaction(left).catch((error) => left.map(() => failedBy(error)));
@@ -84,34 +82,40 @@ function failedBy(error: unknown): AppendOutcome {
 
 interface DecidedGroup {
   readonly outcomes: AppendOutcome[];
-  readonly members: readonly GroupMember[];
+  /** Trajectories to announce after the commit. */
+  readonly changed: readonly bigint[];
 }
 
-/** Decides batches and writes what they append, in a transaction. */
+interface GroupOptions {
+  /** Inline states of the batches. */
+  readonly inline: readonly (readonly EncodedState[])[];
+  /** Copies of segments that may be written. */
+  readonly compressed?: CompressedSegments | undefined;
+  readonly wait: 'never' | 'bounded';
+}
+
+/** Decides batches and writes what they append, in a transaction. After its commit, the heads are cached. */
 export async function appendIn(
-  tx: Transaction<StatesEngine>,
-  writing: StepWriterOptions,
+  tx: Transaction<AppendsEngine>,
   batches: readonly AppendBatch[],
-  inline: readonly (readonly EncodedState[])[],
-  wait: 'never' | 'bounded',
+  { inline, compressed, wait }: GroupOptions,
 ): Promise<DecidedGroup> {
+  const { known } = tx.engine;
   const refs = uniqueRefs(batches);
   const referred = new ReferredStates(tx);
   const [heads] = await inOneRoundTrip([tx.lockHeads(refs, wait), findStates(referred, batches)]);
   const busy = wait === 'never' && heads.length < refs.length ? await stillThere(tx, refs, heads) : new Set<bigint>();
   const members = new Map(heads.map((locked) => [locked.key, newMember(locked)]));
-  const group = new Group(tx, members, busy, new StepWriter(tx, referred, writing));
+  const writer = new StepWriter(tx, referred, { encoder: known.encoder, compressed });
+  const group = new Group(tx, members, busy, writer);
   await group.prepare(batches);
   const outcomes = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
   await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
-  return { outcomes: group.withCompressed(batches, outcomes), members: [...members.values()] };
-}
-
-/** Announces and caches what a transaction has committed. */
-export function publish(engine: AppendsEngine, known: KnownHeads, members: readonly GroupMember[]): void {
-  const changed = members.filter((member) => member.changed);
-  engine.changes.announce(changed.map(({ locked }) => locked.key));
-  for (const member of members) if (member.changed || member.granted) known.learn(member);
+  tx.afterCommit(() => {
+    for (const member of members.values()) if (member.changed || member.granted) known.learn(member);
+  });
+  const changed = [...members.values()].filter((member) => member.changed);
+  return { outcomes: group.withCompressed(batches, outcomes), changed: changed.map(({ locked }) => locked.key) };
 }
 
 class Group {

@@ -19,20 +19,22 @@ const NO_SIZES: ReadonlyMap<string, number> = new Map();
  */
 export async function appendToKnown(
   engine: AppendsEngine,
-  known: KnownHeads,
   batches: readonly AppendBatch[],
   compressed: CompressedSegments | undefined,
 ): Promise<(AppendOutcome | undefined)[] | undefined> {
+  const { appends, changes, known } = engine;
   if (!batches.every((batch) => isPlain(batch, known.get(batch.ref.key)))) return undefined;
-  let decided: PlainGroup | undefined;
-  const times = await engine.appends.toSeen((now) => {
-    decided = PlainGroup.decide(known, batches);
-    return decided?.prepare(now, compressed) ?? [];
-  });
-  if (decided === undefined || times.size === 0) return undefined;
-  decided.learn(times);
-  engine.changes.announce([...times.keys()]);
-  return decided.outcomes(times);
+  let group: PlainGroup | undefined;
+  const times = await appends.toSeen(
+    (now) => {
+      group = PlainGroup.decide(known, batches);
+      return group?.prepare(now, compressed) ?? [];
+    },
+    (committed) => group?.learn(committed),
+  );
+  if (group === undefined || times.size === 0) return undefined;
+  changes.announce([...times.keys()]);
+  return group.outcomes(times);
 }
 
 /** Batches that append steps to known trajectories, and do nothing else. */

@@ -4,12 +4,10 @@ import { againWhenRaced } from '../../kit/unique_violation.ts';
 import type { AppendsEngine } from '../engine.ts';
 import { type EncodedState, encodeStates } from '../states/bytes.ts';
 import { createMissing, encodeInline } from '../trajectory/creation.ts';
-import { appendIn, publish } from './append.ts';
-import type { KnownHeads } from './known_heads.ts';
+import { appendIn } from './append.ts';
 
 export async function appendToNew(
   engine: AppendsEngine,
-  known: KnownHeads,
   batches: readonly CreatingBatch[],
 ): Promise<(AppendOutcome | undefined)[]> {
   const [inline, roots]: [EncodedState[][], EncodedState[][]] = [[], []];
@@ -17,7 +15,7 @@ export async function appendToNew(
     inline.push(await encodeStates(states));
     roots.push(await encodeInline(create.making));
   }
-  const { members, places } = await againWhenRaced(() =>
+  const { changed, places } = await againWhenRaced(() =>
     write(engine, async (tx) => {
       await engine.locks.waitBriefly(tx.db);
       const places = new Map<number, AppendBatch>();
@@ -25,13 +23,13 @@ export async function appendToNew(
         const made = await createMissing(tx.as(batch.caller), create, roots[i]!, { writerId: undefined });
         if (made !== undefined) places.set(i, { ...batch, ref: made.ref });
       }
-      if (places.size === 0) return { members: [], places: new Map<number, AppendOutcome>() };
+      if (places.size === 0) return { changed: [], places: new Map<number, AppendOutcome>() };
       const states = [...places.keys()].map((i) => inline[i]!);
-      const { outcomes, members } = await appendIn(tx, known, [...places.values()], states, 'never');
+      const { outcomes, changed } = await appendIn(tx, [...places.values()], { inline: states, wait: 'never' });
       for (const outcome of outcomes) if (outcome.kind === 'refused') throw outcome.error;
-      return { members, places: new Map([...places.keys()].map((place, i) => [place, outcomes[i]!])) };
+      return { changed, places: new Map([...places.keys()].map((place, i) => [place, outcomes[i]!])) };
     }),
   );
-  publish(engine, known, members);
+  engine.changes.announce(changed);
   return batches.map((_, i) => places.get(i));
 }

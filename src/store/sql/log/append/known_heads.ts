@@ -23,6 +23,7 @@ export class KnownHeads {
     return this.#heads.get(key);
   }
 
+  /** Caches a head. Must be called after the commit of the transaction that locked the row (`AfterCommit`). */
   learn({ locked, head, sums }: KnownHead): void {
     this.#heads.delete(locked.key);
     if (isSealed(head.status)) return;
@@ -30,12 +31,15 @@ export class KnownHeads {
     this.#heads.set(locked.key, { locked, head, sums });
   }
 
-  /** Caches a row after the commit of the transaction that locked it. */
   learnLocked(locked: LockedHead): void {
     this.learn({ locked, head: headOf(locked), sums: locked.sums });
   }
 
   forget(key: bigint): void {
     this.#heads.delete(key);
+  }
+
+  forgetAll(): void {
+    this.#heads.clear();
   }
 }

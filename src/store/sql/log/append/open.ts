@@ -9,14 +9,13 @@ import type { Caller } from '../../../../domain/caller.ts';
 import type { Grant } from '../../../contract/append.ts';
 import type { TrajectoryCreation } from '../../../contract/trajectory.ts';
 import type { LockedHead } from '../../kit/engine.ts';
-import { type CallerTransaction, writeAs } from '../../kit/transaction.ts';
+import { type CallerTransaction, type Transaction, writeAs } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
-import type { AppendsEngine, StatesEngine } from '../engine.ts';
+import type { AppendsEngine } from '../engine.ts';
 import type { EncodedState } from '../states/bytes.ts';
 import { createMissing, encodeInline } from '../trajectory/creation.ts';
 import { findById, findByKey } from '../trajectory/rows.ts';
 import { headOfEmptyRoot } from './heads.ts';
-import type { KnownHeads } from './known_heads.ts';
 
 /** Time that an open waits for a row lock, in milliseconds. */
 const OPEN_WAIT_MS = 3000;
@@ -29,7 +28,6 @@ const LONGEST_REST_MS = 200;
  */
 export async function openForAppend(
   engine: AppendsEngine,
-  known: KnownHeads,
   caller: Caller,
   open: OpenRequest,
   create?: TrajectoryCreation,
@@ -43,38 +41,33 @@ export async function openForAppend(
         return created ?? tryToGrant(tx, open);
       }),
     );
-    if (granted !== undefined) {
-      const { locked, grant } = granted;
-      if (locked !== undefined) known.learnLocked(locked);
-      return grant;
-    }
+    if (granted !== undefined) return granted;
     if (performance.now() >= end) throw trajectoryLocked(open.trajectoryId, OPEN_WAIT_MS);
     await new Promise((resolve) => setTimeout(resolve, rest * (0.5 + Math.random())));
   }
 }
 
-/** A grant, and the row with it, which is cached for the first append. */
-interface Granted {
-  readonly grant: Grant;
-  readonly locked: LockedHead | undefined;
-}
-
 /** Returns undefined if the trajectory exists. */
 async function createAndGrant(
-  tx: CallerTransaction<StatesEngine>,
+  tx: CallerTransaction<AppendsEngine>,
   open: OpenRequest,
   create: TrajectoryCreation,
   inline: readonly EncodedState[],
-): Promise<Granted | undefined> {
+): Promise<Grant | undefined> {
   const trajectory = await createMissing(tx, create, inline, open);
   if (trajectory === undefined) return undefined;
   requirePosition(trajectory, open);
-  const locked = trajectory.nextStepNumber === 0n ? headOfEmptyRoot(tx.namespace, trajectory) : undefined;
-  return { grant: { trajectory, epoch: trajectory.writerEpoch }, locked };
+  if (trajectory.nextStepNumber === 0n) learnAfterCommit(tx, headOfEmptyRoot(tx.namespace, trajectory));
+  return { trajectory, epoch: trajectory.writerEpoch };
+}
+
+/** Caches the row for the first append. */
+function learnAfterCommit({ engine, afterCommit }: Transaction<AppendsEngine>, locked: LockedHead): void {
+  afterCommit(() => engine.known.learnLocked(locked));
 }
 
 /** Returns undefined if another transaction holds the row. */
-async function tryToGrant(tx: CallerTransaction, open: OpenRequest): Promise<Granted | undefined> {
+async function tryToGrant(tx: CallerTransaction<AppendsEngine>, open: OpenRequest): Promise<Grant | undefined> {
   const found = await findById(tx, open.trajectoryId);
   const { ref } = requireWritable(found, open.trajectoryId, open.uid);
   const [locked] = await tx.lockHeads([ref], 'never');
@@ -89,5 +82,6 @@ async function tryToGrant(tx: CallerTransaction, open: OpenRequest): Promise<Gra
     .execute();
   const trajectory = requireWritable(row, open.trajectoryId, open.uid);
   const writer = { writerId: open.writerId, writerEpoch: epoch };
-  return { grant: { trajectory: { ...trajectory, ...writer }, epoch }, locked: { ...locked, ...writer } };
+  learnAfterCommit(tx, { ...locked, ...writer });
+  return { trajectory: { ...trajectory, ...writer }, epoch };
 }
