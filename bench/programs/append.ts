@@ -159,8 +159,13 @@ async function appendOneAtATime(streams: readonly Stream[], untilMs: number): Pr
 
 await program(async (settings: AppendSettings): Promise<AppendFigures> => {
   const template = new FrameTemplate(settings.payload, settings.stepsPerFrame);
-  const options = (i: number) => ({ 'bench.connection': i, 'grpc.use_local_subchannel_pool': 1 });
   const { address, ca } = settings;
+  const options = (i: number) => ({
+    'bench.connection': i,
+    'grpc.use_local_subchannel_pool': 1,
+    // grpc-js asks for the name in the address, and Node allows none that is an IP address.
+    ...(ca === undefined ? {} : { 'grpc.ssl_target_name_override': 'localhost' }),
+  });
   const security = ca === undefined ? credentials.createInsecure() : credentials.createSsl(Buffer.from(ca));
   const clients = Array.from({ length: settings.connections }, (_, i) => new Client(address, security, options(i)));
   const streams = settings.trajectories.map(
