@@ -9,6 +9,8 @@ export interface Caller {
   readonly namespace: string;
   /** Name of the principal, for the status history and the log; `anonymous` without authentication. */
   readonly actor: string;
+  /** Set if the caller may move rollouts only that it has claimed itself (N2). */
+  readonly ownClaimsOnly?: boolean;
 }
 
 /** A caller, and what the credential allows. */

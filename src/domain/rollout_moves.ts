@@ -1,3 +1,4 @@
+import type { Caller } from './caller.ts';
 import { AnabranchError } from './errors.ts';
 import { isTerminal, type Outcome, type Status } from './lifecycle.ts';
 import { ROLLOUT_MOVES, type RolloutVerb } from './rollout.ts';
@@ -9,6 +10,25 @@ export interface RolloutHolding {
   readonly attempt: number;
   /** Whether the current attempt holds the rollout: it was claimed, and not requeued, retried or cancelled since. */
   readonly hasHolder: boolean;
+  /** The principal that has claimed the current attempt. */
+  readonly claimer: string;
+}
+
+/**
+ * N2: rejects a worker that names the current attempt, and has not claimed it. Attempts before it are rejected in any
+ * case. Errors: PERMISSION_DENIED.
+ */
+export function requireClaimer(rollout: RolloutHolding, attempt: number | undefined, caller: Caller): void {
+  if (isClaimer(rollout, caller) || (attempt !== undefined && attempt !== rollout.attempt)) return;
+  throw new AnabranchError(
+    'PERMISSION_DENIED',
+    `Another principal has claimed rollout ${rollout.id}: only it, or a key with the role WRITE, may move it.`,
+    { metadata: { rollout: rollout.id } },
+  );
+}
+
+export function isClaimer({ claimer }: Pick<RolloutHolding, 'claimer'>, caller: Caller): boolean {
+  return caller.ownClaimsOnly !== true || claimer === caller.actor;
 }
 
 /**

@@ -106,7 +106,8 @@ function admissionOf(credential: Credential, named: string | undefined, needed: 
   if (!includesRole(role, needed)) throw roleTooLow(needed, role);
   const namespace = named ?? ownNamespace(namespaces, role);
   if (!namespaces.includes(EVERY_NAMESPACE) && !namespaces.includes(namespace)) throw namespaceDenied(namespace);
-  return { caller: { namespace, actor, role, namespaces }, credential };
+  const ownClaimsOnly = !includesRole(role, 'WRITE');
+  return { caller: { namespace, actor, role, namespaces, ownClaimsOnly }, credential };
 }
 
 /** The namespace of a call that names none. */

@@ -50,7 +50,7 @@ const attempts = fc.integer({ min: 1, max: 100 });
  * A rollout that reached this status: the attempt is valid until the rollout is requeued, retried or cancelled (Q2).
  */
 function rolloutIn(status: Status, attempt: number): RolloutHolding {
-  return { id: 'a rollout', status, attempt, hasHolder: status !== 'PENDING' && status !== 'CANCELLED' };
+  return { id: 'a rollout', status, attempt, hasHolder: status !== 'PENDING' && status !== 'CANCELLED', claimer: '' };
 }
 
 /** Cancel is allowed whoever holds the rollout. */
@@ -101,7 +101,13 @@ describe('verbs of rollouts', () => {
   it('Q2: a call with an attempt is valid while that attempt is current and holds the rollout; without one, always', () => {
     fc.assert(
       fc.property(attempts, attempts, fc.boolean(), (current, said, held) => {
-        const rollout: RolloutHolding = { id: 'a rollout', status: 'RUNNING', attempt: current, hasHolder: held };
+        const rollout: RolloutHolding = {
+          id: 'a rollout',
+          status: 'RUNNING',
+          attempt: current,
+          hasHolder: held,
+          claimer: '',
+        };
         const fine = said === current && held;
         expect(reasonOf(() => requireLease(rollout, said))).toEqual(fine ? undefined : { reason: 'LEASE_LOST' });
         expect(reasonOf(() => requireLease(rollout, undefined))).toBeUndefined();
@@ -113,7 +119,7 @@ describe('verbs of rollouts', () => {
     const statuses = fc.constantFrom(...(columns as Status[]));
     fc.assert(
       fc.property(statuses, attempts, outcome, (status, attempt, said) => {
-        const swept: RolloutHolding = { id: 'a rollout', status, attempt, hasHolder: false };
+        const swept: RolloutHolding = { id: 'a rollout', status, attempt, hasHolder: false, claimer: '' };
         const move = (verb: RolloutVerb) => reasonOf(() => decideRolloutMove(swept, said, verb, attempt, said));
         for (const verb of ['start', 'complete', 'fail'] as const) expect(move(verb)).toEqual({ reason: 'LEASE_LOST' });
         expect(move('release')).toBeUndefined();
@@ -125,21 +131,32 @@ describe('verbs of rollouts', () => {
     const said = fc.array(fc.tuple(fc.constantFrom('claim', ...ROLLOUT_VERBS), fc.nat(4)), { maxLength: 60 });
     fc.assert(
       fc.property(said, (verbs) => {
-        let rollout: RolloutHolding = { id: 'a rollout', status: 'PENDING', attempt: 0, hasHolder: false };
+        let rollout: RolloutHolding = { id: 'a rollout', status: 'PENDING', attempt: 0, hasHolder: false, claimer: '' };
         const completed: number[] = [];
         const nothing = { message: '', resultJson: '' };
         for (const [verb, back] of verbs) {
           const before = rollout;
           if (verb === 'claim') {
             if (rollout.status === 'PENDING')
-              rollout = { ...rollout, status: 'INITIALIZING', attempt: rollout.attempt + 1, hasHolder: true };
+              rollout = {
+                ...rollout,
+                status: 'INITIALIZING',
+                attempt: rollout.attempt + 1,
+                hasHolder: true,
+                claimer: '',
+              };
             continue;
           }
           const attempt = attemptOf(verb, rollout.attempt - back);
           const to = reasonOf(() => decideRolloutMove(rollout, nothing, verb, attempt, nothing));
           if (typeof to !== 'string') continue;
           if (attempt !== undefined) expect(attempt).toBe(before.attempt);
-          rollout = { ...rollout, status: to as Status, hasHolder: to !== 'PENDING' && to !== 'CANCELLED' };
+          rollout = {
+            ...rollout,
+            status: to as Status,
+            hasHolder: to !== 'PENDING' && to !== 'CANCELLED',
+            claimer: '',
+          };
           if (to === 'COMPLETED') completed.push(rollout.attempt);
         }
         expect(completed.length).toBeLessThanOrEqual(1);

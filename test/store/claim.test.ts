@@ -122,7 +122,7 @@ describeStore('claims', (on) => {
   it('Q5: a change of the priority moves a rollout in the queue', async () => {
     const { scene, stage } = await fresh();
     const [a = '', b = '', c = ''] = await scene.queue(stage, 3);
-    await scene.store.updateRollout(scene.namespace, c, undefined, { priority: 9 });
+    await scene.store.updateRollout(scene.caller, c, undefined, { priority: 9 });
     const claims = await scene.claims({ count: 3 });
     expect(claims.map(({ rollout }) => rollout.id)).toEqual([c, a, b]);
   });
@@ -146,7 +146,7 @@ describeStore('claims', (on) => {
       return claims.map(({ rollout }) => rollout.id);
     };
     for (const id of [plain, t1, t2, elsewhere]) {
-      await scene.store.updateRollout(scene.namespace, id, undefined, { maxAttempts: 100 });
+      await scene.store.updateRollout(scene.caller, id, undefined, { maxAttempts: 100 });
     }
     expect(await ids({ runId: run.id })).toEqual([t2, plain, t1]);
     expect(await ids({ stageId: other.stage.id })).toEqual([elsewhere]);

@@ -22,7 +22,7 @@ describeStore('claims of rollouts by id', (on) => {
 
   it('Q2, Q5: only the named rollouts are claimed, in the order of the queue, up to the maximum', async () => {
     const { scene, ids, claim } = await fresh();
-    await scene.store.updateRollout(scene.namespace, ids[4], undefined, { priority: 1 });
+    await scene.store.updateRollout(scene.caller, ids[4], undefined, { priority: 1 });
     expect(await claim([ids[1], ids[4], ids[3]], { count: 2 })).toEqual([ids[4], ids[1]]);
     expect(await claim([ids[1], ids[4], ids[3]])).toEqual([ids[3]]);
     expect(await claim([ids[1], ids[4], ids[3]])).toEqual([]);

@@ -126,7 +126,7 @@ describeStore('environments', (on) => {
     const [one = '', other = ''] = await here.queue(stage, 2);
     await here.claims({ count: 2 });
     const use = (id: string, environmentIds: string[]) =>
-      here.store.updateRollout(here.namespace, id, undefined, { environmentIds });
+      here.store.updateRollout(here.caller, id, undefined, { environmentIds });
     await use(one, [`${a}`, `${b}`]);
     await use(other, [`${b}`]);
     const list = async (filter: EnvironmentFilter, page: Page<bigint> = ALL) =>

@@ -37,7 +37,7 @@ export async function furnishRollouts(scene: RunScene, run: Run): Promise<void> 
   const judgement = { success: false, reason: 'seen', actor: 'Ann' };
   await here.store.overrideValidation(here.caller, first.rollout.id, undefined, judgement);
   const environmentIds = [environment.id];
-  await here.store.updateRollout(here.namespace, first.rollout.id, undefined, { environmentIds });
+  await here.store.updateRollout(here.caller, first.rollout.id, undefined, { environmentIds });
   await here.fail(second);
   await here.retry(tokenOf(second));
   const [again] = await here.claims({ stageId: stage.id });

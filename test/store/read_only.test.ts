@@ -162,7 +162,7 @@ describe('a read-only database, on postgres', () => {
     const writes: Record<string, () => Promise<unknown>> = {
       claim: () => scene.claimOne(),
       'claim of any stage': () => store.claimRollouts([scene.request({ runId: run.id })]),
-      'heartbeat of a rollout': () => store.heartbeatRollouts(scene.namespace, [tokenOf(held)], undefined),
+      'heartbeat of a rollout': () => store.heartbeatRollouts(scene.caller, [tokenOf(held)], undefined),
       'heartbeat of a run': () => store.heartbeatRun(scene.namespace, run.id),
       'end of a rollout': () => scene.complete(held),
       metrics: () => store.logMetrics(scene.namespace, run.id, [{ ...point, metricStep: 2n }]),

@@ -48,7 +48,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
     });
     const metrics = new Map([['tokens', 1]]);
     for (const { rollout } of [released!, running!]) {
-      await scene.store.updateRollout(scene.namespace, rollout.id, 1, { metrics });
+      await scene.store.updateRollout(scene.caller, rollout.id, 1, { metrics });
       await scene.store.overrideValidation(scene.caller, rollout.id, 1, { success: true, reason: 'seen', actor: 'a' });
     }
     await scene.start(running!, { phase: 'task' });
@@ -56,7 +56,7 @@ describeStore('rollouts that are cancelled with their run or stage', (on) => {
       await scene.append(claim.trajectory, [wordStep(0n, 'root'), wordStep(1n, 'a', { reward: 2 })]);
     }
     await scene.release(tokenOf(released!));
-    await scene.store.updateRollout(scene.namespace, held!.rollout.id, undefined, { phase: 'env' });
+    await scene.store.updateRollout(scene.caller, held!.rollout.id, undefined, { phase: 'env' });
     await scene.complete(done!);
     await scene.delete(withoutTrajectory!.trajectory);
     return ids;

@@ -141,7 +141,7 @@ describeStore('creating rollouts', (on) => {
     const given: Partial<NewRollout> = { labels: new Map([['a', '1']]), priority: 3, maxTurns: 9n, maxAttempts: 1 };
     const [made] = await scene.makeRollouts(stage, [given]);
     const id = made!.rolloutId;
-    const update = (changes: RolloutChanges) => scene.store.updateRollout(scene.namespace, id, undefined, changes);
+    const update = (changes: RolloutChanges) => scene.store.updateRollout(scene.caller, id, undefined, changes);
     await scene.fail(await scene.claimOne());
     await scene.retry({ id, attempt: 1 });
     await update({ labels: new Map(), priority: 5 });

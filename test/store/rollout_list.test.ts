@@ -199,7 +199,7 @@ describeStore('listing and changing rollouts', (on) => {
     const span = (from: bigint) => ({ startTime: from, endTime: undefined });
     await scene.claimOne();
     const before = await scene.rollout(id);
-    const updated = await scene.store.updateRollout(scene.namespace, id, undefined, {
+    const updated = await scene.store.updateRollout(scene.caller, id, undefined, {
       labels: new Map([['c', 'd']]),
       priority: 2,
       maxTurns: undefined,
@@ -224,7 +224,7 @@ describeStore('listing and changing rollouts', (on) => {
       status: 'INITIALIZING',
       revision: before.revision + 1n,
     });
-    const merged = await scene.store.updateRollout(scene.namespace, id, undefined, {
+    const merged = await scene.store.updateRollout(scene.caller, id, undefined, {
       metrics: new Map([['y', Number.NaN]]),
       timings: new Map([['u', span(2n)]]),
     });
@@ -236,7 +236,7 @@ describeStore('listing and changing rollouts', (on) => {
     );
     expect([...merged.timings.keys()]).toEqual(['t', 'u']);
     expect((await scene.record(id)).environmentIds).toEqual([environment.id]);
-    await scene.store.updateRollout(scene.namespace, id, undefined, { environmentIds: [] });
+    await scene.store.updateRollout(scene.caller, id, undefined, { environmentIds: [] });
     expect((await scene.record(id)).environmentIds).toEqual([]);
     expect(await scene.history('ROLLOUT', { id })).toHaveLength(2);
   });
@@ -255,11 +255,11 @@ describeStore('listing and changing rollouts', (on) => {
       [{ metrics: new Map(many(257).map((key) => [key, 1])) }, 'INVALID_REQUEST'],
       [{ timings: new Map(many(65).map((key) => [key, { startTime: 1n, endTime: 2n }])) }, 'INVALID_REQUEST'],
     ] as const) {
-      const update = scene.store.updateRollout(scene.namespace, id, undefined, { ...changes, phase: 'x' });
+      const update = scene.store.updateRollout(scene.caller, id, undefined, { ...changes, phase: 'x' });
       expect((await refusalOf(update)).reason).toBe(reason);
     }
     expect(await scene.record(id)).toEqual(before);
-    const nowhere = scene.store.updateRollout(scene.namespace, randomUUID(), undefined, { phase: 'x' });
+    const nowhere = scene.store.updateRollout(scene.caller, randomUUID(), undefined, { phase: 'x' });
     expect((await refusalOf(nowhere)).reason).toBe('ROLLOUT_NOT_FOUND');
   });
 
@@ -267,7 +267,7 @@ describeStore('listing and changing rollouts', (on) => {
     const { scene, stage } = await fresh();
     const [id = ''] = await scene.queue(stage, 1);
     const update = (attempt: number) =>
-      scene.store.updateRollout(scene.namespace, id, attempt, { phase: `of ${attempt}` });
+      scene.store.updateRollout(scene.caller, id, attempt, { phase: `of ${attempt}` });
     expect((await refusalOf(update(1))).reason).toBe('LEASE_LOST');
     const first = await scene.claimOne();
     expect((await update(1)).phase).toBe('of 1');
@@ -285,7 +285,7 @@ describeStore('listing and changing rollouts', (on) => {
     await scene.claimOne();
     await Promise.all(
       Array.from({ length: 20 }, (_, i) =>
-        scene.store.updateRollout(scene.namespace, id, undefined, { metrics: new Map([[`m${i}`, i]]) }),
+        scene.store.updateRollout(scene.caller, id, undefined, { metrics: new Map([[`m${i}`, i]]) }),
       ),
     );
     const rollout = await scene.rollout(id);

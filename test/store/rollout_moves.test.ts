@@ -5,7 +5,7 @@ import { ROLLOUT_MOVES, ROLLOUT_VERBS, type RolloutVerb } from '../../src/domain
 import type { Claim, NewValidation } from '../../src/store/contract/rollout.ts';
 import { wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
-import { NO_RESULT, NOTHING_SAID, RolloutScene, tokenOf } from './rollout_scene.ts';
+import { NO_REPORT, NO_RESULT, NOTHING_SAID, RolloutScene, tokenOf } from './rollout_scene.ts';
 import { refusalOf } from './scene.ts';
 import { dumpNamespace } from './sql.ts';
 
@@ -84,7 +84,7 @@ describeStore('verbs of rollouts', (on) => {
       const before = await dumpNamespace(on.sql, scene.namespace);
       const calls = [
         ...(['start', 'complete', 'fail'] as const).map((verb) => verbs(scene, old)[verb]()),
-        scene.store.updateRollout(scene.namespace, id, old.rollout.attempt, { phase: 'late' }),
+        scene.store.updateRollout(scene.caller, id, old.rollout.attempt, { phase: 'late' }),
       ];
       for (const refusal of await Promise.all(calls.map(refusalOf))) expect(refusal.reason).toBe('LEASE_LOST');
       const [state] = await scene.heartbeat([tokenOf(old)]);
@@ -103,6 +103,37 @@ describeStore('verbs of rollouts', (on) => {
     await scene.complete(next, { details: { ...NOTHING_SAID, message: 'done' } });
     await others();
     expect(await scene.rollout(id)).toMatchObject({ status: 'COMPLETED', statusMessage: 'done', attempt: 2 });
+  });
+
+  it('N2: a worker moves only what its principal has claimed; a caller with the role WRITE moves all', async () => {
+    const { scene, stage } = await fresh();
+    const [id = ''] = await scene.queue(stage, 1);
+    const held = await scene.claimOne();
+    await scene.start(held);
+    const stranger = { ...scene.caller, actor: 'stranger', ownClaimsOnly: true };
+    const before = await dumpNamespace(on.sql, scene.namespace);
+    const end = { id, attempt: held.rollout.attempt, details: NOTHING_SAID, result: undefined };
+    const whole = { ...end, expectedNextStepNumber: undefined, ...NO_REPORT };
+    const { store } = scene;
+    const calls = [
+      store.startRollout(stranger, tokenOf(held), NOTHING_SAID),
+      store.endRollout(stranger, { ...whole, status: 'COMPLETED' }),
+      store.endRollout(stranger, { ...whole, status: 'FAILED' }),
+      store.releaseRollout(stranger, tokenOf(held), { ...NOTHING_SAID, refundAttempt: false }, NO_REPORT),
+      store.updateRollout(stranger, id, held.rollout.attempt, { phase: 'taken' }),
+      store.updateRollout(stranger, id, undefined, { metrics: new Map([['m', 1]]) }),
+    ];
+    for (const refusal of await Promise.all(calls.map(refusalOf)))
+      expect(refusal).toMatchObject({ reason: 'PERMISSION_DENIED', metadata: { rollout: id } });
+    const [state] = await store.heartbeatRollouts(stranger, [tokenOf(held)], 60_000);
+    expect(state).toMatchObject({ kept: false, remainingMs: undefined });
+    expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
+    const worker = { ...scene.caller, ownClaimsOnly: true };
+    expect(await store.updateRollout(worker, id, held.rollout.attempt, { phase: 'own' })).toMatchObject({
+      phase: 'own',
+    });
+    const trainer = { ...scene.caller, actor: 'trainer' };
+    expect(await store.endRollout(trainer, { ...whole, status: 'FAILED' })).toMatchObject({ status: 'FAILED' });
   });
 
   it('L5: the same end again writes nothing; another message or result is RESULT_CONFLICT', async () => {
@@ -124,7 +155,7 @@ describeStore('verbs of rollouts', (on) => {
       expect((await refusalOf(scene.complete(claim, other))).reason).toBe('RESULT_CONFLICT');
     }
     expect(await dumpNamespace(on.sql, scene.namespace)).toBe(before);
-    await scene.store.updateRollout(scene.namespace, done.id, undefined, { statusMessage: 'looked at' });
+    await scene.store.updateRollout(scene.caller, done.id, undefined, { statusMessage: 'looked at' });
     expect(await scene.complete(claim, { details: details, result })).toMatchObject({ statusMessage: 'looked at' });
   });
 
@@ -170,8 +201,8 @@ describeStore('verbs of rollouts', (on) => {
     };
     await areTold();
     await scene.store.recordValidation(scene.namespace, id, undefined, details('state', false)[0]!);
-    await scene.store.updateRollout(scene.namespace, id, 1, { metrics: new Map([['tokens', 6]]) });
-    await scene.store.updateRollout(scene.namespace, id, 1, {
+    await scene.store.updateRollout(scene.caller, id, 1, { metrics: new Map([['tokens', 6]]) });
+    await scene.store.updateRollout(scene.caller, id, 1, {
       timings: new Map([['task', { startTime: 1n, endTime: 3n }]]),
     });
     await areTold();

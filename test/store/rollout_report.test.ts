@@ -32,7 +32,7 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
     };
     const claim = await scene.claimOne();
     const earlier = { metrics: new Map([['seconds', 3]]) };
-    await scene.store.updateRollout(scene.namespace, id, 1, earlier);
+    await scene.store.updateRollout(scene.caller, id, 1, earlier);
     return { scene, id, claim, report };
   };
   type Scene = Awaited<ReturnType<typeof fresh>>['scene'];
@@ -92,7 +92,7 @@ describeStore('reports of workers with FailRollout and ReleaseRollout', (on) => 
     report: AttemptReport,
   ): Promise<void> {
     // Data that arrive later do not make the same request a different one.
-    await scene.store.updateRollout(scene.namespace, id, 1, { metrics: new Map([['late', 1]]) });
+    await scene.store.updateRollout(scene.caller, id, 1, { metrics: new Map([['late', 1]]) });
     const before = await dumpNamespace(on.sql, scene.namespace);
     await end(report);
     for (const other of others(report)) expect((await refusalOf(end(other))).reason).toBe('RESULT_CONFLICT');

@@ -195,7 +195,7 @@ export class RolloutScene extends RunScene {
   }
 
   heartbeat(leases: readonly LeaseToken[], leaseMs?: number) {
-    return this.store.heartbeatRollouts(this.namespace, leases, leaseMs);
+    return this.store.heartbeatRollouts(this.caller, leases, leaseMs);
   }
 }
 

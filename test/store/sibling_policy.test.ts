@@ -244,7 +244,7 @@ describeStore('the effect of a success on its siblings', (on) => {
           scene.complete(winner, { result: succeeded }).catch(({ reason }) => refused.push(reason)),
           round % 2 === 0
             ? scene.store.cancelNextRollouts(scene.namespace, { runId: run.id })
-            : scene.store.heartbeatRollouts(scene.namespace, leases, undefined),
+            : scene.store.heartbeatRollouts(scene.caller, leases, undefined),
         ]);
       }
     });

@@ -218,7 +218,7 @@ describeStore('summaries', (on) => {
     const { train } = await furnish(here);
     const [id = '', cancelled = ''] = await here.queue(train, 2, { modelUri: 'tried again' });
     const tokens = (attempt: number, count: number) =>
-      here.store.updateRollout(here.namespace, id, attempt, { metrics: new Map([['tokens', count]]) });
+      here.store.updateRollout(here.caller, id, attempt, { metrics: new Map([['tokens', count]]) });
     const [first, other] = await here.claims({ count: 2 });
     await here.start(first!);
     await tokens(1, 7);

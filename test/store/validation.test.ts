@@ -48,7 +48,7 @@ describeStore('validations', (on) => {
     const override = (success: boolean | undefined, attempt?: number) =>
       here.store.overrideValidation(here.caller, id, attempt, { success, reason: 'seen', actor: 'Ann' });
     const update = (attempt: number | undefined, changes: RolloutChanges) =>
-      here.store.updateRollout(here.namespace, id, attempt, changes);
+      here.store.updateRollout(here.caller, id, attempt, changes);
     return { here, run, stage, state, shot, hint, ids, id, claim, record, override, update, verdictOf };
   };
   const reason = (call: Promise<unknown>) => refusalOf(call).then((refusal) => refusal.reason);
@@ -342,9 +342,9 @@ describeStore('validations', (on) => {
       const calls = [
         here.store.recordValidation(here.namespace, rollout, attempt, newValidation(state, true)),
         here.store.overrideValidation(here.caller, rollout, attempt, judgement),
-        here.store.updateRollout(here.namespace, rollout, attempt, { metrics: new Map([['m', 1]]) }),
-        here.store.updateRollout(here.namespace, rollout, attempt, { timings: new Map([['t', NO_SPAN]]) }),
-        here.store.updateRollout(here.namespace, rollout, attempt, { environmentIds }),
+        here.store.updateRollout(here.caller, rollout, attempt, { metrics: new Map([['m', 1]]) }),
+        here.store.updateRollout(here.caller, rollout, attempt, { timings: new Map([['t', NO_SPAN]]) }),
+        here.store.updateRollout(here.caller, rollout, attempt, { environmentIds }),
       ];
       for (const refusal of await Promise.all(calls.map(refusalOf))) {
         expect(refusal).toMatchObject({ reason: 'NO_ATTEMPT', metadata: { rollout, attempt: last } });

@@ -49,7 +49,7 @@ export const claimMethods = {
 
   async heartbeatRollouts({ leases, leaseDuration }, { app, caller }) {
     const tokens = leases.map(tokenOf);
-    const states = await app.store.heartbeatRollouts(caller.namespace, tokens, toMillis(leaseDuration));
+    const states = await app.store.heartbeatRollouts(caller, tokens, toMillis(leaseDuration));
     return { leases: states.map(leaseMessage) };
   },
 } satisfies SomeMethods<typeof RolloutService>;

@@ -74,7 +74,7 @@ export const rolloutMethods = {
   /** Replaces labels and environments; merges metrics and timings by key (FM7). */
   async updateRollout(request, { app, caller }) {
     const { rolloutId, attempt } = request;
-    const now = await app.store.updateRollout(caller.namespace, rolloutId, attempt, toRolloutChanges(request));
+    const now = await app.store.updateRollout(caller, rolloutId, attempt, toRolloutChanges(request));
     return { rollout: fromRollout(now, 'FULL') };
   },
 

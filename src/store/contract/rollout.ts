@@ -69,11 +69,7 @@ export interface RolloutStore {
    * Renews the leases that are still held (Q2). Returns states in the order given. `leaseMs` replaces the duration of
    * each lease; undefined keeps it (Q3).
    */
-  heartbeatRollouts(
-    namespace: string,
-    leases: readonly LeaseToken[],
-    leaseMs: number | undefined,
-  ): Promise<LeaseState[]>;
+  heartbeatRollouts(caller: Caller, leases: readonly LeaseToken[], leaseMs: number | undefined): Promise<LeaseState[]>;
 
   /** L3: starts a rollout. Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, ILLEGAL_TRANSITION. */
   startRollout(caller: Caller, token: LeaseToken, details: RolloutMoveDetails): Promise<Rollout>;
@@ -84,7 +80,7 @@ export interface RolloutStore {
    * otherwise it must hold the rollout.
    * Errors: ROLLOUT_NOT_FOUND, LEASE_LOST, NO_ATTEMPT, ENVIRONMENT_NOT_FOUND, INVALID_REQUEST.
    */
-  updateRollout(namespace: string, id: string, attempt: number | undefined, changes: RolloutChanges): Promise<Rollout>;
+  updateRollout(caller: Caller, id: string, attempt: number | undefined, changes: RolloutChanges): Promise<Rollout>;
 
   /**
    * L3: completes, fails or cancels a rollout in one transaction. Stores result and validations, ends the attempt,

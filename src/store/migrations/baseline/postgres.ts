@@ -537,6 +537,7 @@ create table rollouts (
   tree bigint,
   trajectory bigint,
   worker_id text not null,
+  claimer text not null,
   lease_ms bigint not null,
   lease_end_time timestamptz,
   attempt_end_time timestamptz,

@@ -491,6 +491,7 @@ create table rollouts (
   tree integer,
   trajectory integer,
   worker_id text not null,
+  claimer text not null,
   lease_ms integer not null,
   lease_end_time text,
   attempt_end_time text,

@@ -123,6 +123,8 @@ export const ROLLOUTS = table('rollouts', {
   tree: nullable(int),
   trajectory: nullable(int),
   worker_id: of(text, upTo(128)),
+  /** The principal that has claimed the current attempt; empty before the first claim. */
+  claimer: of(text, upTo(128)),
   /**
    * Current duration of the lease, which runs from the last claim, heartbeat or append. 0 if no attempt holds the
    * rollout.

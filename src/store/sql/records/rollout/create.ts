@@ -291,6 +291,7 @@ function newRow(
     tree: null,
     trajectory: null,
     worker_id: '',
+    claimer: '',
     lease_ms: 0n,
     lease_end_time: null,
     attempt_end_time: null,

@@ -1,7 +1,9 @@
 import { sql } from 'kysely';
+import type { Caller } from '../../../../domain/caller.ts';
 import { type Instant, parseInstant } from '../../../../domain/instant.ts';
 import { type Lease, leaseAt, NANOS_PER_MS, type Pause, renewLease } from '../../../../domain/lease.ts';
 import type { Status } from '../../../../domain/lifecycle.ts';
+import { isClaimer } from '../../../../domain/rollout_moves.ts';
 import type { LeaseState, LeaseToken } from '../../../contract/rollout.ts';
 import type { Engine, LockedHead } from '../../kit/engine.ts';
 import { serverIn } from '../../kit/status/status_changes.ts';
@@ -16,13 +18,13 @@ import { bindLease, holdingOf, IS_LIVE, LEASE_COLUMNS, type LockedRollout, PENDI
 
 export async function heartbeatRollouts(
   engine: Engine,
-  namespace: string,
+  caller: Caller,
   leases: readonly LeaseToken[],
   leaseMs: number | undefined,
 ): Promise<LeaseState[]> {
-  return writeIn(engine, namespace, async (tx) => {
+  return writeIn(engine, caller.namespace, async (tx) => {
     const rows = await lockVisible(tx, [...new Set(leases.map(({ id }) => id))]);
-    const kept = new Set(leases.filter((lease) => holds(rows.get(lease.id), lease)).map(({ id }) => id));
+    const kept = new Set(leases.filter((lease) => holds(rows.get(lease.id), lease, caller)).map(({ id }) => id));
     const now = parseInstant(await tx.readNow());
     const renewed = [...rows.values()].flatMap((row) => {
       const lease = kept.has(row.id) ? readLease(row) : undefined;
@@ -32,7 +34,7 @@ export async function heartbeatRollouts(
     });
     await writeLeases(tx, renewed);
     const remaining = new Map(renewed.map(({ row, lease }) => [row.id, remainingOf(lease, now)]));
-    return leases.map((lease) => stateOf(lease, rows.get(lease.id), remaining.get(lease.id)));
+    return leases.map((lease) => stateOf(lease, caller, rows.get(lease.id), remaining.get(lease.id)));
   });
 }
 
@@ -45,7 +47,7 @@ type HeldRow = Awaited<ReturnType<typeof lockVisible>> extends Map<string, infer
 async function lockVisible(tx: NamespaceTransaction, ids: readonly string[]) {
   const query = tx.db
     .selectFrom('rollouts as r')
-    .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt'])
+    .select(['r.key', 'r.id', 'r.run', 'r.status', 'r.attempt', 'r.claimer'])
     .select(LEASE_COLUMNS.map((column) => `r.${column}` as const))
     .where('r.namespace', '=', tx.namespace)
     .where('r.id', 'in', ids)
@@ -82,18 +84,23 @@ async function visibleRuns(tx: Transaction, runs: readonly bigint[]): Promise<Ma
   );
 }
 
-function holds(row: HeldRow | undefined, { attempt }: LeaseToken): boolean {
-  if (row === undefined) return false;
+function holds(row: HeldRow | undefined, { attempt }: LeaseToken, caller: Caller): boolean {
+  if (row === undefined || !isClaimer(row, caller)) return false;
   const live = row.status === 'INITIALIZING' || row.status === 'RUNNING';
   return live && holdingOf(row).attempt === attempt;
 }
 
-function stateOf(lease: LeaseToken, row: HeldRow | undefined, remainingMs: number | undefined): LeaseState {
+function stateOf(
+  lease: LeaseToken,
+  caller: Caller,
+  row: HeldRow | undefined,
+  remainingMs: number | undefined,
+): LeaseState {
   const { id, attempt } = lease;
   if (row === undefined) {
     return { id, attempt, kept: false, status: undefined, runStatus: undefined, remainingMs: undefined };
   }
-  const kept = holds(row, lease);
+  const kept = holds(row, lease, caller);
   const { runStatus } = row;
   const status = row.status as Status;
   return { id, attempt, kept, status, runStatus, remainingMs: kept ? remainingMs : undefined };

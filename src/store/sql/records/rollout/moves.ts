@@ -3,7 +3,7 @@ import { endDigest } from '../../../../domain/end_digest.ts';
 import { AnabranchError, rolloutNotFound } from '../../../../domain/errors.ts';
 import type { Outcome, SealStatus, Status } from '../../../../domain/lifecycle.ts';
 import type { Rollout, RolloutVerb } from '../../../../domain/rollout.ts';
-import { decideRelease, decideRolloutMove } from '../../../../domain/rollout_moves.ts';
+import { decideRelease, decideRolloutMove, requireClaimer } from '../../../../domain/rollout_moves.ts';
 import type {
   AttemptReport,
   LeaseToken,
@@ -84,6 +84,7 @@ export async function startRollout(
   details: RolloutMoveDetails,
 ): Promise<Rollout> {
   return changeRollout(engine, caller, token.id, async (tx, row) => {
+    requireClaimer(holdingOf(row), token.attempt, caller);
     const to = decideRolloutMove(holdingOf(row), NOTHING_SAID, 'start', token.attempt, NOTHING_SAID);
     if (to === undefined) return undefined;
     const now = await tx.readNow();
@@ -115,6 +116,7 @@ export async function releaseRollout(
 ): Promise<Rollout> {
   const digest = endDigest({ message, result: undefined, refundAttempt, ...report });
   return changeRollout(engine, caller, token.id, async (tx, row) => {
+    requireClaimer(holdingOf(row), token.attempt, caller);
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);
     const details = { digest, reports: refundAttempt || isReport(report) };
     const moves = decideRelease(holdingOf(row), attempt?.end_digest ?? '', token.attempt, details);
@@ -191,6 +193,7 @@ const VERBS = { COMPLETED: 'complete', FAILED: 'fail', CANCELLED: 'cancel' } as 
  */
 export async function endRollout(engine: Engine, caller: Caller, end: RolloutEnd): Promise<Rollout> {
   return changeRollout(engine, caller, end.id, async (tx, row) => {
+    requireClaimer(holdingOf(row), end.attempt, caller);
     const digest = end.status === 'CANCELLED' ? '' : endDigest({ ...end, message: end.details.message });
     const ending = { ...end, digest };
     const attempt = row.attempt === 0n ? undefined : await readAttemptRow(tx, row.key, row.attempt);

@@ -6,9 +6,10 @@ import {
   type SelectQueryBuilder,
   sql,
 } from 'kysely';
+import type { Caller } from '../../../../domain/caller.ts';
 import { environmentNotFound, groupNotFound, invalidField, stageNotFound } from '../../../../domain/errors.ts';
 import type { Attempt, Rollout } from '../../../../domain/rollout.ts';
-import { requireBegun, requireLease } from '../../../../domain/rollout_moves.ts';
+import { requireBegun, requireClaimer, requireLease } from '../../../../domain/rollout_moves.ts';
 import type { Page, View } from '../../../contract/request.ts';
 import type {
   RolloutChanges,
@@ -22,7 +23,7 @@ import type { Db, Engine } from '../../kit/engine.ts';
 import { firstGivenAfter, mergeMetrics } from '../../kit/given_fields.ts';
 import { labelsAndTimes } from '../../kit/list_order.ts';
 import type { RolloutsTable, Tables } from '../../kit/tables.ts';
-import { type ReadScope, type Transaction, writeIn } from '../../kit/transaction.ts';
+import { type ReadScope, type Transaction, writeAs } from '../../kit/transaction.ts';
 import { bindLabels, bindMetrics, changedColumns } from '../../kit/values.ts';
 import { type AttemptValues, changeAttempt, readAttempt, readAttemptRow, selectAttempts } from '../attempt/attempts.ts';
 import {
@@ -264,13 +265,14 @@ function isBehind(place: FilterKeys, { stage, groupNumber, number }: RolloutPosi
 
 export async function updateRollout(
   engine: Engine,
-  namespace: string,
+  caller: Caller,
   id: string,
   attempt: number | undefined,
   changes: RolloutChanges,
 ): Promise<Rollout> {
-  const rollout = await writeIn(engine, namespace, async (tx) => {
+  const rollout = await writeAs(engine, caller, async (tx) => {
     const row = await lockRollout(tx, id);
+    requireClaimer(holdingOf(row), attempt, caller);
     const { metrics, timings, environmentIds, ...own } = changes;
     const ofAttempt = { metrics, timings, environmentIds };
     if (hasChanges(own)) requireLease(holdingOf(row), attempt);

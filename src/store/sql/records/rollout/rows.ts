@@ -249,8 +249,14 @@ export async function lockRollout(tx: NamespaceTransaction, id: string): Promise
 }
 
 /** Returns the columns that decide which verbs are allowed. */
-export function holdingOf(row: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'lease_ms'>): RolloutHolding {
-  return { id: row.id, status: row.status as Status, attempt: Number(row.attempt), hasHolder: row.lease_ms > 0n };
+export function holdingOf({
+  id,
+  status,
+  attempt,
+  lease_ms,
+  claimer,
+}: Pick<LockedRollout, 'id' | 'status' | 'attempt' | 'lease_ms' | 'claimer'>): RolloutHolding {
+  return { id, status: status as Status, attempt: Number(attempt), hasHolder: lease_ms > 0n, claimer };
 }
 
 /**
