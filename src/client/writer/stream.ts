@@ -39,9 +39,9 @@ export const FRAME_STEPS = 1024;
 const DONE: IteratorReturnResult<undefined> = { done: true, value: undefined };
 
 /**
- * One append stream: opens, replays from the first unacked step, then sends what the queue receives. Connect pulls the
- * next frame when the previous one is written. Steps that arrive in the meantime share a frame, and an idle stream
- * sends at once.
+ * One append stream: opens, replays from the first unacked step, then sends what the queue receives. The
+ * transport pulls the next frame when the previous one is written. Steps that arrive in the meantime share a frame, and
+ * an idle stream sends at once.
  */
 export class AppendStream {
   readonly #plan: StreamPlan;
@@ -55,7 +55,7 @@ export class AppendStream {
   #sealSent = false;
   #finishing = false;
   #ended = false;
-  /** Connect's pending pull, if nothing could be sent when it came. */
+  /** The transport's pending pull, if nothing could be sent when it came. */
   #pull: ((result: IteratorResult<AppendStepsRequest, undefined>) => void) | undefined;
   #wakeQueued = false;
 
@@ -117,12 +117,11 @@ export class AppendStream {
         this.#pull = resolve;
       });
     };
-    // Connect calls both. It throws the write error into the iterator; run() gets the same error from the reading side.
     const stop = (): Promise<IteratorResult<AppendStepsRequest, undefined>> => {
       this.#endFrames();
       return Promise.resolve(DONE);
     };
-    return { [Symbol.asyncIterator]: () => ({ next, return: stop, throw: stop }) };
+    return { [Symbol.asyncIterator]: () => ({ next, return: stop }) };
   }
 
   #answerPull(): void {
@@ -239,7 +238,7 @@ export class AppendStream {
     this.#abort.abort(new ConnectError('the stream ended', Code.Canceled));
   }
 
-  /** Connect's pull would otherwise wait forever and keep this stream in memory. */
+  /** The transport's pull would otherwise wait forever and keep this stream in memory. */
   #endFrames(): void {
     this.#ended = true;
     this.#pull?.(DONE);
