@@ -4,13 +4,12 @@ import { existsSync } from 'node:fs';
 import { Code, ConnectError } from '@connectrpc/connect';
 import { type Command, Option } from 'commander';
 import { pino } from 'pino';
+import { DEFAULT_ADDRESS } from '../client/environment.ts';
 import { type AnabranchClient, connectClient, reasonOf } from '../client/index.ts';
 import { type Config, loadConfig } from '../config/config.ts';
 import { mayHoldPassword, scrubUrl } from '../config/scrub_url.ts';
 import { paintFor } from './columns.ts';
 import { type CliContext, CliError, type Output, UsageError } from './context.ts';
-
-const DEFAULT_ADDRESS = '127.0.0.1:50051';
 
 /** Deadline of calls that a person waits for at the terminal. */
 export const FIRST_ANSWER = { timeoutMs: 10_000 };
@@ -22,7 +21,7 @@ export interface ServerFlags {
 
 export function addServerOptions(
   command: Command,
-  addressDoc = `address of the server (default: ${DEFAULT_ADDRESS})`,
+  addressDoc = `address of the server (default: ANABRANCH_ADDRESS, else ${DEFAULT_ADDRESS})`,
 ): Command {
   return command
     .addOption(new Option('--address <HOST:PORT>', addressDoc).conflicts('database'))
@@ -70,7 +69,7 @@ export async function withServer<T>(
   flags: ServerFlags,
   work: (access: Access) => Promise<T>,
 ): Promise<T> {
-  const { database, address = DEFAULT_ADDRESS } = flags;
+  const { database, address = cli.env.ANABRANCH_ADDRESS || DEFAULT_ADDRESS } = flags;
   if (database === undefined) return atAddress(cli, address, `--address ${address}`, work);
   // Only this command is connected, so there are no other calls to wait for at the end. What a command removes, it
   // says: policies are for servers that run on.
@@ -103,7 +102,7 @@ async function atAddress<T>(
   flags: string,
   work: (access: Access) => Promise<T>,
 ): Promise<T> {
-  const client = connect(address);
+  const client = connect(cli, address);
   try {
     return await work({ client, flags });
   } catch (error) {
@@ -113,9 +112,9 @@ async function atAddress<T>(
   }
 }
 
-function connect(address: string): AnabranchClient {
+function connect({ env }: CliContext, address: string): AnabranchClient {
   try {
-    return connectClient({ address });
+    return connectClient({ address }, env);
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
     const message = mayHoldPassword(address)

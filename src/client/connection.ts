@@ -1,4 +1,5 @@
-import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
+import process from 'node:process';
+import { type Client, createClient } from '@connectrpc/connect';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
@@ -7,17 +8,12 @@ import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { parseAddress } from './address.ts';
+import { type Environment, withEnvironment } from './environment.ts';
+import { Access } from './grpc/access.ts';
 import { ConnectionPool } from './grpc/connection_pool.ts';
 import { GrpcTransport } from './grpc/transport.ts';
 import { askingFirst, ServerLimits } from './limits.ts';
-
-/** Options of connectClient(). */
-export interface ConnectOptions {
-  /** Address of the server: `host:port`, `http://host:port` or `https://host:port`. */
-  readonly address: string;
-  /** Connect interceptors, for example for credentials or tracing. The first one is the outermost. */
-  readonly interceptors?: readonly Interceptor[];
-}
+import type { ConnectOptions } from './options.ts';
 
 /**
  * A client of one server. It opens a second HTTP/2 connection shortly before the streams of the first one reach the
@@ -25,7 +21,7 @@ export interface ConnectOptions {
  * call option `timeoutMs` overrides it.
  */
 export interface AnabranchClient {
-  /** Origin of the server: `http://host:port`. */
+  /** Address of the server: `http://host:port`, `https://host:port` or `unix:PATH`. */
   readonly url: string;
   /** Calls every RPC of TrajectoryService. */
   readonly trajectories: Client<typeof TrajectoryService>;
@@ -49,15 +45,24 @@ export interface AnabranchClient {
 
 /**
  * Creates a client. The first call connects, and asks the server for its version: an incompatible one fails every call
- * with FAILED_PRECONDITION. After a lost connection, the next call connects again. Throws TypeError if the address is
- * invalid.
+ * with FAILED_PRECONDITION. After a lost connection, the next call connects again. What is not given is taken from the
+ * environment: ANABRANCH_ADDRESS, ANABRANCH_TOKEN or ANABRANCH_TOKEN_FILE, ANABRANCH_CA_FILE, ANABRANCH_NAMESPACE.
+ * Throws TypeError if an option is invalid.
  */
-export function connectClient(options: ConnectOptions): AnabranchClient {
-  const url = parseAddress(options.address);
-  const pool = new ConnectionPool(url);
+export function connectClient(given: ConnectOptions = {}, env: Environment = process.env): AnabranchClient {
+  const options = withEnvironment(given, env);
+  const { url, origin, socket } = parseAddress(options.address);
+  const { ca, cert, key } = options;
+  const tls = {
+    ...(ca !== undefined && { ca }),
+    ...(cert !== undefined && { cert }),
+    ...(key !== undefined && { key }),
+  };
+  const pool = new ConnectionPool({ origin, socket, tls });
   const direct: GrpcTransport = new GrpcTransport({
-    origin: url,
+    origin,
     pool,
+    access: new Access(options),
     interceptors: options.interceptors ?? [],
     streamsPerConnection: () => limits.current.streamsPerConnection,
   });

@@ -1,4 +1,4 @@
-import { ConnectError } from '@connectrpc/connect';
+import { Code, ConnectError } from '@connectrpc/connect';
 import type { PartError } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import {
   BadRequestSchema,
@@ -16,6 +16,11 @@ export const ERROR_DOMAIN = 'anabranch.v1';
  */
 export function reasonOf(error: unknown): string | undefined {
   return errorInfo(error)?.reason;
+}
+
+/** Whether the server did not accept the token of the call. */
+export function isUnauthenticated(error: unknown): boolean {
+  return error instanceof ConnectError && error.code === Code.Unauthenticated;
 }
 
 /** Returns the metadata of a server error, such as `next_step_number` or `writer_epoch`. Empty for other errors. */

@@ -12,10 +12,11 @@
  *     client.close();
  */
 export { appendBatch, type EntryInit, type EntryResult } from './append_batch.ts';
-export { type AnabranchClient, type ConnectOptions, connectClient } from './connection.ts';
+export { type AnabranchClient, connectClient } from './connection.ts';
 export { errorMetadata, reasonOf, retryDelayMs } from './errors.ts';
 export type { Limits, ServerLimits } from './limits.ts';
 export { type MetricLogger, type MetricLoggerOptions, openMetricLogger } from './metric_logger.ts';
+export type { ConnectOptions } from './options.ts';
 export {
   type OwnedStep,
   type ReadOptions,

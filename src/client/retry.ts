@@ -1,5 +1,5 @@
 import { Code, ConnectError } from '@connectrpc/connect';
-import { reasonOf, retryDelayMs } from './errors.ts';
+import { isUnauthenticated, reasonOf, retryDelayMs } from './errors.ts';
 
 /** The clock, random numbers and timers that retries use. */
 export interface Timing {
@@ -98,6 +98,7 @@ export class Patience {
   readonly #giveUpAfterMs: number;
   #attempt = 0;
   #faults = 0;
+  #wasUnauthenticated = false;
   #stalledSince: number | undefined;
 
   constructor(giveUpAfterMs: number, timing: Timing) {
@@ -109,6 +110,7 @@ export class Patience {
   progress(): void {
     this.#attempt = 0;
     this.#faults = 0;
+    this.#wasUnauthenticated = false;
     this.#stalledSince = undefined;
   }
 
@@ -117,6 +119,11 @@ export class Patience {
    * time is up.
    */
   next(error: unknown): Pause {
+    if (isUnauthenticated(error) && !this.#wasUnauthenticated) {
+      // The next call may carry another token.
+      this.#wasUnauthenticated = true;
+      return this.nextAfterRefusals(error, 0);
+    }
     if (!isTransient(error)) throw error;
     if (reasonOf(error) === 'INTERNAL' && ++this.#faults >= MAX_SERVER_FAULTS) throw error;
     return this.#pause(error);

@@ -11,6 +11,7 @@ import type { AddressInfo } from 'node:net';
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { Access } from '../../src/client/grpc/access.ts';
 import { ConnectionPool } from '../../src/client/grpc/connection_pool.ts';
 import { GrpcTransport } from '../../src/client/grpc/transport.ts';
 import type { TcpProxy } from '../support/tcp-proxy.ts';
@@ -46,8 +47,9 @@ export async function startRawPeer(
   const { port } = server.address() as AddressInfo;
   via?.retarget({ host: '127.0.0.1', port });
   const origin = via?.url ?? `http://127.0.0.1:${port}`;
-  const pool = new ConnectionPool(origin);
-  const transport = new GrpcTransport({ origin, pool, interceptors, streamsPerConnection: () => 100 });
+  const pool = new ConnectionPool({ origin, tls: {} });
+  const access = new Access({});
+  const transport = new GrpcTransport({ origin, pool, access, interceptors, streamsPerConnection: () => 100 });
   return {
     trajectories: createClient(TrajectoryService, transport),
     states: createClient(StateService, transport),

@@ -142,7 +142,19 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   'src/config': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
 
-  'src/client': { rooms: ['gen'], packages: [...CONNECT, 'node:crypto', 'node:http2'] },
+  'src/client': {
+    rooms: ['gen'],
+    packages: [
+      ...CONNECT,
+      'node:crypto',
+      'node:fs',
+      'node:fs/promises',
+      'node:http2',
+      'node:net',
+      'node:process',
+      'node:tls',
+    ],
+  },
   // For browsers: no room and no package that needs Node.
   'src/client/web': { rooms: ['src/client', 'gen'], packages: [...CONNECT, '@connectrpc/connect-web'] },
   // The page: a user of the client, of those modules that need no Node, and of nothing else of the server.

@@ -35,7 +35,7 @@ export interface CallPlan<T> {
   /** Sends the body. An error ends the call. */
   readonly send: (stream: ClientHttp2Stream) => Promise<void> | undefined;
   /** Called once, when the call has ended. */
-  readonly onEnd?: () => void;
+  readonly onEnd?: (error: ConnectError | undefined) => void;
 }
 
 interface Waiting<R> {
@@ -201,7 +201,7 @@ export class Call<T> {
     const stream = this.#stream;
     const isOver = stream === undefined || stream.closed || (stream.readableEnded && stream.writableEnded);
     if (!isOver) stream.close(constants.NGHTTP2_CANCEL);
-    this.#plan.onEnd?.();
+    this.#plan.onEnd?.(error);
     if (error === undefined) this.#opening?.resolve();
     else this.#opening?.reject(error);
     this.#serve();

@@ -1,14 +1,14 @@
 import { Code, ConnectError } from '@connectrpc/connect';
-import { Http2Connection } from './http2_connection.ts';
+import { Http2Connection, type Route } from './http2_connection.ts';
 
 /** Opens as many connections as calls need, and replaces those that are lost. */
 export class ConnectionPool {
-  readonly #origin: string;
+  readonly #route: Route;
   readonly #connections = new Set<Http2Connection>();
   #closed = false;
 
-  constructor(origin: string) {
-    this.#origin = origin;
+  constructor(route: Route) {
+    this.#route = route;
   }
 
   /**
@@ -36,7 +36,7 @@ export class ConnectionPool {
     for (const connection of this.#connections) {
       if (connection.isUsable && connection.streams < room) return connection;
     }
-    const connection: Http2Connection = new Http2Connection(this.#origin, () => this.#connections.delete(connection));
+    const connection: Http2Connection = new Http2Connection(this.#route, () => this.#connections.delete(connection));
     this.#connections.add(connection);
     return connection;
   }

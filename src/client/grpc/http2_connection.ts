@@ -6,6 +6,8 @@ import {
   constants,
   type OutgoingHttpHeaders,
 } from 'node:http2';
+import { createConnection } from 'node:net';
+import type { SecureContextOptions } from 'node:tls';
 import { Code, ConnectError } from '@connectrpc/connect';
 
 /** Pings detect a dead peer or path within 45 seconds, also while an open stream is idle. */
@@ -14,6 +16,15 @@ const PONG_WITHIN_MS = 15_000;
 
 /** In MB. Node's default of 10 refuses streams while many of them have a frame in flight. */
 const OPTIONS: ClientSessionOptions = { maxSessionMemory: 128 };
+
+/** How to reach a server. */
+export interface Route {
+  readonly origin: string;
+  /** Path of a Unix socket. */
+  readonly socket?: string | undefined;
+  /** For TLS. */
+  readonly tls: SecureContextOptions;
+}
 
 /** One HTTP/2 connection. It keeps the process alive while it has streams. */
 export class Http2Connection {
@@ -24,8 +35,9 @@ export class Http2Connection {
   #answer: Promise<void> | undefined;
 
   /** Begins to connect. If that fails, the streams of the connection fail. */
-  constructor(origin: string, onClose: () => void) {
-    this.#session = connect(origin, OPTIONS);
+  constructor({ origin, socket, tls }: Route, onClose: () => void) {
+    const over = socket === undefined ? {} : { createConnection: () => createConnection(socket) };
+    this.#session = connect(origin, { ...OPTIONS, ...tls, ...over });
     this.#session.unref();
     // Every call gets the error from its own stream.
     this.#session.on('error', () => undefined);

@@ -22,6 +22,8 @@ import {
 import { createMethodUrl, runStreamingCall, runUnaryCall } from '@connectrpc/connect/protocol';
 import { VERSION } from '../../../gen/es/anabranch/v1/limits.js';
 import { UNARY_DEADLINE_MS } from '../calls.ts';
+import { isUnauthenticated } from '../errors.ts';
+import type { Access } from './access.ts';
 import { Call, type CallPlan } from './call.ts';
 import type { ConnectionPool } from './connection_pool.ts';
 import { envelopeOf } from './envelope.ts';
@@ -41,6 +43,7 @@ const USER_AGENT = `anabranch-node/${VERSION}`;
 interface TransportOptions {
   readonly origin: string;
   readonly pool: ConnectionPool;
+  readonly access: Access;
   /** The first one is the outermost. */
   readonly interceptors: readonly Interceptor[];
   /** Streams that the server accepts on a connection. */
@@ -98,6 +101,19 @@ export class GrpcTransport implements Transport {
     input: MessageInitShape<I>,
   ): Promise<UnaryResponse<I, O>> {
     const body = encode(method.input, input);
+    try {
+      return await this.#ask(method, options, body);
+    } catch (error) {
+      if (!isUnauthenticated(error) || !this.#options.access.refused()) throw error;
+      return await this.#ask(method, options, body);
+    }
+  }
+
+  async #ask<I extends DescMessage, O extends DescMessage>(
+    method: DescMethodUnary<I, O>,
+    options: CallOptions,
+    body: Uint8Array,
+  ): Promise<UnaryResponse<I, O>> {
     const call = this.#begin(method, options, Number.POSITIVE_INFINITY, {
       send: (stream) => {
         stream.end(body);
@@ -135,7 +151,11 @@ export class GrpcTransport implements Transport {
     const room = Math.max(1, this.#options.streamsPerConnection() - STREAMS_FOR_CALLS);
     const call = this.#begin(method, options, room, {
       send: (stream) => upload.sendTo(stream),
-      onEnd: () => upload.stop(),
+      onEnd: (error) => {
+        upload.stop();
+        // The stream is opened again by its user.
+        if (isUnauthenticated(error)) this.#options.access.refused();
+      },
     });
     await call.opened();
     return {
@@ -156,14 +176,22 @@ export class GrpcTransport implements Transport {
     room: number,
     sending: Pick<CallPlan<never>, 'send' | 'onEnd'>,
   ): Call<MessageShape<O>> {
-    const { origin, pool } = this.#options;
+    const { origin, pool, access } = this.#options;
     const headers: OutgoingHttpHeaders = { ...HEADERS, ':path': `/${method.parent.typeName}/${method.name}` };
     if (timeoutMs !== undefined) headers['grpc-timeout'] = `${Math.min(Math.ceil(timeoutMs), MAX_TIMEOUT_MS)}m`;
     if (header !== undefined) for (const [name, value] of new Headers(header)) headers[name] ??= value;
     headers['user-agent'] ??= USER_AGENT;
     const decode = (bytes: Uint8Array) => fromBinary(method.output, bytes);
     const call = new Call({ origin, headers, signal, timeoutMs, decode, ...sending });
-    pool.connect(room, (connection) => call.begin(connection)).catch((error) => call.fail(ConnectError.from(error)));
+    const begin = (who: OutgoingHttpHeaders) =>
+      pool.connect(room, (connection) => {
+        for (const name of Object.keys(who)) headers[name] ??= who[name];
+        call.begin(connection);
+      });
+    const { known } = access;
+    (known === undefined ? access.load().then(begin) : begin(known)).catch((error) =>
+      call.fail(ConnectError.from(error)),
+    );
     return call;
   }
 

@@ -16,7 +16,9 @@ export interface ConnectOptions {
 
 /** Returns the origin of a server, and a transport to it. Throws TypeError if the address is invalid. */
 export function connectTransport(options: ConnectOptions): { readonly url: string; readonly transport: Transport } {
-  const url = parseAddress(options.address);
+  const { origin: url, socket } = parseAddress(options.address);
+  if (socket !== undefined)
+    throw new TypeError(`address is ${JSON.stringify(options.address)}: browsers need host:port`);
   const interceptors = [...(options.interceptors ?? [])];
   return {
     url,
