@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import type { AnabranchError } from '../../src/domain/errors.ts';
+import type { TrajectoryRef } from '../../src/domain/trajectory.ts';
 import type { AppendStore } from '../../src/store/contract/append.ts';
 import { Contended, DatabaseSilent } from '../../src/store/contract/store.ts';
 import { appWithin } from '../../src/stream/app.ts';
@@ -164,6 +165,72 @@ describeApp('the entries of a call', (on) => {
     expect((await commitEntries({ ...app, committer }, scene.caller, [entry(two.id, 0n)])).map(reasonOf)).toEqual([
       'committed',
     ]);
+    await app.close();
+  });
+
+  /** The app, the ids that it looks up, and row keys that its store knows instead of its own. */
+  const lookingUp = (known?: (namespace: string, id: string) => TrajectoryRef | undefined) => {
+    const lookedUp: string[][] = [];
+    const store = wrappedStore(on.store, {
+      findTrajectoryRefs: (namespace, ids) => {
+        lookedUp.push([...ids]);
+        return on.store.findTrajectoryRefs(namespace, ids);
+      },
+      ...(known && { knownTrajectoryRef: known }),
+    });
+    return { app: on.app({ commitsAtOnce: 1 }, store), lookedUp };
+  };
+
+  it('W14: of a trajectory that was written lately are not looked up, in its namespace only', async () => {
+    const { app, lookedUp } = lookingUp();
+    const [scene, other] = [on.scene(app), on.scene(app)];
+    const { id } = await scene.create();
+    for (const number of [0n, 1n, 2n]) await commitEntries(app, scene.caller, [entry(id, number)]);
+    expect(lookedUp).toEqual([[id]]);
+    expect((await commitEntries(app, other.caller, [entry(id, 3n)])).map(reasonOf)).toEqual(['TRAJECTORY_NOT_FOUND']);
+    expect(lookedUp).toEqual([[id], [id]]);
+    expect(await scene.words({ id })).toEqual(['0', '1', '2']);
+    await app.close();
+  });
+
+  it('W14: of a trajectory that was deleted after they knew it are looked up once more, and fail', async () => {
+    const here = on.scene();
+    const deleted = await here.create();
+    await on.store.deleteTrajectory(here.caller.namespace, deleted.id, 'REFUSE');
+    const { app, lookedUp } = lookingUp(() => deleted.ref);
+    const outcomes = await commitEntries(app, here.caller, [entry(deleted.id, 0n), entry(deleted.id, 1n)]);
+    expect(outcomes.map(reasonOf)).toEqual(['TRAJECTORY_NOT_FOUND', 'TRAJECTORY_NOT_FOUND']);
+    expect(lookedUp).toEqual([[deleted.id]]);
+    await app.close();
+  });
+
+  it('W14: of a trajectory that was created anew are written to the new one, in order', async () => {
+    const here = on.scene();
+    const old = await here.create();
+    await commitEntries(here.app, here.caller, [entry(old.id, 0n)]);
+    await on.store.deleteTrajectory(here.caller.namespace, old.id, 'REFUSE');
+    const made = await here.create({ id: old.id });
+    const entries = [0n, 1n, 2n].map((number) => entry(old.id, number));
+    const { app, lookedUp } = lookingUp(() => old.ref);
+    const outcomes = await commitEntries(app, here.caller, entries.slice(0, 2));
+    expect(outcomes.map(duplicatesOf)).toEqual([0, 0]);
+    expect(lookedUp).toEqual([[old.id]]);
+    expect((await commitEntries(here.app, here.caller, entries)).map(duplicatesOf)).toEqual([1, 1, 0]);
+    expect(await here.words(made)).toEqual(['0', '1', '2']);
+    await app.close();
+  });
+
+  it('W14: fail if the database cannot be asked for the trajectory that they know no more', async () => {
+    const here = on.scene();
+    const deleted = await here.create();
+    await on.store.deleteTrajectory(here.caller.namespace, deleted.id, 'REFUSE');
+    const store = wrappedStore(on.store, {
+      knownTrajectoryRef: () => deleted.ref,
+      findTrajectoryRefs: () => Promise.reject(new DatabaseSilent('DATABASE_UNAVAILABLE', 'silent')),
+    });
+    const app = on.app({}, store);
+    const outcomes = await commitEntries(app, here.caller, [entry(deleted.id, 0n)]);
+    expect(outcomes.map(reasonOf)).toEqual(['DATABASE_UNAVAILABLE']);
     await app.close();
   });
 

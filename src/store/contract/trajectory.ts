@@ -34,6 +34,12 @@ export interface TrajectoryStore {
   /** Returns the row keys of the visible trajectories among these ids. */
   findTrajectoryRefs(namespace: string, ids: readonly string[]): Promise<ReadonlyMap<string, TrajectoryRef>>;
 
+  /**
+   * Returns the row keys of a trajectory, if this process has written to it lately. It may have been deleted since, so
+   * TRAJECTORY_NOT_FOUND of an append to it says nothing about its id: look it up (`findTrajectoryRefs`).
+   */
+  knownTrajectoryRef(namespace: string, id: string): TrajectoryRef | undefined;
+
   /** Lists visible trajectories, by default newest first. The cursor is the key of the last row. */
   listTrajectories(namespace: string, filter: TrajectoryFilter, page: Page<bigint> & Sorted): Promise<Trajectory[]>;
 

@@ -147,6 +147,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return found?.hidden === true ? undefined : found;
   },
   findTrajectoryRefs: inNamespace(findRefs),
+  knownTrajectoryRef(namespace, id) {
+    return this.engine.known.find(namespace, id);
+  },
   listTrajectories: inNamespace(listTrajectories),
   orderTrajectories: inNamespace(orderTrajectories),
   findTrajectories: inNamespace(findTrajectories),

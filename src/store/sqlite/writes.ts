@@ -98,13 +98,13 @@ export class Writes {
   #begin(): void {
     const { writer, known } = this.#deps;
     writer.prepare('begin').run(NO_VALUES);
-    if (this.#heads.begin()) known.forgetAll();
+    if (this.#heads.begin()) known.removeAll();
   }
 
   #commit(): void {
     const { writer, known } = this.#deps;
     writer.prepare('commit').run(NO_VALUES);
-    for (const key of this.#heads.keys) known.forget(key);
+    for (const key of this.#heads.keys) known.remove(key);
   }
 
   /** There may be nothing to roll back. */

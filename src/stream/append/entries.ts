@@ -1,7 +1,8 @@
 import { type SealRequest, type StepTag, trajectoryLocked, type WriterRequest } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
-import { trajectoryNotFound } from '../../domain/errors.ts';
+import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { type NewSteps, PACKED_STEP_BYTES } from '../../domain/step_codec/packed_step.ts';
+import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
 import { Contended, isOutage } from '../../store/contract/store.ts';
 import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
@@ -55,7 +56,8 @@ async function commit(
   given: readonly (NewEntry | FailedEntry)[],
   lockWaitMs?: number,
 ): Promise<EntryOutcome[]> {
-  const call = { app, caller, source: new EntrySource(app.call.signal, given.length, lockWaitMs) };
+  const source = new EntrySource(app.call.signal, given.length, lockWaitMs);
+  const call: EntryCall = { app, caller, source, missed: [], resubmitted: Promise.resolve() };
   const placed: Placed[] = [];
   const created = new Set<string>();
   for (const [place, entry] of given.entries()) {
@@ -81,18 +83,52 @@ interface EntryCall {
   readonly app: App;
   readonly caller: Caller;
   readonly source: EntrySource;
+  /** Entries whose trajectories were not found by the row keys that the store knew. */
+  readonly missed: Placed[];
+  /** Resolves when all of those so far are submitted again. */
+  resubmitted: Promise<void>;
 }
 
 /** Hands entries of trajectories that exist to the committer. */
-async function submit({ app, caller, source }: EntryCall, placed: readonly Placed[]): Promise<void> {
-  if (placed.length === 0) return;
+async function submit(call: EntryCall, placed: readonly Placed[]): Promise<void> {
+  const { app, caller } = call;
+  const unknown: Placed[] = [];
+  for (const each of placed) {
+    const ref = app.store.knownTrajectoryRef(caller.namespace, each.entry.trajectoryId);
+    if (ref === undefined) unknown.push(each);
+    else submitTo(call, ref, each, () => resubmit(call, each));
+  }
+  if (unknown.length > 0) await lookUp(call, unknown);
+}
+
+/** Submits entries after a look at the database. Keeps the order of those of one trajectory. */
+async function lookUp(call: EntryCall, placed: readonly Placed[]): Promise<void> {
+  const { app, caller, source } = call;
   const ids = new Set(placed.map(({ entry }) => entry.trajectoryId));
   const refs = await app.store.findTrajectoryRefs(caller.namespace, [...ids]);
-  for (const { place, entry } of placed) {
-    const ref = refs.get(entry.trajectoryId);
-    if (ref === undefined) source.settle(place, failed(trajectoryNotFound(entry.trajectoryId)));
-    else app.committer.submit(source, source.add(place, { ...entry, caller, ref, independent: true }), bytesOf(entry));
+  for (const each of placed) {
+    const ref = refs.get(each.entry.trajectoryId);
+    if (ref === undefined) source.settle(each.place, failed(trajectoryNotFound(each.entry.trajectoryId)));
+    else submitTo(call, ref, each);
   }
+}
+
+/** `missed` is called instead of a failure because the trajectory does not exist. */
+function submitTo(call: EntryCall, ref: TrajectoryRef, { place, entry }: Placed, missed?: () => void): void {
+  const { app, caller, source } = call;
+  app.committer.submit(source, source.add(place, { ...entry, caller, ref, independent: true }, missed), bytesOf(entry));
+}
+
+/** The next turn looks up together what one group has missed. */
+function resubmit(call: EntryCall, placed: Placed): void {
+  call.missed.push(placed);
+  if (call.missed.length > 1) return;
+  call.resubmitted = call.resubmitted.then(async () => {
+    const missed = call.missed.splice(0);
+    await lookUp(call, missed).catch((error) => {
+      for (const { place } of missed) call.source.settle(place, failed(error));
+    });
+  });
 }
 
 /** Bounds the search for entries that wait for locks: each transaction waits once. */
@@ -148,6 +184,10 @@ async function createTogether(
   return [...first, ...(await createTogether(call, placed.slice(half), end))];
 }
 
+function isNotFound(error: unknown): boolean {
+  return error instanceof AnabranchError && error.reason === 'TRAJECTORY_NOT_FOUND';
+}
+
 function failed(error: unknown): FailedEntry {
   return { kind: 'failed', error };
 }
@@ -176,6 +216,7 @@ class EntrySource implements BatchSource {
   readonly outcomes: Promise<EntryOutcome[]>;
   readonly #signal: AbortSignal;
   readonly #places = new Map<AppendBatch, number>();
+  readonly #missed = new Map<AppendBatch, () => void>();
   readonly #settled: EntryOutcome[];
   readonly #resolve: (outcomes: EntryOutcome[]) => void;
   readonly #reject: (error: unknown) => void;
@@ -194,8 +235,10 @@ class EntrySource implements BatchSource {
     this.outcomes.catch(() => undefined); // rethrown when it is awaited, unless the entries cannot be submitted
   }
 
-  add(place: number, batch: AppendBatch): AppendBatch {
+  /** `missed` is called instead of a failure of the batch because its trajectory does not exist. */
+  add(place: number, batch: AppendBatch, missed?: () => void): AppendBatch {
     this.#places.set(batch, place);
+    if (missed !== undefined) this.#missed.set(batch, missed);
     return batch;
   }
 
@@ -204,7 +247,9 @@ class EntrySource implements BatchSource {
   }
 
   failed(batch: AppendBatch, _bytes: number, error: unknown): void {
-    this.settle(this.#places.get(batch)!, failed(error));
+    const missed = this.#missed.get(batch);
+    if (missed !== undefined && isNotFound(error)) missed();
+    else this.settle(this.#places.get(batch)!, failed(error));
   }
 
   settle(place: number, outcome: EntryOutcome): void {

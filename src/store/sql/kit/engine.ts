@@ -157,6 +157,7 @@ export interface LockableQuery<Q> {
 /** Columns of a locked trajectory that appends need. */
 export interface LockedHead extends TrajectoryRef {
   readonly namespace: string;
+  readonly id: string;
   readonly uid: string;
   readonly hidden: boolean;
   readonly ownBegin: bigint;

@@ -112,7 +112,11 @@ export async function appendIn(
   const outcomes = batches.map((batch, i) => group.decide(batch, inline[i] ?? []));
   await group.write(batches, wait === 'never' ? 'briefly' : 'bounded');
   tx.afterCommit(() => {
-    for (const member of members.values()) if (member.changed || member.granted) known.learn(member);
+    for (const member of members.values()) {
+      if (member.locked.hidden) known.remove(member.locked.key);
+      else if (member.changed || member.granted) known.learn(member);
+    }
+    for (const { key } of refs) if (!members.has(key) && !busy.has(key)) known.remove(key);
   });
   const changed = [...members.values()].filter((member) => member.changed);
   return { outcomes: group.withCompressed(batches, outcomes), changed: changed.map(({ locked }) => locked.key) };

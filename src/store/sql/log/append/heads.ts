@@ -14,6 +14,7 @@ export const HEAD_COLUMNS = [
   'tree',
   'key',
   'namespace',
+  'id',
   'uid',
   'hidden',
   'branch_point',
@@ -41,8 +42,8 @@ export function headOf(locked: LockedHead): Head {
 
 /** Returns the row of a root that this transaction created without steps. */
 export function headOfEmptyRoot(namespace: string, trajectory: Trajectory): LockedHead {
-  const { ref, uid, status, statusMessage, writerId, writerEpoch, nextStepNumber, scoredMetrics } = trajectory;
-  const row = { uid, status, statusMessage, writerId, writerEpoch, nextStepNumber, scoredMetrics };
+  const { ref, id, uid, status, statusMessage, writerId, writerEpoch, nextStepNumber, scoredMetrics } = trajectory;
+  const row = { id, uid, status, statusMessage, writerId, writerEpoch, nextStepNumber, scoredMetrics };
   return { ...ref, ...row, namespace, hidden: false, ownBegin: 0n, sealTime: null, sums: NO_SUMS };
 }
 
@@ -53,6 +54,7 @@ export function readHead(row: HeadRowRead): LockedHead {
     tree: row.tree,
     key: row.key,
     namespace: row.namespace,
+    id: row.id,
     uid: row.uid,
     hidden: isSet(row.hidden),
     ownBegin: row.branch_point === null ? 0n : row.branch_point + 1n,
