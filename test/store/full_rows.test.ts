@@ -1,6 +1,7 @@
 import { expect, it } from 'vitest';
 import type { Step } from '../../src/domain/step.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { SEGMENT_BYTES } from '../../src/store/contract/append.ts';
 import { makeStep, newState, smallRef, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
 import { putState } from './scene.ts';
@@ -64,18 +65,24 @@ describeStore('full rows of a group', (on) => {
     await expectVerified(scene.store);
   });
 
-  it('the last row of a group is compressed if it is at least half full', async () => {
+  it('a row is compressed from half of the steps or a quarter of the bytes of a full row on', async () => {
     const scene = on.scene();
     const made = await scene.create();
     await scene.append(made, words(0, 256 + 128));
-    expect(await rowsOf(made)).toEqual([
+    await scene.append(made, words(384, 127));
+    await scene.append(made, [wordStep(511n, 'x'.repeat(SEGMENT_BYTES / 4))]);
+    await scene.append(made, [wordStep(512n, 'x'.repeat(SEGMENT_BYTES / 4 - 100))]);
+    const rows = [
       { steps: 256, isCompressed: true },
       { steps: 128, isCompressed: true },
-    ]);
+      { steps: 127, isCompressed: false },
+      { steps: 1, isCompressed: true },
+      { steps: 1, isCompressed: false },
+    ];
+    expect(await rowsOf(made)).toEqual(rows);
     await scene.store.mergeSteps([{ ref: made.ref, rest: true }]);
-    expect((await rowsOf(made)).map((row) => row.steps)).toEqual([256, 128]);
-    await scene.append(made, words(384, 255));
-    expect((await rowsOf(made)).at(-1)).toEqual({ steps: 255, isCompressed: false });
+    expect(await rowsOf(made)).toEqual(rows.map((row) => ({ ...row, isCompressed: true })));
+    await expectVerified(scene.store);
   });
 
   it('W3: a group that is not stored as it came has the rows that were decided', async () => {

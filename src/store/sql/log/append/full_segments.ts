@@ -2,19 +2,15 @@ import { bodyOf } from '../../../../domain/step_codec/frames.ts';
 import type { PackedStep } from '../../../../domain/step_codec/packed_step.ts';
 import { writeSmallStates } from '../../../../domain/step_codec/small_states.ts';
 import type { AppendBatch } from '../../../contract/append.ts';
-import { SEGMENT_BYTES, SEGMENT_STEPS } from '../../../contract/append.ts';
 import type { PlainSegment } from './compressed_segments.ts';
 import { namesStates } from './segment_builder.ts';
-import { bytesInSegment, SegmentRoom } from './segment_room.ts';
+import { bytesInSegment, isLargeEnough, SegmentRoom } from './segment_room.ts';
 
-/**
- * Returns the segments that a merge would only compress, if all steps of the batches are stored: those of a trajectory
- * with more than a full segment. Segments that are less than half full are left to merges.
- */
+/** Returns the segments that a merge would only compress, if all steps of the batches are stored. */
 export function fullSegmentsOf(batches: readonly AppendBatch[]): PlainSegment[] {
   const full: PlainSegment[] = [];
   for (const [trajectory, own] of Map.groupBy(batches, ({ ref }) => ref.key)) {
-    if (!mayFillSegment(own) || own.some(({ steps }) => steps.some(namesStates))) continue;
+    if (!haveLargeSegment(own) || own.some(({ steps }) => steps.some(namesStates))) continue;
     let segment = new FutureSegment();
     const segments = [segment];
     for (const { steps } of own) {
@@ -26,20 +22,19 @@ export function fullSegmentsOf(batches: readonly AppendBatch[]): PlainSegment[] 
         segment.add(step);
       }
     }
-    if (segments.length === 1 && !segment.room.isFull) continue;
-    for (const each of segments) if (each.room.isHalfFull) full.push(each.plain(trajectory));
+    for (const each of segments) if (each.room.isLargeEnough) full.push(each.plain(trajectory));
   }
   return full;
 }
 
 /** Most groups have fewer steps of a trajectory. */
-function mayFillSegment(batches: readonly AppendBatch[]): boolean {
+function haveLargeSegment(batches: readonly AppendBatch[]): boolean {
   let [count, bytes] = [0, 0];
   for (const { steps } of batches) {
     count += steps.length;
     for (const step of steps) bytes += bytesInSegment(step.states, step.bytes);
   }
-  return count >= SEGMENT_STEPS || bytes >= SEGMENT_BYTES;
+  return isLargeEnough(count, bytes);
 }
 
 /** A segment of steps that are not stored yet, and are stored as they are packed. */

@@ -4,11 +4,11 @@ import type { PackedStep } from '../../../../domain/step_codec/packed_step.ts';
 import { SEGMENT_BYTES, SEGMENT_STEPS } from '../../../contract/append.ts';
 
 /**
- * Whether steps with so many bytes, small states included, fill half of a segment. Such a segment is not merged again
- * after it is compressed.
+ * Whether a segment with so many steps and bytes, small states included, compresses about as well as a larger one. Such
+ * a segment is not merged again after it is compressed.
  */
-export function isHalfFull(steps: number, bytes: number): boolean {
-  return steps >= SEGMENT_STEPS / 2 || bytes >= SEGMENT_BYTES / 2;
+export function isLargeEnough(steps: number, bytes: number): boolean {
+  return steps >= SEGMENT_STEPS / 2 || bytes >= SEGMENT_BYTES / 4;
 }
 
 /** Decides how many consecutive steps a segment has. */
@@ -16,12 +16,8 @@ export class SegmentRoom {
   #steps = 0;
   #bytes = 0;
 
-  get isHalfFull(): boolean {
-    return isHalfFull(this.#steps, this.#bytes);
-  }
-
-  get isFull(): boolean {
-    return this.#steps >= SEGMENT_STEPS || this.#bytes >= SEGMENT_BYTES;
+  get isLargeEnough(): boolean {
+    return isLargeEnough(this.#steps, this.#bytes);
   }
 
   /** `bytes`: the step as it is stored. */

@@ -4,7 +4,7 @@ import type { MergeRequest } from '../../../contract/append.ts';
 import { SEGMENT_BYTES, SEGMENT_STEPS } from '../../../contract/append.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { isSet } from '../../kit/values.ts';
-import { isHalfFull } from '../append/segment_room.ts';
+import { isLargeEnough } from '../append/segment_room.ts';
 import { BODY_BYTES, COMPRESSED, STATES_BYTES } from '../read/stored_body.ts';
 
 /**
@@ -92,7 +92,7 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
   if (open !== undefined && (open.isFull || (rest && !goesOn))) {
     close(open);
     // A segment with room for more steps is merged again with those that follow.
-    mergedTo = open.isHalfEmpty ? open.range.from : open.range.to;
+    mergedTo = open.isSmall ? open.range.from : open.range.to;
   }
   if (ranges.length === 0 && mergedTo === mergedFrom) return undefined;
   return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, goesOn };
@@ -151,7 +151,7 @@ interface SegmentSize extends StepRange {
 
 /** Whether the segment is not joined with others any more: it would have to be decompressed. */
 function isDone({ from, to, encoding, bytes, stateBytes }: SegmentSize): boolean {
-  return encoding === COMPRESSED && isHalfFull(Number(to - from), Number(bytes + stateBytes));
+  return encoding === COMPRESSED && isLargeEnough(Number(to - from), Number(bytes + stateBytes));
 }
 
 /** Consecutive segments that become one. */
@@ -192,8 +192,9 @@ class OpenRange {
     return this.#steps >= SEGMENT_STEPS || this.#bytes >= SEGMENT_BYTES || this.bytes >= MOST_WITH_STATES;
   }
 
-  get isHalfEmpty(): boolean {
-    return this.#steps < SEGMENT_STEPS / 2 && this.#bytes < SEGMENT_BYTES / 2 && this.bytes < MOST_WITH_STATES / 2;
+  /** Whether the merged segment is joined with those that follow. */
+  get isSmall(): boolean {
+    return !isLargeEnough(this.#steps, this.bytes);
   }
 
   /** A single segment is only compressed, or gets the states that were attached. */
