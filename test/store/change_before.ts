@@ -15,7 +15,7 @@ export async function changeBefore<T>(
   const changed = (statement: string) => {
     // Statements of the change itself must not wait for it.
     if (changing !== undefined || !text.test(statement)) return undefined;
-    changing = change();
+    changing = Promise.resolve().then(change);
     return changing;
   };
   const spies = engine === 'postgres' ? holdStatements(changed) : holdJobs(changed);

@@ -9,6 +9,7 @@ import { decodedSteps } from '../support/encoded_steps.ts';
 import { makeStep, newState, stateRef, textAction, wordStep } from '../support/steps.ts';
 import { describeStore, openOn } from './on_store.ts';
 import type { Scene } from './scene.ts';
+import { sqliteTextsOf, textsOf } from './statement_count.ts';
 
 describeStore('merged rows of steps', (on) => {
   const rowsOf = async ({ ref }: Trajectory) =>
@@ -177,6 +178,47 @@ describeStore('merged rows of steps', (on) => {
     } finally {
       if (other !== on.store) await other.close();
     }
+  });
+
+  const mergeTexts = (store: Store, made: Trajectory) => {
+    const texts = on.engine === 'postgres' ? textsOf : sqliteTextsOf;
+    return texts(() => merge(store, made, false));
+  };
+  /** Reads whole rows of steps. */
+  const READS_ROWS = /^select .* from .*segments["\s]/;
+
+  it('a merge does not read the rows that this process has appended', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const read: boolean[] = [];
+    for (let at = 0; at < 300; at += 100) {
+      await appendSingly(scene, made, words(at, 99));
+      // A tag takes a transaction, also on Postgres.
+      const tags = [{ name: 'last', stepNumber: BigInt(at + 99) }];
+      await scene.append(made, words(at + 99, 1), { tags });
+      read.push((await mergeTexts(scene.store, made)).some((text) => READS_ROWS.test(text)));
+    }
+    expect(read).toEqual([false, false, false]);
+    expect((await rowsOf(made))[0]).toEqual([0, 256, 2]);
+    expect(await scene.words(made)).toEqual(words(0, 300).map((_, i) => `words ${i}`));
+  });
+
+  it('a merge replaces no row that was changed after this process has appended it; the next merge reads it', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    await appendSingly(scene, made, words(0, 300));
+    await on.sql.rows(
+      `update segments set state_names = '[["env",0,1]]' where tree = ${made.ref.tree} and first_step_number = 7`,
+    );
+    const request = { ref: made.ref, rest: false };
+    expect(await scene.store.mergeSteps([request])).toEqual([request]);
+    expect(await rowsOf(made)).toHaveLength(300);
+    await merge(scene.store, made, false);
+    expect((await rowsOf(made))[0]).toEqual([0, 256, 2]);
+    const [row] = await on.sql.rows(
+      `select state_names from segments where tree = ${made.ref.tree} and first_step_number = 0`,
+    );
+    expect(row!.state_names).toBe('[["env",7,8]]');
   });
 
   it('B2: a trim and a purge of merged rows leave what branches need', async () => {

@@ -38,6 +38,7 @@ export class PostgresTransactions implements Transactions {
     try {
       const transaction = open.begin(lease);
       if (options.unbounded === true) transaction.unbound();
+      if (options.lasting === false) transaction.send('set local synchronous_commit = off');
       try {
         const steps: (() => void)[] = [];
         const result = await work(transaction.db, (step) => steps.push(step));

@@ -167,7 +167,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
   attachState(caller, attaching) {
     return attachState(this.engine, this.encoder, caller, attaching);
   },
-  mergeSteps: onEngine(mergeSteps),
+  mergeSteps(requests) {
+    return mergeSteps(this.engine, this.engine.known.recent, requests);
+  },
   findUnmerged: onEngine(findUnmerged),
   onChange(listener) {
     return this.engine.changes.onChange(listener);

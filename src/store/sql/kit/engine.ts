@@ -68,7 +68,7 @@ export type RowsOf<Rows extends readonly object[]> = { -readonly [I in keyof Row
 
 export interface Transactions {
   /**
-   * Runs `work` in one transaction, which is durable when the promise resolves. Retries after a deadlock, so `work`
+   * Runs `work` in one transaction, which is durable when the promise resolves, unless the options say otherwise. Retries after a deadlock, so `work`
    * must not keep state between runs.
    */
   run<T>(work: (tx: Tx, afterCommit: AfterCommit) => Promise<T | Later<T>>, options?: WriteOptions): Promise<T>;
@@ -96,6 +96,11 @@ export type AfterCommit = (step: () => void) => void;
 export interface WriteOptions {
   /** Disables the statement timeout, because the time of a deletion grows with the number of rows. */
   readonly unbounded?: boolean;
+  /**
+   * If false, the engine may commit without waiting for the log: a crash shortly after may undo the transaction, but
+   * none that others have committed durably. Default: true.
+   */
+  readonly lasting?: boolean;
 }
 
 /**

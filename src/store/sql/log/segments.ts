@@ -67,16 +67,20 @@ export async function deleteAllSegments(tx: Transaction, tree: bigint, keys: rea
   }
 }
 
-/** Deletes the segments of a trajectory that begin in a range. */
-export async function deleteSegments(tx: Transaction, ref: TrajectoryRef, range: Range): Promise<void> {
+/** Columns of which at least one differs after any change of a segment: attaching a state changes only the names. */
+export type SegmentVersion = Pick<SegmentRow, 'first_step_number' | 'next_step_number' | 'checksum' | 'state_names'>;
+
+/** Deletes the segments of a trajectory that begin in a range. Returns them in any order. */
+export async function deleteSegments(tx: Transaction, ref: TrajectoryRef, range: Range): Promise<SegmentVersion[]> {
   const deleted = await tx.db
     .deleteFrom('segments')
     .where(beginsIn(ref, range))
-    .returning(['state_names', 'body_bytes'])
+    .returning(['first_step_number', 'next_step_number', 'checksum', 'state_names', 'body_bytes'])
     .execute();
   const names = deleted.map(indexedNames);
   const all = names.includes(undefined) ? undefined : [...new Set(names.flatMap((each) => [...each!]))];
   await deleteNames(tx, ref, range, all);
+  return deleted;
 }
 
 /**

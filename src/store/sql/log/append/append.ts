@@ -117,6 +117,7 @@ export async function appendIn(
       else if (member.changed || member.granted) known.learn(member);
     }
     for (const { key } of refs) if (!members.has(key) && !busy.has(key)) known.remove(key);
+    known.recent.add(writer.rows);
   });
   const changed = [...members.values()].filter((member) => member.changed);
   return { outcomes: group.withCompressed(batches, outcomes), changed: changed.map(({ locked }) => locked.key) };

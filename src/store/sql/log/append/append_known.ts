@@ -80,6 +80,13 @@ class PlainGroup {
 
   learn(times: ReadonlyMap<bigint, string>): void {
     for (const key of times.keys()) this.#known.learn(this.#appends.get(key)!.moved());
+    for (const { seen, segments } of this.#prepared) {
+      const commit_time = times.get(seen.key);
+      if (commit_time !== undefined)
+        this.#known.recent.add(
+          segments.map((row) => (row.commit_time === commit_time ? row : { ...row, commit_time })),
+        );
+    }
   }
 
   outcomes(times: ReadonlyMap<bigint, string>): (AppendOutcome | undefined)[] {

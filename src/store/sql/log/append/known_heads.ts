@@ -3,6 +3,7 @@ import { isSealed } from '../../../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { LockedHead } from '../../kit/engine.ts';
 import type { Sums } from '../../kit/running_sums.ts';
+import { RecentSegments } from '../merge/recent_segments.ts';
 import { headOf } from './heads.ts';
 import { StepEncoder } from './segment_builder.ts';
 
@@ -26,6 +27,7 @@ interface Known {
 /** Trajectories that this process has written lately: their heads, and their row keys by id. */
 export class KnownHeads {
   readonly encoder = new StepEncoder();
+  readonly recent = new RecentSegments();
   readonly #known = new Map<bigint, Known>();
   /** By namespace, then by id. */
   readonly #ids = new Map<string, Map<string, Known>>();

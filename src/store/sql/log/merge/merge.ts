@@ -3,11 +3,14 @@ import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { MergeRequest } from '../../../contract/append.ts';
 import type { Engine } from '../../kit/engine.ts';
 import type { SegmentRow } from '../../kit/tables/steps.ts';
-import { type Transaction, write } from '../../kit/transaction.ts';
+import { rowUpdate } from '../../kit/tables/table.ts';
+import { TRAJECTORIES } from '../../kit/tables/trajectories.ts';
+import { inOneRoundTrip, type Transaction, write } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { inLockOrder } from '../append/heads.ts';
-import { deleteSegments, indexSegments, insertSegments } from '../segments.ts';
+import { deleteSegments, indexSegments, insertSegments, type SegmentVersion } from '../segments.ts';
 import { type Attachment, deleteAttachments, readAttachments, sameAttachments } from '../states/attached.ts';
+import { trajectoryTable } from '../trajectory/range_table.ts';
 import { foldedSegments } from './folded_segments.ts';
 import {
   hasAttached,
@@ -17,38 +20,62 @@ import {
   type Plan,
   type PlannedRange,
   planMerge,
+  readHeads,
   type StepRange,
 } from './merge_plan.ts';
 import { mergedSegment } from './merged_segment.ts';
+import type { RecentSegments } from './recent_segments.ts';
 
 /**
- * Merges segments, in one transaction. Everything is prepared before it: under its locks, it checks that the segments
- * are still those that were read. Returns the requests that it did not finish.
+ * Merges segments, in one transaction. Everything is prepared before it. If a segment is no longer as it was read, or
+ * as it is kept in memory, nothing is merged. Returns the requests that it did not finish.
  */
-export async function mergeSteps(engine: Engine, requests: readonly MergeRequest[]): Promise<MergeRequest[]> {
+export async function mergeSteps(
+  engine: Engine,
+  recent: RecentSegments,
+  requests: readonly MergeRequest[],
+): Promise<MergeRequest[]> {
   const left: MergeRequest[] = [];
   const prepared: PreparedMerge[] = [];
   let bytes = 0;
   let segments = 0;
+  const refs = requests.map(({ ref }) => ref);
+  const heads = refs.length === 0 ? undefined : await readHeads(engine, refs);
   for (const request of requests) {
     if (bytes >= MOST_BYTES || segments >= MOST_SEGMENTS) {
       left.push(request);
       continue;
     }
-    const plan = await planMerge(engine, request);
+    const { ref } = request;
+    const head = heads?.get(ref.key);
+    const plan = head && (await planMerge(engine, request, head, recent));
+    // A trajectory that does not grow needs no memory.
+    if (head === undefined || request.rest) recent.forget(ref.key);
     if (plan === undefined) continue;
     bytes += plan.bytes;
     if (plan.goesOn) left.push(afterPlan(request, plan));
-    const merging = await prepare(engine, request.ref, plan);
+    const merging = await prepare(engine, ref, plan);
     for (const { replaced } of merging.replacements) segments += replaced.length;
     prepared.push(merging);
   }
-  if (prepared.length > 0) {
-    prepared.sort((a, b) => inLockOrder(a.ref, b.ref));
-    await write(engine, (tx) => replaceSegments(tx, prepared));
+  if (prepared.length === 0) return left;
+  prepared.sort((a, b) => inLockOrder(a.ref, b.ref));
+  try {
+    const advanced = await write(engine, (tx) => replaceSegments(tx, prepared), { lasting: false });
+    for (const { ref, mergedFrom, mergedTo, replacements } of prepared) {
+      const merged = replacements.flatMap((each) => each.segments);
+      recent.replace(ref.key, merged, advanced.has(ref.key) ? mergedTo : mergedFrom);
+    }
+    return left;
+  } catch (error) {
+    for (const { ref } of prepared) recent.forget(ref.key);
+    if (!(error instanceof SegmentsChanged)) throw error;
+    return [...requests];
   }
-  return left;
 }
+
+/** A segment was changed or merged after it was read. A later merge reads it again. */
+class SegmentsChanged extends Error {}
 
 function afterPlan(request: MergeRequest, { mergedFrom, mergedTo }: Plan): MergeRequest {
   const { steps } = request;
@@ -68,7 +95,7 @@ interface PreparedMerge {
 }
 
 interface Replacement extends StepRange {
-  readonly replaced: readonly Pick<SegmentRow, 'first_step_number' | 'next_step_number' | 'checksum' | 'state_names'>[];
+  readonly replaced: readonly SegmentVersion[];
   /** States that were attached to these steps, if some are folded into the segments. */
   readonly attached: readonly Attachment[];
   readonly folded: readonly Attachment[];
@@ -78,7 +105,7 @@ interface Replacement extends StepRange {
 async function prepare(engine: Engine, ref: TrajectoryRef, plan: Plan): Promise<PreparedMerge> {
   const replacements: Replacement[] = [];
   for (let i = 0; i < plan.ranges.length; i += TOGETHER) {
-    const some = plan.ranges.slice(i, i + TOGETHER).map((range) => replacementsOf(engine, ref, range));
+    const some = plan.ranges.slice(i, i + TOGETHER).map((range) => replacementsOf(engine, ref, range, plan.kept));
     replacements.push(...(await Promise.all(some)).flat());
   }
   const last = replacements.at(-1);
@@ -93,17 +120,13 @@ async function prepare(engine: Engine, ref: TrajectoryRef, plan: Plan): Promise<
 async function replacementsOf(
   engine: Engine,
   ref: TrajectoryRef,
-  { from, to, hasAttached }: PlannedRange,
+  range: PlannedRange,
+  kept: readonly SegmentRow[] | undefined,
 ): Promise<Replacement[]> {
-  const replaced = await engine.db
-    .selectFrom('segments')
-    .selectAll()
-    .where('tree', '=', ref.tree)
-    .where('trajectory', '=', ref.key)
-    .where('first_step_number', '>=', from)
-    .where('first_step_number', '<', to)
-    .orderBy('first_step_number')
-    .execute();
+  const { from, to, hasAttached } = range;
+  const replaced =
+    kept?.filter(({ first_step_number: first }) => from <= first && first < to) ??
+    (await readSegments(engine, ref, range));
   if (replaced.length === 0) return [];
   if (!hasAttached) {
     const merged = await mergedSegment(engine.compressor, replaced);
@@ -114,84 +137,86 @@ async function replacementsOf(
   return folded === undefined ? [] : [{ from, to, replaced, attached, ...folded }];
 }
 
-/** Locks the trajectories against deletion, but not against appends. */
-async function replaceSegments(tx: Transaction, prepared: readonly PreparedMerge[]): Promise<void> {
-  const merged: SegmentRow[] = [];
-  const done: PreparedMerge[] = [];
-  for (const merging of prepared) {
-    const { tree, key } = merging.ref;
-    const trajectory = tx.db
-      .selectFrom('trajectories')
-      .select('key')
-      .where('tree', '=', tree)
-      .where('key', '=', key)
-      .where('purging', '=', 0);
-    if ((await tx.engine.locks.rows(trajectory, 'keep').executeTakeFirst()) === undefined) continue;
-    let isDone = true;
-    for (const each of merging.replacements) {
-      if (await removeReplaced(tx, merging.ref, each)) merged.push(...each.segments);
-      else isDone = false;
-    }
-    if (isDone) done.push(merging);
-  }
-  await insertSegments(tx, merged);
-  for (const merging of done) await advance(tx, merging);
-}
-
-/**
- * Does not wait for a writer that holds the trajectory, because that one may wait for the segments. Then a later merge
- * looks at the same segments again, as it does if a state was attached to an earlier segment meanwhile.
- */
-async function advance(tx: Transaction, merging: PreparedMerge): Promise<void> {
-  const { ref, mergedFrom, mergedTo, leavesUnindexed } = merging;
-  if (leavesUnindexed && !(await indexSegments(tx, ref, { from: mergedFrom, to: mergedTo }))) return;
-  const ofTrajectory = { tree: ref.tree, key: ref.key, merged_to: mergedFrom };
-  const trajectory = tx.db
-    .selectFrom('trajectories')
-    .select('key')
-    .where((row) => row.and(ofTrajectory));
-  if ((await tx.engine.locks.freeRows(trajectory, 'write').executeTakeFirst()) === undefined) return;
-  await tx.db
-    .updateTable('trajectories')
-    .set({
-      merged_to: mergedTo,
-      named_to: sql<bigint>`(case when named_to < ${mergedTo} then ${mergedTo} else named_to end)`,
-    })
-    .where((row) => row.and(ofTrajectory))
+function readSegments({ db }: Engine, { tree, key }: TrajectoryRef, { from, to }: StepRange): Promise<SegmentRow[]> {
+  return db
+    .selectFrom('segments')
+    .selectAll()
+    .where('tree', '=', tree)
+    .where('trajectory', '=', key)
+    .where('first_step_number', '>=', from)
+    .where('first_step_number', '<', to)
+    .orderBy('first_step_number')
     .execute();
 }
 
-/** Returns false, and removes nothing, if the segments are not those that were read. */
+/**
+ * Locks the trajectories against deletion, but not against appends. Returns the keys of those whose `merged_to` it has
+ * moved. Errors: SegmentsChanged.
+ */
+async function replaceSegments(tx: Transaction, prepared: readonly PreparedMerge[]): Promise<ReadonlySet<bigint>> {
+  const kept = await tx.engine.locks.rows(selectHeads(tx, prepared).where('purging', '=', 0), 'keep').execute();
+  const keys = new Set(kept.map(({ key }) => key));
+  const merging = prepared.filter(({ ref }) => keys.has(ref.key));
+  const replacements = merging.flatMap(({ ref, replacements }) => replacements.map((each) => ({ ref, ...each })));
+  await inOneRoundTrip(replacements.map((each) => removeReplaced(tx, each.ref, each)));
+  await insertSegments(
+    tx,
+    replacements.flatMap((each) => each.segments),
+  );
+  return advance(tx, merging);
+}
+
+function selectHeads({ db, engine }: Transaction, prepared: readonly PreparedMerge[]) {
+  const refs = prepared.map(({ ref }) => ref);
+  return db
+    .selectFrom('trajectories')
+    .select(['tree', 'key', 'merged_to', 'named_to'])
+    .where(sql<SqlBool>`(tree, key) in (with ${trajectoryTable(engine, refs)} select tree, key from g)`)
+    .orderBy('tree')
+    .orderBy('key');
+}
+
+const MERGED_UPDATE = rowUpdate(TRAJECTORIES, ['tree', 'key'], ['merged_to', 'named_to']);
+
+/**
+ * Does not wait for a writer that holds a trajectory, because that one may wait for the segments. Then a later merge
+ * looks at the same segments again, as it does if a state was attached to an earlier segment meanwhile.
+ */
+async function advance(tx: Transaction, merging: readonly PreparedMerge[]): Promise<ReadonlySet<bigint>> {
+  const indexed = new Map<bigint, PreparedMerge>();
+  for (const each of merging) {
+    const { ref, mergedFrom: from, mergedTo: to, leavesUnindexed } = each;
+    if (!leavesUnindexed || (await indexSegments(tx, ref, { from, to }))) indexed.set(ref.key, each);
+  }
+  const free = await tx.engine.locks.freeRows(selectHeads(tx, merging), 'write').execute();
+  const moved = free.flatMap(({ tree, key, merged_to, named_to }) => {
+    const { mergedFrom, mergedTo } = indexed.get(key) ?? {};
+    if (mergedTo === undefined || merged_to !== mergedFrom) return [];
+    return [{ tree, key, merged_to: mergedTo, named_to: named_to < mergedTo ? mergedTo : named_to }];
+  });
+  await tx.engine.bulk.update(tx.db, MERGED_UPDATE, moved);
+  return new Set(moved.map(({ key }) => key));
+}
+
+/** Errors: SegmentsChanged, if the segments are not those that were read. */
 async function removeReplaced(
   tx: Transaction,
   ref: TrajectoryRef,
   { from, to, replaced, attached, folded }: Replacement,
-): Promise<boolean> {
-  const { tree, key } = ref;
-  const found = await tx.engine.locks
-    .rows(
-      tx.db
-        .selectFrom('segments')
-        .select(['first_step_number', 'next_step_number', 'checksum', 'state_names'])
-        .where('tree', '=', tree)
-        .where('trajectory', '=', key)
-        .where('first_step_number', '>=', from)
-        .where('first_step_number', '<', to)
-        .orderBy('first_step_number'),
-      'delete',
-    )
-    .execute();
-  const isSame = found.every((each, i) => {
-    const read = replaced[i];
-    if (read === undefined || each.next_step_number !== read.next_step_number) return false;
-    // Attaching a state changes only the names.
-    return each.checksum === read.checksum && each.state_names === read.state_names;
-  });
-  if (found.length !== replaced.length || !isSame) return false;
-  if (attached.length > 0 && !sameAttachments(await readAttachments(tx.db, ref, { from, to }), attached)) return false;
-  await deleteSegments(tx, ref, { from, to });
+): Promise<void> {
+  const removed = new Map((await deleteSegments(tx, ref, { from, to })).map((row) => [row.first_step_number, row]));
+  const isSame = (read: SegmentVersion) => {
+    const found = removed.get(read.first_step_number);
+    return (
+      found?.next_step_number === read.next_step_number &&
+      found.checksum === read.checksum &&
+      found.state_names === read.state_names
+    );
+  };
+  if (removed.size !== replaced.length || !replaced.every(isSame)) throw new SegmentsChanged();
+  if (attached.length === 0) return;
+  if (!sameAttachments(await readAttachments(tx.db, ref, { from, to }), attached)) throw new SegmentsChanged();
   await deleteAttachments(tx, ref, folded);
-  return true;
 }
 
 export async function findUnmerged(

@@ -3,9 +3,12 @@ import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { MergeRequest } from '../../../contract/append.ts';
 import { SEGMENT_BYTES, SEGMENT_STEPS } from '../../../contract/append.ts';
 import type { Engine } from '../../kit/engine.ts';
+import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { isSet } from '../../kit/values.ts';
 import { isLargeEnough } from '../append/segment_room.ts';
-import { BODY_BYTES, COMPRESSED, STATES_BYTES } from '../read/stored_body.ts';
+import { BODY_BYTES, bytesOf, COMPRESSED, STATES_BYTES } from '../read/stored_body.ts';
+import { trajectoryTable } from '../trajectory/range_table.ts';
+import type { RecentSegments } from './recent_segments.ts';
 
 /**
  * Bounds of the segments of one trajectory that a call looks at and replaces. A call leaves the other trajectories for
@@ -39,32 +42,56 @@ export interface Plan {
   readonly bytes: number;
   /** Whether the trajectory has more segments than the plan looked at. */
   readonly goesOn: boolean;
+  /** All segments of the plan, if they are kept in memory. */
+  readonly kept: readonly SegmentRow[] | undefined;
 }
 
-/** Returns undefined if there is nothing to do. */
-export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: MergeRequest): Promise<Plan | undefined> {
-  const head = await engine.db
-    .selectFrom('trajectories as t')
-    .select(['t.merged_to', 't.next_step_number', hasAttached(engine).as('attached')])
-    .where('t.tree', '=', tree)
-    .where('t.key', '=', key)
-    .where('t.purging', '=', 0)
-    .executeTakeFirst();
-  if (head === undefined) return undefined;
-  if (head.merged_to >= head.next_step_number) return undefined;
-  const segments = await engine.db
-    .selectFrom('segments as s')
-    .select(['s.first_step_number as from', 's.next_step_number as to', 's.encoding', 's.body_bytes'])
-    .select([BODY_BYTES.as('bytes'), STATES_BYTES.as('stateBytes')])
-    .where('s.tree', '=', tree)
-    .where('s.trajectory', '=', key)
-    .where('s.first_step_number', '>=', head.merged_to)
-    .orderBy('s.first_step_number')
-    .limit(MOST_SEGMENTS)
-    .execute();
-  const attached = isSet(head.attached) ? await attachedBytes(engine, { tree, key }, segments) : NOTHING_ATTACHED;
+/** What a plan needs of the row of a trajectory. */
+export interface UnmergedHead {
+  readonly mergedTo: bigint;
+  readonly nextStepNumber: bigint;
+  /** Whether states were attached to steps that are not merged. */
+  readonly hasAttached: boolean;
+}
+
+type HeadRow = [key: number, mergedTo: number, nextStepNumber: number, attached: boolean | number];
+
+/** Returns the heads of trajectories that are not being deleted, by key. */
+export async function readHeads(
+  engine: Engine,
+  refs: readonly TrajectoryRef[],
+): Promise<ReadonlyMap<bigint, UnmergedHead>> {
+  const rows = await engine.reads.rows<HeadRow>(sql`
+    with ${trajectoryTable(engine, refs)}
+    select t.key, t.merged_to, t.next_step_number, ${hasAttached(engine)}
+    from g cross join ${engine.sql.table('trajectories')} as t
+    where t.tree = g.tree and t.key = g.key and t.purging = ${0}`);
+  return new Map(
+    rows.map(([key, mergedTo, nextStepNumber, attached]) => [
+      BigInt(key),
+      { mergedTo: BigInt(mergedTo), nextStepNumber: BigInt(nextStepNumber), hasAttached: isSet(attached) },
+    ]),
+  );
+}
+
+/**
+ * Plans a merge of segments that are kept in memory (`recent`), else of stored ones. Returns undefined if there is
+ * nothing to do.
+ */
+export async function planMerge(
+  engine: Engine,
+  { ref, rest }: MergeRequest,
+  head: UnmergedHead,
+  recent: RecentSegments,
+): Promise<Plan | undefined> {
+  const { mergedTo: mergedFrom, nextStepNumber } = head;
+  if (mergedFrom >= nextStepNumber) return undefined;
+  const kept = head.hasAttached ? [] : recent.from(ref.key, mergedFrom).slice(0, MOST_SEGMENTS);
+  const isKept =
+    kept.length === MOST_SEGMENTS || (kept.length > 0 && (!rest || kept.at(-1)!.next_step_number >= nextStepNumber));
+  const segments = isKept ? kept.map(sizeOf) : await readSizes(engine, ref, mergedFrom);
+  const attached = head.hasAttached ? await attachedBytes(engine, ref, segments) : NOTHING_ATTACHED;
   const ranges: PlannedRange[] = [];
-  const mergedFrom = head.merged_to;
   let mergedTo = mergedFrom;
   let bytes = 0;
   let leavesUnindexed = false;
@@ -84,7 +111,8 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
       mergedTo = open.range.to;
       open = undefined;
     }
-    if (bytes >= MOST_BYTES) return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, goesOn: true };
+    if (bytes >= MOST_BYTES)
+      return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, kept: isKept ? kept : undefined, goesOn: true };
     open ??= new OpenRange(segment.from);
     open.add(sized);
   }
@@ -95,7 +123,21 @@ export async function planMerge(engine: Engine, { ref: { tree, key }, rest }: Me
     mergedTo = open.isSmall ? open.range.from : open.range.to;
   }
   if (ranges.length === 0 && mergedTo === mergedFrom) return undefined;
-  return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, goesOn };
+  return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, kept: isKept ? kept : undefined, goesOn };
+}
+
+/** Reads the sizes of the first segments from a number on. */
+function readSizes(engine: Engine, { tree, key }: TrajectoryRef, from: bigint) {
+  return engine.db
+    .selectFrom('segments as s')
+    .select(['s.first_step_number as from', 's.next_step_number as to', 's.encoding', 's.body_bytes'])
+    .select([BODY_BYTES.as('bytes'), STATES_BYTES.as('stateBytes')])
+    .where('s.tree', '=', tree)
+    .where('s.trajectory', '=', key)
+    .where('s.first_step_number', '>=', from)
+    .orderBy('s.first_step_number')
+    .limit(MOST_SEGMENTS)
+    .execute();
 }
 
 /** Whether states were attached to steps that are not merged, of a trajectory `t`. */
@@ -137,7 +179,7 @@ const NOTHING_ATTACHED: ReadonlyMap<bigint, number> = new Map();
 export const IS_WORTH_COMPRESSING = sql<SqlBool>`s.body_bytes is null
   and octet_length(s.body) + ${STATES_BYTES} >= ${sql.lit(LEAST_COMPRESSED)}`;
 
-interface SegmentSize extends StepRange {
+interface StoredSize extends StepRange {
   readonly encoding: bigint;
   /** Null if the index of names lacks the segment. */
   readonly body_bytes: bigint | null;
@@ -145,6 +187,15 @@ interface SegmentSize extends StepRange {
   readonly bytes: bigint;
   /** Bytes of the small states of these steps, not compressed. */
   readonly stateBytes: bigint;
+}
+
+function sizeOf(row: SegmentRow): StoredSize {
+  const { first_step_number: from, next_step_number: to, encoding, body_bytes, states, states_bytes } = row;
+  const stateBytes = states_bytes ?? BigInt(states.length);
+  return { from, to, encoding, body_bytes, bytes: BigInt(bytesOf(row)), stateBytes };
+}
+
+interface SegmentSize extends StoredSize {
   /** Bytes of the states that were attached to these steps. Undefined if there are none. */
   readonly attachedBytes: number | undefined;
 }

@@ -1,5 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { OwnedRange, TreeRange } from '../../../../domain/lineage.ts';
+import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { Engine } from '../../kit/engine.ts';
 
 /**
@@ -35,6 +36,14 @@ export function rangeTable(engine: Engine, ranges: readonly TreeRange[]): RawBui
       sql`(cast(${tree} as bigint), cast(${key} as bigint), cast(${from} as bigint), cast(${to} as bigint))`,
   );
   return sql`g(tree, key, lo, hi) as (values ${sql.join(rows)})`;
+}
+
+/** Trajectories as a common table expression `g`, of which only `tree` and `key` have a meaning. */
+export function trajectoryTable(engine: Engine, refs: readonly TrajectoryRef[]): RawBuilder<unknown> {
+  return rangeTable(
+    engine,
+    refs.map(({ tree, key }) => ({ tree, key, from: 0n, to: 0n })),
+  );
 }
 
 /** The ranges in pieces of at most `MOST_RANGES`. */
