@@ -104,6 +104,26 @@ describeApp('group commit', (on) => {
     expect(source.ends).toEqual([1n, 2n]);
   });
 
+  it('W7: while a group is in flight, small batches gather until they are worth another group', async () => {
+    const gate = Promise.withResolvers<void>();
+    const before = (n: number) => (n === 0 ? gate.promise : undefined);
+    const { committer, calls, scene } = await setUp({ commitsAtOnce: 2, patienceMs: 1_000_000, before });
+    const trajectories = await Promise.all(Array.from({ length: 3 }, () => scene.create()));
+    const sources = trajectories.map(() => new RecordingSource());
+    const submit = (i: number, bytes: number) =>
+      committer.submit(sources[i]!, batch(scene, trajectories[i]!, [0n]), bytes);
+    submit(0, 10);
+    await until(() => calls.length === 1);
+    submit(1, 10);
+    for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    submit(2, 64 * 1024);
+    await until(() => calls.length === 2);
+    expect(calls[1]!.batches).toHaveLength(2);
+    gate.resolve();
+    await committer.idle();
+    for (const source of sources) expect(source.ends).toEqual([1n]);
+  });
+
   it('W7: only the refused trajectory is refused, and later batches of its stream are dropped', async () => {
     const { committer, calls, scene } = await setUp();
     const [good, bad] = [await scene.create(), await scene.create()];
@@ -316,6 +336,7 @@ describeApp('group commit', (on) => {
 
   interface Around {
     readonly commitsAtOnce?: number;
+    readonly patienceMs?: number;
     readonly groupSteps?: number;
     readonly groupBytes?: number;
     readonly room?: () => Promise<void> | undefined;

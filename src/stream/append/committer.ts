@@ -27,6 +27,11 @@ export interface BatchSource {
 interface CommitterOptions {
   /** Maximum number of groups in flight. Groups in flight share no trajectory. */
   readonly commitsAtOnce: number;
+  /**
+   * While a group is in flight, another one starts if it has `WORTH_BYTES`, or when the last one started so many
+   * milliseconds ago. Default 2.
+   */
+  readonly patienceMs?: number;
   /** Maximum number of transactions that wait for trajectories which other transactions hold. Default 4. */
   readonly busyCommitsAtOnce?: number;
   /** Maximum bytes and steps of a group. A larger batch is a group of its own. */
@@ -64,12 +69,15 @@ interface Portion {
   readonly waitEnd?: number;
 }
 
+/** Smaller groups cost much more for each step, and a commit usually takes less than `patienceMs`. */
+const WORTH_BYTES = 64 * 1024;
+
 /** Time between two attempts to commit portions that wait with `lockWaitMs`, in milliseconds. */
 export const LOCK_RETRY_MS = 20;
 
 /**
  * W7: commits the batches of all streams in groups. An idle committer commits at once; while a group commits, batches
- * gather for the next one.
+ * gather for the next one. If several groups may be in flight, a large one does not wait, nor any for a slow commit.
  */
 export class Committer {
   /** Number of batches that wait or are in flight. */
@@ -88,6 +96,9 @@ export class Committer {
   #groupsInFlight = 0;
   #busyInFlight = 0;
   #gathering = false;
+  /** When the last group started, as a time of `performance.now`. */
+  #startedAt = 0;
+  #patience: NodeJS.Timeout | undefined;
   #idleWaiters: (() => void)[] = [];
 
   constructor(store: Pick<AppendStore, 'append'>, logger: Logger, options: CommitterOptions) {
@@ -95,6 +106,7 @@ export class Committer {
     this.#logger = logger;
     this.#options = {
       busyCommitsAtOnce: 4,
+      patienceMs: 2,
       groupBytes: 4 * 1024 * 1024,
       groupSteps: 4096,
       appended: () => {},
@@ -129,16 +141,40 @@ export class Committer {
     setImmediate(async () => {
       await this.#options.room();
       this.#gathering = false;
-      while (this.#groupsInFlight < this.#options.commitsAtOnce) {
+      while (this.#mayStart()) {
         const group = this.#takeGroup();
         if (group.length === 0) break;
         this.#groupsInFlight += 1;
+        this.#startedAt = performance.now();
         void this.#commitGroup(group).finally(() => {
           this.#groupsInFlight -= 1;
           this.#gather();
         });
       }
     });
+  }
+
+  #mayStart(): boolean {
+    if (this.#groupsInFlight === 0) return true;
+    if (this.#groupsInFlight >= this.#options.commitsAtOnce || this.#ready.size === 0) return false;
+    const wait = this.#startedAt + this.#options.patienceMs - performance.now();
+    if (wait <= 0 || this.#isWorthStarting()) return true;
+    this.#patience ??= setTimeout(() => {
+      this.#patience = undefined;
+      this.#gather();
+    }, Math.ceil(wait));
+    return false;
+  }
+
+  #isWorthStarting(): boolean {
+    let bytes = 0;
+    for (const { entries, taken } of this.#ready) {
+      for (let i = taken; i < entries.length; i += 1) {
+        bytes += entries[i]!.bytes;
+        if (bytes >= WORTH_BYTES) return true;
+      }
+    }
+    return false;
   }
 
   #takeGroup(): Portion[] {
