@@ -1,6 +1,9 @@
-import { createHash, createPrivateKey, X509Certificate } from 'node:crypto';
+import { constants, createHash, createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import tls from 'node:tls';
+
+/** TLS 1.2 without renegotiation, which HTTP/2 forbids (RFC 9113, section 9.2.1), and 1.3, which has none. */
+const VERSIONS = { minVersion: 'TLSv1.2', secureOptions: constants.SSL_OP_NO_RENEGOTIATION } as const;
 
 /** Files in PEM format: a certificate with the chain of its issuers, and its private key. */
 export interface CertificateFiles {
@@ -79,7 +82,7 @@ export class Certificate {
     const [cert, key] = await Promise.all([read(this.#files.certFile), read(this.#files.keyFile)]);
     const digest = createHash('sha256').update(cert).update('\0').update(key).digest('base64');
     if (this.#stopped || digest === this.#used) return;
-    const context = { cert, key, minVersion: 'TLSv1.2' } as const;
+    const context = { cert, key, ...VERSIONS };
     this.#events.use(context, check(this.#files, context));
     this.#used = digest;
   }

@@ -16,7 +16,9 @@ const AT_ONCE = 32;
 /** Bytes that a client sends until it may call, and a few more. */
 const CLIENT_BYTES = 700;
 
-/** Shakes hands for so many bytes, some of which can be wrong, and leaves by a FIN, a reset or not at all. */
+/**
+ * Sends a random part of a handshake, of which some bits can be wrong, and leaves by a FIN, by a reset or not at all.
+ */
 async function cutHandshake(port: number, random: Random, hanging: Set<net.Socket>): Promise<void> {
   const socket = net.connect({ host: '127.0.0.1', port });
   await once(socket, 'connect');

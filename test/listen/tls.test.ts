@@ -146,6 +146,14 @@ describe('A12: TLS', () => {
     );
   });
 
+  it('refuses renegotiation', async () => {
+    const { number } = await listen();
+    const socket = (await shake(number, { maxVersion: 'TLSv1.2' })) as tls.TLSSocket;
+    socket.renegotiate({}, () => undefined);
+    socket.write('GET / HTTP/1.1\r\n');
+    await expect(once(socket, 'close')).rejects.toThrow('no renegotiation');
+  });
+
   it('closes and counts connections that speak plain HTTP, other protocols or an incomplete handshake', async () => {
     const scene = await listen({ handshakeMs: 200 });
     expect(await speak(scene.number, 'GET / HTTP/1.1\r\nHost: localhost\r\n\r\n')).toBe('');
