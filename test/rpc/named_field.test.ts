@@ -25,6 +25,7 @@ const NOT_NAMED = [
   'call_id',
   'environment_name',
   'external_id',
+  'key_id',
   'parent_id',
   'prompt_token_ids',
   'state_name',

@@ -13,10 +13,10 @@ import { stateOf } from './state_chains.ts';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
-const STATE = 64 * KIB;
+const STATE = 128 * KIB;
 const CACHE = 512 * KIB;
-/** More than the cache, and less than one state of each trajectory. */
-const ALLOWED = 3 * MIB;
+/** More than the cache and the segments that wait for merges, and less than one state of each trajectory. */
+const ALLOWED = 6 * MIB;
 const TRAJECTORIES = 56;
 
 v8.setFlagsFromString('--expose-gc');

@@ -233,6 +233,7 @@ function documentedErrors(): Map<string, string[]> {
 /** Reads whose requests need something that the scene does not have. */
 const PREPARED = [
   'ListExperiments',
+  'ListKeys',
   'ListRetentionPolicies',
   'ListStatusChanges',
   'ListTags',

@@ -75,9 +75,10 @@ describe('a file of many rows', () => {
     const writing = connectClient({ address: filling.url });
     trajectoryId = randomUUID();
     const writer = await openWriter(writing, { trajectoryId, create: { trajectory: {} } });
-    // A merge makes next to nothing of them. Each has a commit of its own, because full rows are compressed before it.
-    const infoJson = JSON.stringify('word '.repeat(12_000));
-    for (let i = 0; i < 260; i += 1) {
+    // A merge makes next to nothing of them. Each has a commit of its own and less than 16 KiB, because larger rows are
+    // compressed before it.
+    const infoJson = JSON.stringify('word '.repeat(3_000));
+    for (let i = 0; i < 1100; i += 1) {
       await writer.append({ infoJson });
       await writer.flush();
     }

@@ -18,7 +18,10 @@ import { STAGE_RPCS } from './stages.ts';
 export type SmallScene = CatalogueScene | EnvironmentScene | LiveScene | LifeScene | StageScene;
 
 /** Methods whose requests need less than the whole scene of their service, and what makes that. */
-const SMALL_SCENES: readonly (readonly [object, (client: Omit<RpcClient, 'retention' | 'admin'>) => Promise<SmallScene>])[] = [
+const SMALL_SCENES: readonly (readonly [
+  object,
+  (client: Omit<RpcClient, 'retention' | 'admin'>) => Promise<SmallScene>,
+])[] = [
   [CATALOGUE_RPCS, makeCatalogueScene],
   [ENVIRONMENT_RPCS, makeEnvironmentScene],
   [LIVE_RPCS, makeLiveScene],

@@ -68,8 +68,8 @@ export type RowsOf<Rows extends readonly object[]> = { -readonly [I in keyof Row
 
 export interface Transactions {
   /**
-   * Runs `work` in one transaction, which is durable when the promise resolves, unless the options say otherwise. Retries after a deadlock, so `work`
-   * must not keep state between runs.
+   * Runs `work` in one transaction, which is durable when the promise resolves, unless the options say otherwise.
+   * Retries after a deadlock, so `work` must not keep state between runs.
    */
   run<T>(work: (tx: Tx, afterCommit: AfterCommit) => Promise<T | Later<T>>, options?: WriteOptions): Promise<T>;
 
