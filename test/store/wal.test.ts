@@ -94,8 +94,8 @@ class Scenery implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    this.wal.close();
     await this.threads.close();
+    await this.wal.close();
     await this.#copier.stop(new Error('the test has ended'));
     this.writer.close();
     this.content.release();

@@ -1,3 +1,4 @@
+import { fdatasync } from 'node:fs';
 import { availableParallelism } from 'node:os';
 import { Kysely, SqliteAdapter, SqliteDialect, sql } from 'kysely';
 import { refuseForeignFile } from '../file_guard/file_owner.ts';
@@ -62,12 +63,15 @@ export async function openSqlite(
     const watch = new FileWatch({ named, path, descriptor: lock.descriptor });
     const copier = new ReadThreadHandle(path, { copiesLog: true });
     const writeLock = new WriteLock();
+    const { descriptor } = lock;
     const wal = new Wal({
       size: () => watch.log,
       copy: async () => {
         await copier.run(COPY_LOG).catch((error: unknown) => {
           throw translateError(error);
         });
+        // SQLite syncs the file only when all of the log is copied, for which commits would wait.
+        await syncData(descriptor);
       },
       pauseReaders: () => threads.pause(),
       pauseWriters: (work) => writeLock.run(work),
@@ -83,8 +87,8 @@ export async function openSqlite(
     let closed: Promise<void> | undefined;
     const close = async () => {
       watch.close();
-      wal.close();
       await threads.close();
+      await wal.close();
       await copier.stop(new Error('the store is closed'));
       keyReads.close();
       await writing.destroy();
@@ -132,6 +136,12 @@ export async function openSqlite(
     lock?.release();
     throw isFileError(error) ? cannotOpen(named, error) : error;
   }
+}
+
+function syncData(descriptor: number): Promise<void> {
+  return new Promise((resolve, reject) => {
+    fdatasync(descriptor, (error) => (error === null ? resolve() : reject(error)));
+  });
 }
 
 function cutterOf(writer: Connection, writes: Writes): (pages: number) => Promise<void> {

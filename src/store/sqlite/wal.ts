@@ -7,7 +7,10 @@ const WAL_BYTES = 64 * 1024 * 1024;
 
 export interface WalDeps {
   readonly size: () => LogSize;
-  /** Copies the log into the file, beside reads and commits: as far as no read needs older rows. Must run alone. */
+  /**
+   * Copies the log into the file and syncs it, beside reads and commits: as far as no read needs older rows. Must run
+   * alone.
+   */
   readonly copy: () => Promise<void>;
   /** Resolves when no read runs. No read starts until the returned function is called. */
   readonly pauseReaders: () => Promise<() => void>;
@@ -60,9 +63,10 @@ export class Wal {
     }
   }
 
-  /** Must be called before a running copy is ended. What it has not copied is copied when the file is closed. */
-  close(): void {
+  /** Resolves when no copy runs. None begins afterwards: SQLite copies the rest when the file is closed. */
+  close(): Promise<void> {
     this.#closed = true;
+    return this.#lastCopy;
   }
 
   /**
@@ -90,7 +94,7 @@ export class Wal {
    */
   #copy(): Promise<void> {
     const copy = this.#lastCopy.then(async () => {
-      if (!this.#deps.size().isCopied) await this.#deps.copy();
+      if (!this.#closed && !this.#deps.size().isCopied) await this.#deps.copy();
     });
     this.#lastCopy = copy.catch(() => {});
     return copy;
