@@ -203,16 +203,13 @@ describeStore('merged rows of steps', (on) => {
     expect(await scene.words(made)).toEqual(words(0, 300).map((_, i) => `words ${i}`));
   });
 
-  it('a merge replaces no row that was changed after this process has appended it; the next merge reads it', async () => {
+  it('a merge reads the rows again if one was changed after this process has appended it', async () => {
     const scene = on.scene();
     const made = await scene.create();
     await appendSingly(scene, made, words(0, 300));
     await on.sql.rows(
       `update segments set state_names = '[["env",0,1]]' where tree = ${made.ref.tree} and first_step_number = 7`,
     );
-    const request = { ref: made.ref, rest: false };
-    expect(await scene.store.mergeSteps([request])).toEqual([request]);
-    expect(await rowsOf(made)).toHaveLength(300);
     await merge(scene.store, made, false);
     expect((await rowsOf(made))[0]).toEqual([0, 256, 2]);
     const [row] = await on.sql.rows(

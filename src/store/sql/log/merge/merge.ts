@@ -28,7 +28,7 @@ import type { RecentSegments } from './recent_segments.ts';
 
 /**
  * Merges segments, in one transaction. Everything is prepared before it. If a segment is no longer as it was read, or
- * as it is kept in memory, nothing is merged. Returns the requests that it did not finish.
+ * as it is kept in memory, it begins again, and reads the segments. Returns the requests that it did not finish.
  */
 export async function mergeSteps(
   engine: Engine,
@@ -70,11 +70,11 @@ export async function mergeSteps(
   } catch (error) {
     for (const { ref } of prepared) recent.forget(ref.key);
     if (!(error instanceof SegmentsChanged)) throw error;
-    return [...requests];
+    return mergeSteps(engine, recent, requests);
   }
 }
 
-/** A segment was changed or merged after it was read. A later merge reads it again. */
+/** A segment was changed or merged after it was read, or since it is kept in memory. */
 class SegmentsChanged extends Error {}
 
 function afterPlan(request: MergeRequest, { mergedFrom, mergedTo }: Plan): MergeRequest {
@@ -157,6 +157,7 @@ async function replaceSegments(tx: Transaction, prepared: readonly PreparedMerge
   const kept = await tx.engine.locks.rows(selectHeads(tx, prepared).where('purging', '=', 0), 'keep').execute();
   const keys = new Set(kept.map(({ key }) => key));
   const merging = prepared.filter(({ ref }) => keys.has(ref.key));
+  if (merging.length === 0) return keys;
   const replacements = merging.flatMap(({ ref, replacements }) => replacements.map((each) => ({ ref, ...each })));
   await inOneRoundTrip(replacements.map((each) => removeReplaced(tx, each.ref, each)));
   await insertSegments(
