@@ -2,7 +2,7 @@ import { createHash } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { gunzipSync, gzipSync } from 'node:zlib';
-import type { HttpRequest, HttpResponse } from './listen/http.ts';
+import type { HttpRequest, HttpResponse, RequestHead } from './listen/http.ts';
 import type { UnsentMessages } from './listen/unsent.ts';
 
 /** Serves the page for browsers: the files that `page/build.ts` has compressed, by their paths. */
@@ -79,12 +79,12 @@ export function servePage(
 }
 
 /** Returns whether a request is for the page, which other sites may link to: it has no data of the server. */
-export function isPage(request: HttpRequest): boolean {
+export function isPage(request: RequestHead): boolean {
   return nameIn(request) !== undefined;
 }
 
 /** Returns the name of the file that a request is for. Undefined: it is not for the page. */
-function nameIn({ method, url = '' }: HttpRequest): string | undefined {
+function nameIn({ method, url = '' }: RequestHead): string | undefined {
   if (method !== 'GET' && method !== 'HEAD') return undefined;
   const [wanted = ''] = url.split('?', 1);
   const name = VIEW.test(wanted) ? INDEX : wanted === '/docs' ? 'docs.html' : wanted.slice(1);

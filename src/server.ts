@@ -128,6 +128,7 @@ export async function serveStore(
     handler: (request, response, intake) => {
       if (page?.(request, response) !== true) service.handle(request, response, intake);
     },
+    streamHandlerOf: service.streamHandlerOf,
     maxMessageBytes: LIMITS.messageBytes,
     maxStreams: LIMITS.streamsPerConnection,
     allowedHosts: isLocal(config.listen) ? config.allowedHosts : undefined,

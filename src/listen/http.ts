@@ -1,11 +1,20 @@
 import type http from 'node:http';
 import http2, { constants, type ServerHttp2Stream } from 'node:http2';
+import type { Readable } from 'node:stream';
 import type { Intake } from './intake.ts';
 
 /** A request of either protocol. */
 export type HttpRequest = http.IncomingMessage | http2.Http2ServerRequest;
 /** A response of either protocol. */
 export type HttpResponse = http.ServerResponse | http2.Http2ServerResponse;
+
+/** What comes before the body of a request. */
+export interface RequestHead {
+  readonly method?: string | undefined;
+  readonly url?: string | undefined;
+  readonly headers: http.IncomingHttpHeaders;
+  readonly rawHeaders: readonly string[];
+}
 
 /**
  * Accepted authorities of a request: a name, an IPv4 address or an IPv6 address in brackets, with or without a port.
@@ -34,16 +43,28 @@ export function linger(request: HttpRequest, response: HttpResponse, intake: Int
   answer.once('finish', () => {
     intake.close();
     if (request.complete || request.readableEnded) return;
-    request.resume();
-    const cut = setTimeout(() => {
+    dropRest(request, graceMs, () => {
       if ('stream' in request) cutStream(request.stream, constants.NGHTTP2_NO_ERROR);
       else request.socket.destroy();
-    }, graceMs);
-    cut.unref();
-    const done = () => clearTimeout(cut);
-    request.once('end', done);
-    request.once('close', done);
+    });
   });
+}
+
+/** The same for a stream without a request and a response. */
+export function lingerStream(stream: ServerHttp2Stream, intake: Intake, graceMs: number): void {
+  stream.once('finish', () => {
+    intake.close();
+    if (stream.destroyed || stream.readableEnded) return;
+    dropRest(stream, graceMs, () => cutStream(stream, constants.NGHTTP2_NO_ERROR));
+  });
+}
+
+function dropRest(body: Readable, graceMs: number, cut: () => void): void {
+  body.resume();
+  const timer = setTimeout(cut, graceMs).unref();
+  const done = () => clearTimeout(timer);
+  body.once('end', done);
+  body.once('close', done);
 }
 
 /** Destroys the stream. A stream that is only closed stays open, with its connection, until its input has been read. */

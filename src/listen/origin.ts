@@ -1,7 +1,7 @@
 import { isIPv4 } from 'node:net';
-import type { HttpRequest, HttpResponse } from './http.ts';
+import type { HttpRequest, HttpResponse, RequestHead } from './http.ts';
 
-interface Refusal {
+export interface Refusal {
   readonly status: number;
   readonly text: string;
 }
@@ -21,7 +21,7 @@ const OWN_SITES: ReadonlySet<string> = new Set(['same-origin', 'none']);
 export class OriginGuard {
   readonly #hosts: ReadonlySet<string> | undefined;
   readonly #origins: ReadonlySet<string>;
-  readonly #isPage: (request: HttpRequest) => boolean;
+  readonly #isPage: (request: RequestHead) => boolean;
   readonly #scheme: 'http' | 'https';
 
   /**
@@ -31,7 +31,7 @@ export class OriginGuard {
   constructor(
     hosts: readonly string[] | undefined,
     origins: readonly string[],
-    isPage: (request: HttpRequest) => boolean = () => false,
+    isPage: (request: RequestHead) => boolean = () => false,
     scheme: 'http' | 'https' = 'http',
   ) {
     this.#hosts = hosts === undefined ? undefined : new Set(hosts);
@@ -41,7 +41,7 @@ export class OriginGuard {
   }
 
   /** Returns the refusal of the request, or undefined if it may be served. */
-  refusalOf(request: HttpRequest, authority: string | undefined): Refusal | undefined {
+  refusalOf(request: RequestHead, authority: string | undefined): Refusal | undefined {
     const host = this.#foreignHost(request);
     if (host !== undefined) {
       return {
@@ -79,7 +79,7 @@ export class OriginGuard {
     return true;
   }
 
-  #foreignHost(request: HttpRequest): string | undefined {
+  #foreignHost(request: RequestHead): string | undefined {
     const hosts = this.#hosts;
     if (hosts === undefined) return undefined;
     return authoritiesOf(request).find((authority) => {
@@ -97,7 +97,7 @@ function refusal(header: string, value: string, own: string): Refusal {
 }
 
 /** Returns all addresses in a request: Host (possibly twice), :authority, and the target if it is an absolute URL. */
-function authoritiesOf({ rawHeaders, url = '' }: HttpRequest): string[] {
+function authoritiesOf({ rawHeaders, url = '' }: RequestHead): string[] {
   const found = rawHeaders.filter((_, i) => i % 2 === 1 && /^(?:host|:authority)$/i.test(rawHeaders[i - 1] ?? ''));
   const target = /^[^/]*:\/\/([^/?#]*)/.exec(url)?.[1];
   return [...found, target ?? ''].filter((authority) => authority !== '');

@@ -8,9 +8,18 @@ import { type Connection, type ConnectionLimits, Connections, type Crowding } fr
 import { HEADER_BYTES } from './envelope.ts';
 import { type FailedHandshakes, type HandshakeLimits, Handshakes } from './handshakes.ts';
 import { HEAP_BYTES } from './heap.ts';
-import { cutStream, type HttpRequest, type HttpResponse, headerBytes, isAuthority, linger } from './http.ts';
+import {
+  cutStream,
+  type HttpRequest,
+  type HttpResponse,
+  headerBytes,
+  isAuthority,
+  linger,
+  lingerStream,
+  type RequestHead,
+} from './http.ts';
 import { Intake, type IntakeOptions } from './intake.ts';
-import { OriginGuard } from './origin.ts';
+import { OriginGuard, type Refusal } from './origin.ts';
 import { type Protocols, sniff } from './protocol.ts';
 import { SAFE_HEADERS } from './safe_headers.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
@@ -23,13 +32,18 @@ import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
  */
 export type HttpHandler = (request: HttpRequest, response: HttpResponse, intake: Intake) => void;
 
+/** Serves a call on its HTTP/2 stream: the requests and responses of Node cost as much as the rest of a small call. */
+export type StreamHandler = (stream: http2.ServerHttp2Stream, intake: Intake) => void;
+
 export type ListenOptions = ListenAddress & PortOptions;
 
 interface PortOptions {
   /** Default: no TLS. */
   readonly tls?: TlsOptions | undefined;
   readonly handler: HttpHandler;
-  /** Largest message that the handler accepts. Larger envelopes are not collected. */
+  /** Returns what serves a call on its stream. Undefined: the call is a request for `handler`. Default: all are. */
+  readonly streamHandlerOf?: (head: RequestHead) => StreamHandler | undefined;
+  /** Largest message that the handlers accept. Larger envelopes are not collected. */
   readonly maxMessageBytes: number;
   /** Maximum number of streams of an HTTP/2 connection, and of requests that wait on one of HTTP/1.1. */
   readonly maxStreams: number;
@@ -42,9 +56,9 @@ interface PortOptions {
   /** Origins of web pages that may call the server. Default: only its own origin. */
   readonly allowedOrigins?: readonly string[];
   /** Returns true for what pages of other sites may link to. Default: nothing. */
-  readonly isPage?: (request: HttpRequest) => boolean;
+  readonly isPage?: (request: RequestHead) => boolean;
   /** Returns true for what is answered without a Host, as probes of load balancers need it. Default: nothing. */
-  readonly isProbe?: (request: HttpRequest) => boolean;
+  readonly isProbe?: (request: RequestHead) => boolean;
   readonly limits?: Partial<PortLimits>;
 }
 
@@ -119,7 +133,7 @@ const UNREADABLE: Readonly<Record<string, number>> = {
 
 const REFUSE_ALL: WhenFull = {
   isHealthCheck: () => false,
-  refuse: (request, response) => refuse(request, response, 503, 'Too many connections are open.\n'),
+  refuse: (request, response) => refuse(request, response, { status: 503, text: 'Too many connections are open.\n' }),
   warn: ignore,
 };
 
@@ -158,6 +172,8 @@ export class Port {
   readonly #intake: IntakeOptions;
   readonly #options: ListenOptions;
   readonly #limits: PortLimits;
+  /** Calls whose headers have arrived in this iteration of the event loop. */
+  #begun: (() => void)[] = [];
   #requests1 = 0;
   #listening: Listening | undefined;
   #drained: Promise<void> | undefined;
@@ -343,9 +359,64 @@ export class Port {
       const { session } = request.stream;
       this.#handle(request, response, request.authority, session && this.#connections.of(session));
     };
-    server.on('request', handle);
-    server.on('checkExpectation', handle);
+    // Never listens: makes requests of the streams that it is given.
+    const requests = http2.createServer();
+    requests.on('request', handle);
+    requests.on('checkExpectation', handle);
+    server.on('stream', (stream, headers, flags, rawHeaders) => {
+      const isTaken = this.#takeStream(stream as http2.ServerHttp2Stream, headers, rawHeaders);
+      if (!isTaken) requests.emit('stream', stream, headers, flags, rawHeaders);
+    });
     return server;
+  }
+
+  /** Returns false if the stream is not a call for a handler of streams, or has to be refused. */
+  #takeStream(
+    stream: http2.ServerHttp2Stream,
+    headers: http2.IncomingHttpHeaders,
+    rawHeaders: readonly string[],
+  ): boolean {
+    const { session } = stream;
+    const { ':method': method, ':path': url, ':authority': authority = headers.host } = headers;
+    const head = { method, url, headers, rawHeaders };
+    const serve = this.#options.streamHandlerOf?.(head);
+    if (serve === undefined || session === undefined) return false;
+    if (this.#refusalOf(head, authority) !== undefined) return false;
+    const connection = this.#connections.of(session);
+    if (connection !== undefined && !this.#connections.admits(connection)) return false;
+    stream.on('error', ignore); // a reset by the peer; users of the stream get 'close'
+    const begin = () => {
+      if (!stream.closed && !stream.destroyed) this.#serveStream(stream, headers, session, serve);
+    };
+    // What came with the headers has arrived then, so that most bodies are read without waiting.
+    if (this.#begun.push(begin) === 1) setImmediate(() => this.#serveBegun());
+    return true;
+  }
+
+  #serveBegun(): void {
+    const begun = this.#begun;
+    this.#begun = [];
+    for (const begin of begun) begin();
+  }
+
+  #serveStream(
+    stream: http2.ServerHttp2Stream,
+    headers: http2.IncomingHttpHeaders,
+    session: http2.Http2Session,
+    serve: StreamHandler,
+  ): void {
+    const intake = new Intake(stream, headers, session, this.#intake);
+    const close = () => intake.close();
+    // A reset emits 'aborted' at once, but 'close' possibly only after all input has been read.
+    stream.once('aborted', close);
+    stream.once('close', close);
+    lingerStream(stream, intake, this.#limits.lingerMs);
+    try {
+      serve(stream, intake);
+    } catch (error) {
+      this.#options.onError(error);
+      cutStream(stream, constants.NGHTTP2_INTERNAL_ERROR);
+    }
   }
 
   #handle(
@@ -355,21 +426,13 @@ export class Port {
     connection: Connection | undefined,
   ): void {
     const intake = new Intake(request, request.headers, connectionOf(request), this.#intake);
+    Object.defineProperty(request, Symbol.asyncIterator, { value: () => intake.messages() });
     closeWhenGone(intake, request, response);
     linger(request, response, intake, this.#limits.lingerMs);
     for (const [name, value] of SAFE_ENTRIES) response.setHeader(name, value);
-    const isMissing = authority === undefined || authority === '';
-    if (!isAuthority(authority) && !(isMissing && this.#options.isProbe?.(request) === true)) {
-      refuse(request, response, 400, 'The :authority (Host) of the request must be HOST or HOST:PORT.\n');
-      return;
-    }
-    if (headerBytes(request.rawHeaders) > this.#limits.headerBytes) {
-      refuse(request, response, 431, `The headers of a request must have at most ${this.#limits.headerBytes} bytes.\n`);
-      return;
-    }
-    const foreign = this.#origins.refusalOf(request, authority);
-    if (foreign !== undefined) {
-      refuse(request, response, foreign.status, foreign.text);
+    const refusal = this.#refusalOf(request, authority);
+    if (refusal !== undefined) {
+      refuse(request, response, refusal);
       return;
     }
     if (this.#origins.applyCors(request, response)) return;
@@ -386,8 +449,21 @@ export class Port {
       this.#options.handler(request, response, intake);
     } catch (error) {
       this.#options.onError(error);
-      refuse(request, response, 500, 'The request could not be handled.\n');
+      refuse(request, response, { status: 500, text: 'The request could not be handled.\n' });
     }
+  }
+
+  /** Returns the refusal of a request by the guards, or undefined if it may be served. */
+  #refusalOf(request: RequestHead, authority: string | undefined): Refusal | undefined {
+    const isMissing = authority === undefined || authority === '';
+    if (!isAuthority(authority) && !(isMissing && this.#options.isProbe?.(request) === true)) {
+      return { status: 400, text: 'The :authority (Host) of the request must be HOST or HOST:PORT.\n' };
+    }
+    const { headerBytes: most } = this.#limits;
+    if (headerBytes(request.rawHeaders) > most) {
+      return { status: 431, text: `The headers of a request must have at most ${most} bytes.\n` };
+    }
+    return this.#origins.refusalOf(request, authority);
   }
 }
 
@@ -423,7 +499,7 @@ function closeWhenGone(intake: Intake, request: HttpRequest, response: HttpRespo
   if ('stream' in request && request.stream.closed) close();
 }
 
-function refuse(request: HttpRequest, response: HttpResponse, status: number, text: string): void {
+function refuse(request: HttpRequest, response: HttpResponse, { status, text }: Refusal): void {
   if (response.headersSent) {
     if ('stream' in request) cutStream(request.stream, constants.NGHTTP2_INTERNAL_ERROR);
     else request.destroy();

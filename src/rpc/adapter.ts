@@ -1,4 +1,4 @@
-import type { DescService, Message } from '@bufbuild/protobuf';
+import type { DescMethod, DescService, Message } from '@bufbuild/protobuf';
 import {
   Code,
   ConnectError,
@@ -23,9 +23,12 @@ import type { Sent } from './call.ts';
 import { contextValues, handOverOf, logCall } from './caller.ts';
 import { describeConnectError } from './errors.ts';
 import { type Gate, roleOf } from './gate.ts';
-import { PlainGrpc, plainCall, type Served, takesStream } from './grpc/serve.ts';
+import { Reply } from './grpc/reply.ts';
+import { isPlain, PlainGrpc, type Served, takesStream, timeoutOf } from './grpc/serve.ts';
 import {
+  type CallHead,
   cutCall,
+  cutStream,
   type HttpHandler,
   type HttpRequest,
   type HttpResponse,
@@ -33,9 +36,10 @@ import {
   type Intake,
   isLargeInMemory,
   pathOf,
+  type StreamHandler,
 } from './http.ts';
 import { MessageGuard } from './message_guard.ts';
-import { refuseMediaType, refusePath, refuseQuery, refuseVersion } from './refusal.ts';
+import { refuseCaller, refuseMediaType, refusePath, refuseQuery, refuseVersion } from './refusal.ts';
 
 /** Adds a service with the handlers of its methods, which `call.ts` creates. `isOpen`: they show no data. */
 export type Serve = <S extends DescService>(service: S, implementation: ServiceImpl<S>, isOpen?: boolean) => void;
@@ -77,15 +81,22 @@ const UNIT_MS: Readonly<Record<string, number>> = { H: 3_600_000, M: 60_000, S: 
  */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
 
-/**
- * Serves RPCs by gRPC, gRPC-Web and Connect: plain gRPC by the short path, everything else by Connect. Errors outside
- * of a handler get a response, and are logged instead of printed.
- */
-export function createRpcHandler(options: AdapterOptions): HttpHandler {
+/** Serves RPCs. Errors outside of a handler get a response, and are logged instead of printed. */
+interface RpcHandler {
+  /** Serves gRPC, gRPC-Web and Connect, by Connect. */
+  readonly handle: HttpHandler;
+  /** Returns what serves a call of plain gRPC by the short path. Undefined: `handle` does. */
+  readonly streamHandlerOf: (head: CallHead) => StreamHandler | undefined;
+}
+
+export function createRpcHandler(options: AdapterOptions): RpcHandler {
   const { routes, logger, version, unsent, takeSlot, roomForSteps, mostValues, gate } = options;
   const guard = new MessageGuard(mostValues);
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard, unsent);
+  const admit = ({ input }: DescMethod, intake: Intake) => {
+    if (APPENDS.has(input.typeName)) intake.waitFor(roomForSteps);
+  };
   const known = new Map<string, Known>();
   routes((service, implementation, isOpen = false) => {
     const answers = implementation as unknown as Answers;
@@ -97,25 +108,24 @@ export function createRpcHandler(options: AdapterOptions): HttpHandler {
       known.set(requestPath, { handler, served: { method, answer: answers[method.localName]! }, needed });
     }
   });
-  return (request, response, intake) => {
+  const handle: HttpHandler = (request, response, intake) => {
     const found = known.get(pathOf(request));
     if (found === undefined) return refusePath(request, response, version);
-    const { handler, served, needed } = found;
+    const { handler, needed } = found;
     if (handler.method.methodKind === 'bidi_streaming' && request.httpVersionMajor < 2) {
       return refuseVersion(request, response, handler.method.name);
     }
     if (request.method === 'GET' && !hasReadableQuery(request)) return refuseQuery(request, response);
-    gate.pass(request, response, needed, (admission) => {
+    const call = {
+      refuse: (error: ConnectError) => refuseCaller(request, response, error),
+      cut: () => cutCall(request),
+      onEnd: (listener: () => void) => void response.once('close', listener),
+    };
+    gate.pass(request, needed, call, (admission) => {
       if (!takesStream(handler.method)) intake.expectOne();
-      if (APPENDS.has(handler.method.input.typeName)) intake.waitFor(roomForSteps);
-      const values = contextValues(
-        admission,
-        () => cutCall(request),
-        () => intake.handOver(),
-      );
+      admit(handler.method, intake);
+      const values = contextValues(admission, call.cut, () => intake.handOver());
       dropEndlessDeadline(request.headers);
-      const call = plainCall(request, response);
-      if (call !== undefined) return void plain.serve(served, call, values);
       // Throws if the text is not a URL. The port admits only URLs, and responds to errors that are thrown here.
       const universal = universalRequestFromNodeRequest(request, response, undefined, values);
       void guard.guard(universal, handler.method.input, (guarded) =>
@@ -123,6 +133,26 @@ export function createRpcHandler(options: AdapterOptions): HttpHandler {
       );
     });
   };
+  const streamHandlerOf = (head: CallHead): StreamHandler | undefined => {
+    const { headers } = head;
+    dropEndlessDeadline(headers);
+    const found = isPlain(headers) ? known.get(String(headers[':path'] ?? '')) : undefined;
+    if (found === undefined) return undefined;
+    const { served, needed } = found;
+    return (stream, intake) => {
+      const call = {
+        refuse: (error: ConnectError) => new Reply(stream, unsent).fail(error),
+        cut: () => cutStream(stream),
+        onEnd: (listener: () => void) => void stream.once('close', listener),
+      };
+      gate.pass(head, needed, call, (admission) => {
+        admit(served.method, intake);
+        const values = contextValues(admission, call.cut, () => intake.handOver());
+        void plain.serve(served, stream, intake, values, timeoutOf(headers));
+      });
+    };
+  };
+  return { handle, streamHandlerOf };
 }
 
 type TakeSlot = () => Promise<void> | undefined;

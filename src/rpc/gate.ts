@@ -1,4 +1,5 @@
 import { type DescMethod, getOption, hasOption } from '@bufbuild/protobuf';
+import type { ConnectError } from '@connectrpc/connect';
 import { role as roleOption } from '../../gen/es/anabranch/v1/access_pb.js';
 import {
   EVERY_NAMESPACE,
@@ -16,8 +17,7 @@ import type { Credential } from '../stream/credentials.ts';
 import type { Logger } from '../stream/settings.ts';
 import type { Admission } from './caller.ts';
 import { toConnectError } from './errors.ts';
-import { cutCall, type HttpRequest, type HttpResponse } from './http.ts';
-import { refuseCaller } from './refusal.ts';
+import type { CallHead } from './http.ts';
 
 /**
  * Decides who calls and whether they may, from the headers alone: before the body is read, a slot is taken or a stream
@@ -37,66 +37,63 @@ export class Gate {
    * Returns the admission at once if the credential is known. Errors: UNAUTHENTICATED, PERMISSION_DENIED,
    * INVALID_REQUEST (of the namespace), DATABASE_UNAVAILABLE.
    */
-  admit(request: HttpRequest, needed: Role): Admission | Promise<Admission> {
-    const named = namespaceOf(request);
+  admit(head: CallHead, needed: Role): Admission | Promise<Admission> {
+    const named = namespaceOf(head);
     if (this.#credentials === undefined) {
       return { caller: named === undefined ? ANONYMOUS : { ...ANONYMOUS, namespace: named }, credential: undefined };
     }
-    const credential = this.#credentials.of(secretOf(request));
+    const credential = this.#credentials.of(secretOf(head));
     return credential instanceof Promise
       ? credential.then((found) => admissionOf(found, named, needed))
       : admissionOf(credential, named, needed);
   }
 
   /**
-   * Calls `serve` once the caller is admitted, or refuses the request. `needed` is undefined for what shows no data.
+   * Calls `serve` once the caller is admitted, or refuses the call. `needed` is undefined for what shows no data.
    * Errors: those that `serve` throws at once.
    */
-  pass(
-    request: HttpRequest,
-    response: HttpResponse,
-    needed: Role | undefined,
-    serve: (admission: Admission) => void,
-  ): void {
+  pass(head: CallHead, needed: Role | undefined, call: GatedCall, serve: (admission: Admission) => void): void {
     if (needed === undefined) {
       serve(OPEN);
       return;
     }
-    let admission: Admission | Promise<Admission>;
-    try {
-      admission = this.admit(request, needed);
-    } catch (error) {
-      this.#refuse(request, response, error);
-      return;
-    }
     const counted = (admitted: Admission) => {
-      count(admitted, response);
+      count(admitted, call);
       serve(admitted);
     };
+    const refuse = (error: unknown) => call.refuse(toConnectError(error, 'read', this.#logger));
+    let admission: Admission | Promise<Admission>;
+    try {
+      admission = this.admit(head, needed);
+    } catch (error) {
+      refuse(error);
+      return;
+    }
     if (!(admission instanceof Promise)) {
       counted(admission);
       return;
     }
-    admission
-      .then(counted, (error: unknown) => this.#refuse(request, response, error))
-      .catch((error: unknown) => {
-        this.#logger.error({ err: error }, 'a request could not be handled');
-        cutCall(request);
-      });
+    admission.then(counted, refuse).catch((error: unknown) => {
+      this.#logger.error({ err: error }, 'a request could not be handled');
+      call.cut();
+    });
   }
+}
 
-  #refuse(request: HttpRequest, response: HttpResponse, error: unknown): void {
-    refuseCaller(request, response, toConnectError(error, 'read', this.#logger));
-  }
+/** A call before the gate, by either path. */
+interface GatedCall {
+  readonly refuse: (error: ConnectError) => void;
+  readonly cut: () => void;
+  readonly onEnd: (listener: () => void) => void;
 }
 
 const OPEN: Admission = { caller: ANONYMOUS, credential: undefined };
 
 /** A key with open calls stays known, so that its streams end when it is revoked. */
-function count({ credential }: Admission, response: HttpResponse): void {
+function count({ credential }: Admission, { onEnd }: GatedCall): void {
   if (credential === undefined) return;
   credential.calls += 1;
-  response.once('close', () => {
+  onEnd(() => {
     credential.calls -= 1;
   });
 }
@@ -123,13 +120,13 @@ function ownNamespace(namespaces: readonly string[], role: Role): string {
 
 const NAMESPACE_HEADER = 'anabranch-namespace';
 
-function namespaceOf({ headers }: HttpRequest): string | undefined {
+function namespaceOf({ headers }: CallHead): string | undefined {
   const named = headers[NAMESPACE_HEADER];
   return named === undefined ? undefined : parseNamespace(String(named));
 }
 
 /** Header values are as long as the port admits. */
-function secretOf({ headers: { authorization }, rawHeaders }: HttpRequest): string {
+function secretOf({ headers: { authorization }, rawHeaders }: CallHead): string {
   if (authorization === undefined) throw unauthenticated('missing');
   // Node keeps the first of several.
   const count = rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === 'authorization').length;

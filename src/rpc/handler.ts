@@ -25,7 +25,7 @@ import { createRpcHandler } from './adapter.ts';
 import { type Activity, handlers, type Wire } from './call.ts';
 import { Gate } from './gate.ts';
 import { Health, healthMethods } from './health.ts';
-import { answer, type HttpHandler, type HttpRequest, pathOf } from './http.ts';
+import { answer, type CallHead, type HttpHandler, type HttpRequest, pathOf, type StreamHandler } from './http.ts';
 import { serveReflection } from './reflection.ts';
 import { stateDownloads } from './state_download.ts';
 import { createRequestValidator, type Validator } from './validate.ts';
@@ -41,10 +41,12 @@ export interface HandlerDeps {
 
 export interface ServiceHandler {
   readonly handle: HttpHandler;
+  /** Returns what serves a call of plain gRPC on its stream. Undefined: the call is a request for `handle`. */
+  readonly streamHandlerOf: (head: CallHead) => StreamHandler | undefined;
   /** Whether a request only asks for the server's health. */
   readonly isHealthCheck: (request: HttpRequest) => boolean;
   /** Whether it does so by plain HTTP. */
-  readonly isProbe: (request: HttpRequest) => boolean;
+  readonly isProbe: (request: { readonly url?: string | undefined }) => boolean;
   readonly health: Health;
   readonly activity: Readonly<Activity>;
   /** Bounds what connections have not sent. For all other responses of the port. */
@@ -54,7 +56,7 @@ export interface ServiceHandler {
 const PROBES: ReadonlySet<string> = new Set(['/healthz', '/health']);
 const HEALTH_RPCS = `/${HealthService.typeName}/`;
 
-function isProbe(request: HttpRequest): boolean {
+function isProbe(request: { readonly url?: string | undefined }): boolean {
   return PROBES.has(pathOf(request));
 }
 
@@ -114,12 +116,12 @@ export function createHandler({
   const download = stateDownloads({ wire, unsent, gate });
   const handle: HttpHandler = (request, response, intake) => {
     if (download(request, response)) return;
-    if (!isProbe(request)) return rpc(request, response, intake);
+    if (!isProbe(request)) return rpc.handle(request, response, intake);
     const plain = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
     if (request.method !== 'GET' && request.method !== 'HEAD') {
       return answer(response, 405, { ...plain, allow: 'GET, HEAD' }, 'Use GET.\n');
     }
     return health.serving ? answer(response, 200, plain, 'ok') : answer(response, 503, plain, 'draining');
   };
-  return { handle, isHealthCheck, isProbe, health, activity, unsent };
+  return { handle, streamHandlerOf: rpc.streamHandlerOf, isHealthCheck, isProbe, health, activity, unsent };
 }

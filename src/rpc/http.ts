@@ -1,5 +1,5 @@
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import { constants, type Http2ServerRequest, type Http2ServerResponse } from 'node:http2';
+import type { IncomingHttpHeaders, IncomingMessage, ServerResponse } from 'node:http';
+import { constants, type Http2ServerRequest, type Http2ServerResponse, type ServerHttp2Stream } from 'node:http2';
 import { isMessage, type Message } from '@bufbuild/protobuf';
 import { AppendBatchRequestSchema, AppendStepsRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { PackedFrame } from '../domain/step_codec/packed_step.ts';
@@ -8,9 +8,20 @@ import { PackedRequest } from '../service/trajectory/packed_request.ts';
 export type HttpRequest = IncomingMessage | Http2ServerRequest;
 export type HttpResponse = ServerResponse | Http2ServerResponse;
 export type HttpHandler = (request: HttpRequest, response: HttpResponse, intake: Intake) => void;
+/** Serves a call of plain gRPC on its stream. */
+export type StreamHandler = (stream: ServerHttp2Stream, intake: Intake) => void;
+/** What tells who calls (N1), with each header as it came. */
+export interface CallHead {
+  readonly headers: IncomingHttpHeaders;
+  readonly rawHeaders: readonly string[];
+}
 
 /** Reads the messages of a request. Callers tell it what only the RPC layer knows. */
 export interface Intake {
+  /** The messages of a stream, in runs of whole ones. A request of Node iterates over them, too. */
+  messages(): AsyncIterable<Uint8Array>;
+  /** The body of a request with one message. */
+  onlyMessage(): Promise<Uint8Array>;
   /** The body is one message, which is complete when the body ends. To be called before the body is read. */
   expectOne(): void;
   waitFor(room: () => Promise<void> | undefined): void;
@@ -19,8 +30,7 @@ export interface Intake {
 }
 
 /** The path without its query. */
-export function pathOf(request: HttpRequest): string {
-  const url = request.url ?? '';
+export function pathOf({ url = '' }: { readonly url?: string | undefined }): string {
   const query = url.indexOf('?');
   return query === -1 ? url : url.slice(0, query);
 }
@@ -58,12 +68,13 @@ export function write(response: HttpResponse, bytes: Uint8Array): boolean {
 
 /** Ends a call whose response is not read: gRPC calls this code RESOURCE_EXHAUSTED. */
 export function cutCall(request: HttpRequest): void {
-  if ('stream' in request) {
-    request.stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
-    request.stream.destroy();
-  } else {
-    request.destroy();
-  }
+  if ('stream' in request) cutStream(request.stream);
+  else request.destroy();
+}
+
+export function cutStream(stream: ServerHttp2Stream): void {
+  stream.close(constants.NGHTTP2_ENHANCE_YOUR_CALM);
+  stream.destroy();
 }
 
 /** A message, or what was packed of one that need not be decoded. */

@@ -1,5 +1,5 @@
 import { once } from 'node:events';
-import { ConnectError } from '@connectrpc/connect';
+import { Code, ConnectError } from '@connectrpc/connect';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
 import { invalidField } from '../domain/errors.ts';
 import { parseDigest, parseUuid, shorten } from '../domain/ids.ts';
@@ -56,7 +56,12 @@ export function stateDownloads(downloads: Downloads): (request: HttpRequest, res
     const path = pathOf(request);
     if (!BY_DIGEST.test(path) && !BY_STEP.test(path)) return false;
     if (request.method === 'GET' || request.method === 'HEAD') {
-      downloads.gate.pass(request, response, 'READ', (admission) => void send(downloads, admission, request, response));
+      const call = {
+        refuse: (error: ConnectError) => refuse(response, error),
+        cut: () => cutCall(request),
+        onEnd: (listener: () => void) => void response.once('close', listener),
+      };
+      downloads.gate.pass(request, 'READ', call, (admission) => void send(downloads, admission, request, response));
     } else {
       const headers = { 'content-type': 'text/plain; charset=utf-8', allow: 'GET, HEAD' };
       answer(response, 405, headers, 'A state is read with GET. To store one, call PutState.\n');
@@ -124,6 +129,7 @@ async function sendBytes(
 }
 
 function refuse(response: HttpResponse, error: ConnectError): void {
+  if (error.code === Code.Unauthenticated) response.setHeader('www-authenticate', 'Bearer');
   const body = JSON.stringify(errorToJson(error, undefined));
   const headers = { ...SAFE, 'content-type': 'application/json', 'cache-control': 'no-store' };
   answer(response, codeToHttpStatus(error.code), headers, `${body}\n`);

@@ -3,13 +3,18 @@ import http2 from 'node:http2';
 import net from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { ListenError } from '../../src/listen/address.ts';
-import { Port, type PortLimits } from '../../src/listen/port.ts';
-import { rawCall, speak, until } from './raw.ts';
+import type { Intake } from '../../src/listen/intake.ts';
+import { type ListenOptions, Port, type PortLimits } from '../../src/listen/port.ts';
+import { inEnvelope, rawCall, speak, until } from './raw.ts';
 
 let open: Port | undefined;
 afterEach(() => open?.drain(0));
 
-async function listen(limits: Partial<PortLimits> = {}, onError: (error: unknown) => void = () => undefined) {
+async function listen(
+  limits: Partial<PortLimits> = {},
+  onError: (error: unknown) => void = () => undefined,
+  options: Partial<ListenOptions> = {},
+) {
   const port = new Port({
     host: '127.0.0.1',
     port: 0,
@@ -17,14 +22,29 @@ async function listen(limits: Partial<PortLimits> = {}, onError: (error: unknown
     maxStreams: 10,
     onError,
     limits,
+    ...options,
     handler: (request, response) => {
       if (request.url === '/throw') throw new Error('planted');
       if (request.url === '/never') return;
       response.end(`you came by ${request.httpVersion}`);
     },
+    streamHandlerOf: ({ url: path }) => {
+      if (path === '/stream/throw')
+        return () => {
+          throw new Error('planted');
+        };
+      return path === '/stream' ? answerWithBody : undefined;
+    },
   });
   open = port;
   return { port, number: (await port.listen()).port };
+}
+
+function answerWithBody(stream: http2.ServerHttp2Stream, intake: Intake): void {
+  void intake.onlyMessage().then((body) => {
+    stream.respond({ ':status': 200 });
+    stream.end(body);
+  });
 }
 
 async function connect(number: number): Promise<http2.ClientHttp2Session> {
@@ -51,6 +71,35 @@ describe('one port for HTTP/1.1 and HTTP/2', () => {
     expect((await rawCall(session, '/', new Uint8Array())).http).toBe(200);
     expect(told).toMatchObject([{ message: 'planted' }]);
     session.close();
+  });
+
+  it('a handler of streams gets the calls that are its own, and fails its own call only', async () => {
+    const told: unknown[] = [];
+    const { port, number } = await listen({}, (error) => told.push(error));
+    const session = await connect(number);
+    const body = inEnvelope(Buffer.from('whole'));
+    const [stream, request, thrown] = await Promise.all(
+      ['/stream', '/', '/stream/throw'].map((path) => rawCall(session, path, body)),
+    );
+    expect(stream?.body).toEqual(body);
+    expect(request?.body.toString()).toBe('you came by 2.0');
+    expect([thrown?.http, thrown?.reset]).toEqual([0, http2.constants.NGHTTP2_INTERNAL_ERROR]);
+    expect(told).toMatchObject([{ message: 'planted' }]);
+    session.close();
+    await until(() => Object.values(port.counts()).every((count) => count === 0), 'nothing is open');
+  });
+
+  it.each([
+    ['a foreign name', { ':authority': 'evil.example' }, 421],
+    ['an origin that is not listed', { origin: 'https://evil.example' }, 403],
+    ['a page of another site', { 'sec-fetch-site': 'cross-site' }, 403],
+    ['an authority that is no host', { ':authority': 'a:b:c' }, 400],
+    ['too many headers', { long: 'x'.repeat(20_000) }, 431],
+  ])('a call to a handler of streams with %s is refused like a request', async (_what, headers, status) => {
+    const { number } = await listen({}, undefined, { allowedHosts: [] });
+    const session = await connect(number);
+    expect((await rawCall(session, '/stream', Buffer.alloc(0), headers)).http).toBe(status);
+    session.destroy();
   });
 
   it('a connection that does not identify its protocol is closed', async () => {

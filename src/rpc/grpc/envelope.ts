@@ -11,7 +11,8 @@ import { passBatch, passFrame, passStepRequest } from '../../domain/step_codec/p
 import { envelopeEnd, HEADER_BYTES, isCompressed } from '../../listen/envelope.ts';
 import { EncodedResponse } from '../../service/answer/encoded.ts';
 import { PackedRequest } from '../../service/trajectory/packed_request.ts';
-import { isLargeInMemory, type Received } from '../http.ts';
+import { type Intake, isLargeInMemory, type Received } from '../http.ts';
+import type { MessageGuard } from '../message_guard.ts';
 
 /** A safety limit only: responses are built to stay below 1 MiB. */
 const WRITE_MAX_BYTES = 16 * 1024 * 1024;
@@ -68,28 +69,22 @@ function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
  * next one is asked for. Each piece of a body begins with an envelope.
  */
 export class Messages implements AsyncIterableIterator<Received, undefined> {
-  readonly #pieces: AsyncIterator<Uint8Array>;
+  readonly #intake: Intake;
   readonly #schema: DescMessage;
-  readonly #check: (schema: DescMessage, bytes: Uint8Array) => void;
-  /** Ends the slot of the last message. Idempotent. */
-  readonly handOver: () => void;
+  readonly #guard: Pick<MessageGuard, 'check'>;
+  #pieces: AsyncIterator<Uint8Array> | undefined;
   #piece = NOTHING;
   #at = 0;
 
-  /**
-   * `check` throws for a message that must not be decoded. `handOver` ends the slot of a message, whether it could be
-   * decoded or not.
-   */
-  constructor(
-    body: AsyncIterable<Uint8Array>,
-    schema: DescMessage,
-    check: (schema: DescMessage, bytes: Uint8Array) => void,
-    handOver: () => void,
-  ) {
-    this.#pieces = body[Symbol.asyncIterator]();
+  constructor(intake: Intake, schema: DescMessage, guard: Pick<MessageGuard, 'check'>) {
+    this.#intake = intake;
     this.#schema = schema;
-    this.#check = check;
-    this.handOver = handOver;
+    this.#guard = guard;
+  }
+
+  /** Ends the slot of the last message. Idempotent. */
+  handOver(): void {
+    this.#intake.handOver();
   }
 
   next(): Promise<IteratorResult<Received, undefined>> {
@@ -99,18 +94,22 @@ export class Messages implements AsyncIterableIterator<Received, undefined> {
 
   /** Returns the only message of the body, and keeps its slot if it is large in memory. Errors: ConnectError. */
   async only(): Promise<Received> {
-    const first = await this.next();
-    if (first.done === true) {
+    this.#piece = await this.#intake.onlyMessage();
+    if (this.#piece.length === 0) {
       throw new ConnectError('protocol error: missing input message for this method', Code.Unimplemented);
     }
-    if ((await this.#next()).done !== true) {
+    const message = this.#take();
+    if (this.#at < this.#piece.length) {
+      this.#take();
       throw new ConnectError('protocol error: received extra input message for this method', Code.Unimplemented);
     }
-    return first.value;
+    // A call that waits keeps only the copy that its message needs.
+    this.#piece = NOTHING;
+    return message;
   }
 
   async return(): Promise<IteratorResult<Received, undefined>> {
-    await this.#pieces.return?.();
+    await this.#pieces?.return?.();
     return { done: true, value: undefined };
   }
 
@@ -123,6 +122,7 @@ export class Messages implements AsyncIterableIterator<Received, undefined> {
       // A stream that waits keeps no piece in memory.
       this.#piece = NOTHING;
       this.#at = 0;
+      this.#pieces ??= this.#intake.messages()[Symbol.asyncIterator]();
       const piece = await this.#pieces.next();
       if (piece.done === true) return { done: true, value: undefined };
       this.#piece = piece.value;
@@ -151,7 +151,7 @@ export class Messages implements AsyncIterableIterator<Received, undefined> {
   #receive(bytes: Uint8Array): Received {
     const schema = this.#schema;
     const decode = () => {
-      this.#check(schema, bytes);
+      this.#guard.check(schema, bytes);
       return decodeMessage(schema, bytes);
     };
     switch (schema) {

@@ -1,4 +1,4 @@
-import type { Http2ServerResponse, ServerHttp2Stream } from 'node:http2';
+import type { ServerHttp2Stream } from 'node:http2';
 import type { ConnectError } from '@connectrpc/connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { SAFE_HEADERS } from '../../listen/safe_headers.ts';
@@ -11,13 +11,12 @@ const OK = { 'grpc-status': '0' };
 
 /** Writes the response of a call: headers with its first message, its status in the trailers. */
 export class Reply {
-  readonly #response: Http2ServerResponse;
   readonly #stream: ServerHttp2Stream;
   readonly #unsent: UnsentMessages;
+  #trailers: Readonly<Record<string, string>> = OK;
 
-  constructor(response: Http2ServerResponse, unsent: UnsentMessages) {
-    this.#response = response;
-    this.#stream = response.stream;
+  constructor(stream: ServerHttp2Stream, unsent: UnsentMessages) {
+    this.#stream = stream;
     this.#unsent = unsent;
   }
 
@@ -39,7 +38,6 @@ export class Reply {
   /** Ends a stream of messages. Errors: the caller has disconnected. */
   end(): void {
     this.#begin();
-    this.#response.addTrailers(OK);
     this.#stream.end();
   }
 
@@ -48,7 +46,7 @@ export class Reply {
     if (this.#stream.destroyed || this.#stream.closed) return;
     const status = Object.fromEntries(setTrailerStatus(new Headers(), error));
     if (this.#stream.headersSent) {
-      this.#response.addTrailers(status);
+      this.#trailers = status;
       this.#stream.end();
     } else {
       this.#stream.respond({ ...HEADERS, ...status }, { endStream: true });
@@ -57,8 +55,9 @@ export class Reply {
 
   #begin(): void {
     if (this.#stream.destroyed || this.#stream.closed) throw callerGone();
-    // Node's response sends the trailers that were added to it.
-    if (!this.#stream.headersSent) this.#stream.respond(HEADERS, { waitForTrailers: true });
+    if (this.#stream.headersSent) return;
+    this.#stream.once('wantTrailers', () => this.#stream.sendTrailers(this.#trailers));
+    this.#stream.respond(HEADERS, { waitForTrailers: true });
   }
 
   async #sendLarge(envelope: Envelope): Promise<void> {
@@ -87,7 +86,6 @@ export class Reply {
 
   #end(envelope: Envelope, sent: (() => void) | undefined): void {
     this.#begin();
-    this.#response.addTrailers(OK);
     for (const piece of envelope.pieces.slice(0, -1)) this.#stream.write(piece);
     this.#stream.end(envelope.pieces.at(-1), sent);
   }

@@ -1,13 +1,13 @@
-import type { Http2ServerRequest, Http2ServerResponse } from 'node:http2';
-import type { DescMessage, DescMethod, Message } from '@bufbuild/protobuf';
+import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
+import type { DescMethod, Message } from '@bufbuild/protobuf';
 import type { Code, ContextValues } from '@connectrpc/connect';
 import { parseTimeout } from '@connectrpc/connect/protocol-grpc';
 import type { UnsentMessages } from '../../listen/unsent.ts';
 import type { Logger } from '../../stream/settings.ts';
 import type { CallContext, Sent } from '../call.ts';
-import { handOverOf, logCall } from '../caller.ts';
+import { cutOf, logCall } from '../caller.ts';
 import { toConnectError } from '../errors.ts';
-import { cutCall, type HttpRequest, type HttpResponse, type Received } from '../http.ts';
+import type { Intake, Received } from '../http.ts';
 import type { MessageGuard } from '../message_guard.ts';
 import { GrpcContext } from './context.ts';
 import { type Envelope, encodeMessage, Messages } from './envelope.ts';
@@ -27,28 +27,30 @@ export function takesStream({ methodKind }: DescMethod): boolean {
   return methodKind === 'client_streaming' || methodKind === 'bidi_streaming';
 }
 
-/** One call of plain gRPC. */
-interface PlainCall {
-  readonly request: Http2ServerRequest;
-  readonly response: Http2ServerResponse;
-  readonly timeoutMs: number | undefined;
-}
-
 const CONTENT_TYPES = new Set(['application/grpc', 'application/grpc+proto']);
 
 /**
- * Returns the call if it has the form that nearly all gRPC clients use: HTTP/2, binary, uncompressed, with a future
- * deadline or none.
+ * Returns whether an HTTP/2 call has the form that nearly all gRPC clients use: binary, uncompressed, with a future
+ * deadline or none. Browsers do not use it.
  */
-export function plainCall(request: HttpRequest, response: HttpResponse): PlainCall | undefined {
-  if (!('stream' in request) || !('stream' in response) || request.method !== 'POST') return undefined;
-  const { 'content-type': type, 'grpc-encoding': encoding = 'identity', 'grpc-timeout': timeout } = request.headers;
-  if (!CONTENT_TYPES.has(type ?? '') || encoding !== 'identity') return undefined;
-  if (timeout === undefined) return { request, response, timeoutMs: undefined };
+export function isPlain(headers: IncomingHttpHeaders): boolean {
+  const {
+    ':method': method,
+    'content-type': type = '',
+    'grpc-encoding': encoding = 'identity',
+    origin,
+    expect,
+  } = headers;
+  if (method !== 'POST' || !CONTENT_TYPES.has(type) || encoding !== 'identity') return false;
+  if (origin !== undefined || expect !== undefined) return false;
+  return headers['grpc-timeout'] === undefined || (timeoutOf(headers) ?? 0) >= 1;
+}
+
+/** Returns the time until the caller's deadline. Undefined: there is none, or it cannot be read. */
+export function timeoutOf({ 'grpc-timeout': timeout }: IncomingHttpHeaders): number | undefined {
+  if (timeout === undefined) return undefined;
   const { timeoutMs, error } = parseTimeout(String(timeout), Number.MAX_SAFE_INTEGER);
-  return error === undefined && timeoutMs !== undefined && timeoutMs >= 1
-    ? { request, response, timeoutMs }
-    : undefined;
+  return error === undefined ? timeoutMs : undefined;
 }
 
 /**
@@ -68,19 +70,24 @@ export class PlainGrpc {
   }
 
   /** Never rejects. */
-  async serve(served: Served, { request, response, timeoutMs }: PlainCall, values: ContextValues): Promise<void> {
+  async serve(
+    served: Served,
+    stream: ServerHttp2Stream,
+    intake: Intake,
+    values: ContextValues,
+    timeoutMs: number | undefined,
+  ): Promise<void> {
     const { method } = served;
     const begunAt = performance.now();
-    const context = new GrpcContext(response.stream, values, timeoutMs);
-    const check = (schema: DescMessage, bytes: Uint8Array) => this.#guard.check(schema, bytes);
-    const messages = new Messages(request, method.input, check, handOverOf(values));
+    const context = new GrpcContext(stream, values, timeoutMs);
+    const messages = new Messages(intake, method.input, this.#guard);
     try {
-      const code = await this.#answer(served, messages, context, new Reply(response, this.#unsent));
+      const code = await this.#answer(served, messages, context, new Reply(stream, this.#unsent));
       logCall(this.#logger, method, 'grpc', code, begunAt);
     } catch (error) {
       // The handler has finished, so this is a failure to write its response.
       this.#logger.error({ err: error, rpc: method.name }, 'an error response could not be written');
-      cutCall(request);
+      cutOf(values)();
     }
   }
 
