@@ -54,6 +54,25 @@ describe('A5: slots of readers', () => {
       if (i > 0) expect(iteration).toBeGreaterThan(seen[i - 1]!.iteration);
   });
 
+  it('let four reads by key run in each iteration of the event loop while there are writes, and any number otherwise', async () => {
+    const slots = new ReadSlots();
+    expect(Array.from({ length: 10 }, () => slots.takeByKey())).toEqual(Array(10).fill(undefined));
+    // Writes go on for as long as the reads wait, however slow the machine is.
+    vi.spyOn(performance, 'now').mockReturnValue(0);
+    slots.wrote();
+    const loop = countIterations();
+    const read = async () => {
+      await slots.takeByKey();
+      return loop.iterations;
+    };
+    const iterations = await Promise.all(Array.from({ length: 10 }, read));
+    loop.stop();
+    vi.restoreAllMocks();
+    const [first = 0, second = 0, third = 0] = [...new Set(iterations)];
+    expect(iterations).toEqual([...Array(4).fill(first), ...Array(4).fill(second), third, third]);
+    expect(first < second && second < third).toBe(true);
+  });
+
   it('yield to the event loop between the large results of a single reader', async () => {
     const slots = new ReadSlots();
     const loop = countIterations();

@@ -59,6 +59,7 @@ export class SqliteReads implements Reads {
 
   /** Returns undefined if a thread must read the rows. */
   async #runHere(job: StatementJob): Promise<unknown[] | undefined> {
+    await this.#deps.slots.takeByKey();
     this.#call?.signal.throwIfAborted();
     try {
       return this.#deps.keyReads.run(job);

@@ -13,6 +13,8 @@ const WRITER_MS = 20;
 const PAUSE_PER_WORK = 3;
 /** Results with fewer rows do not wait for a slot: processing them takes less time than waiting. */
 const MANY_ROWS = 32;
+/** Reads by key in one iteration of the event loop while there are writes. Their calls take longer than they do. */
+const KEY_READS = 4;
 
 /**
  * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at
@@ -37,6 +39,9 @@ export class ReadSlots implements Slots {
   #working = false;
   /** True while slots are granted to waiting readers. */
   #granting = false;
+  /** Reads by key in this iteration of the event loop, and those that wait for a later one. */
+  #keyReads = 0;
+  readonly #waitingByKey: (() => void)[] = [];
 
   /** Records that a write was requested, by `writer` if it is known. */
   wrote(writer?: object): void {
@@ -75,6 +80,22 @@ export class ReadSlots implements Slots {
   /** Returns how long a lane stays empty after a read of this duration. Zero while there are no writes. */
   restAfter(milliseconds: number): number {
     return this.#isWritten(performance.now()) ? Math.min(milliseconds, LONGEST_REST_MS) : 0;
+  }
+
+  /** Waits, while there are writes, until few reads by key have run in this iteration of the event loop. */
+  takeByKey(): Promise<void> | undefined {
+    if (!this.#isWritten(performance.now())) return undefined;
+    if (this.#keyReads >= KEY_READS) return new Promise((resolve) => this.#waitingByKey.push(resolve));
+    if (this.#keyReads === 0) setImmediate(() => this.#grantByKey());
+    this.#keyReads += 1;
+    return undefined;
+  }
+
+  #grantByKey(): void {
+    const granted = this.#waitingByKey.splice(0, KEY_READS);
+    this.#keyReads = granted.length;
+    if (granted.length > 0) setImmediate(() => this.#grantByKey());
+    for (const resolve of granted) resolve();
   }
 
   take(writer?: object): Promise<void> | undefined {
