@@ -27,27 +27,39 @@ import { mergedSegment } from './merged_segment.ts';
 import type { RecentSegments } from './recent_segments.ts';
 
 /**
- * Merges segments, in one transaction. Everything is prepared before it. If a segment is no longer as it was read, or
- * as it is kept in memory, it begins again, and reads the segments. Returns the requests that it did not finish.
+ * Merges segments, in one transaction, for which everything is prepared before. Returns the requests that it did not
+ * finish.
  */
 export async function mergeSteps(
   engine: Engine,
   recent: RecentSegments,
   requests: readonly MergeRequest[],
 ): Promise<MergeRequest[]> {
+  if (requests.length === 0) return [];
+  // The second attempt reads the segments of which the first one had others in memory.
+  const attempt = () => mergeOnce(engine, recent, requests);
+  return (await attempt()) ?? (await attempt()) ?? [...requests];
+}
+
+/** Returns undefined, and merges nothing, if a segment is no longer as it was read, or as it is kept in memory. */
+async function mergeOnce(
+  engine: Engine,
+  recent: RecentSegments,
+  requests: readonly MergeRequest[],
+): Promise<MergeRequest[] | undefined> {
   const left: MergeRequest[] = [];
   const prepared: PreparedMerge[] = [];
   let bytes = 0;
   let segments = 0;
   const refs = requests.map(({ ref }) => ref);
-  const heads = refs.length === 0 ? undefined : await readHeads(engine, refs);
+  const heads = await readHeads(engine, refs);
   for (const request of requests) {
     if (bytes >= MOST_BYTES || segments >= MOST_SEGMENTS) {
       left.push(request);
       continue;
     }
     const { ref } = request;
-    const head = heads?.get(ref.key);
+    const head = heads.get(ref.key);
     const plan = head && (await planMerge(engine, request, head, recent));
     // A trajectory that does not grow needs no memory.
     if (head === undefined || request.rest) recent.forget(ref.key);
@@ -70,7 +82,7 @@ export async function mergeSteps(
   } catch (error) {
     for (const { ref } of prepared) recent.forget(ref.key);
     if (!(error instanceof SegmentsChanged)) throw error;
-    return mergeSteps(engine, recent, requests);
+    return undefined;
   }
 }
 
