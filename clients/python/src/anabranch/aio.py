@@ -12,6 +12,7 @@ import asyncio
 import inspect
 import logging
 import math
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -32,6 +33,7 @@ from anabranch._recording import turns as _turns
 from anabranch._recording.history import Checkpoint
 from anabranch._recording.recorder import Stats
 from anabranch._recording.replies import Reply, ToolCall
+from anabranch._wire.access import Token
 from anabranch._wire.decode import Undecodable, Unstored
 from anabranch._wire.errors import AnabranchError
 from anabranch._wire.waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, refused, same, sent
@@ -673,9 +675,21 @@ def connect(
     spool: Spool = None,
     silence: float = 45.0,
     give_up_after: float = math.inf,
+    token: Token | None = None,
+    namespace: str | None = None,
+    ca: bytes | str | os.PathLike[str] | None = None,
 ) -> Client:
     """Returns a client. It connects at its first call. The arguments are those of `anabranch.connect`."""
-    sync = _client.connect(address, strict=strict, spool=spool, silence=silence, give_up_after=give_up_after)
+    sync = _client.connect(
+        address,
+        strict=strict,
+        spool=spool,
+        silence=silence,
+        give_up_after=give_up_after,
+        token=token,
+        namespace=namespace,
+        ca=ca,
+    )
     return Client(Threads(), sync)
 
 

@@ -24,6 +24,7 @@ from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import Identity
 from anabranch._training.methods import ClientRuns
 from anabranch._training.metrics import Metrics
+from anabranch._wire.access import Access, Token, give, given_for
 from anabranch._wire.connection import Connection, address_from
 from anabranch._wire.limits import limits_of
 from anabranch._wire.outage import call
@@ -60,25 +61,38 @@ def connect(
     spool: Spool = None,
     silence: float = 45.0,
     give_up_after: float = math.inf,
+    token: Token | None = None,
+    namespace: str | None = None,
+    ca: bytes | str | os.PathLike[str] | None = None,
 ) -> Client:
     """Returns a client. It connects at its first call.
 
-    `address` is HOST:PORT; the default is ANABRANCH_ADDRESS, else 127.0.0.1:50051. With `strict`, values that cannot be
+    `address` is HOST:PORT, https://HOST:PORT or unix:PATH; the default is ANABRANCH_ADDRESS, else 127.0.0.1:50051. With `strict`, values that cannot be
     stored raise; otherwise a marker replaces them. `spool` is the folder for steps that are not on the server yet; the
     default is ANABRANCH_SPOOL, else $XDG_STATE_HOME/anabranch/spool. False keeps them in memory. A relative folder is
     resolved at this call.
 
     The recorder opens a stream again on which the server owes an answer for `silence` seconds. If it makes no progress
     with a trajectory for `give_up_after` seconds, it stops sending this trajectory and reports so: its steps, also later
-    ones, stay in the spool for the next process. Default: never. Raises ValueError for another address, and for a time
-    that is not above 0.
+    ones, stay in the spool for the next process. Default: never.
+
+    `token` is an API key or another token, the file that has it, or a function that returns it; default: ANABRANCH_TOKEN,
+    else the file ANABRANCH_TOKEN_FILE. A file and a function are asked for each call, and once more after a call that was
+    refused with UNAUTHENTICATED. `namespace` is that of all calls; default: ANABRANCH_NAMESPACE, else the server
+    decides. `ca` has the certificates of authorities to trust, as PEM or as a path; default: ANABRANCH_CA_FILE, else
+    those of gRPC. The last token and `ca` that are given for an address count for all clients of it in the process.
+
+    Raises ValueError for another address or namespace, and for a time that is not above 0.
     """
     sending = Sending(silence, give_up_after)
-    return Client(address_from(address), strict=strict, spool=spool, sending=sending)
+    chosen = address_from(address, namespace)
+    give(chosen, Access(token, ca))
+    return Client(chosen, strict=strict, spool=spool, sending=sending)
 
 
 class Client(ClientReading, ClientRuns, Shown):
-    """A client of one server. Threads can share it, and it can be pickled: the pickle has the address."""
+    """A client of one server. Threads can share it, and it can be pickled: the pickle has the address, and the token if it
+    was given."""
 
     _internal = frozenset(
         {
@@ -298,7 +312,8 @@ class Client(ClientReading, ClientRuns, Shown):
         self.close()
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_unpickle, (self.address, self.strict, self._given_spool, self._sending))
+        given = given_for(self.address)
+        return (_unpickle, (self.address, self.strict, self._given_spool, self._sending, given))
 
     def __repr__(self) -> str:
         return f"Client({self.address!r})"
@@ -410,5 +425,6 @@ def _absolute(spool: Spool) -> Spool:
     return spool if spool is None or spool is False else Path(spool).expanduser().resolve()
 
 
-def _unpickle(address: str, strict: bool, spool: Spool, sending: Sending) -> Client:
+def _unpickle(address: str, strict: bool, spool: Spool, sending: Sending, access: Access) -> Client:
+    give(address, access)
     return Client(address, strict=strict, spool=spool, sending=sending)

@@ -11,6 +11,7 @@ from anabranch._reading.columns import Columns
 from anabranch._reading.episode import RecordedEpisode, Step
 from anabranch._reading.minari_dataset import create_dataset
 from anabranch._reading.read import Selection, read_steps, read_trajectories
+from anabranch._wire.access import Access, give, given_for
 from anabranch._wire.connection import Connection
 from anabranch._wire.shown import Shown
 from anabranch.arrow import frame_of, hugging_face_of, reader_of
@@ -40,7 +41,8 @@ class Episodes(Shown):
         self.selection = selection
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (_episodes_at, (self.connection.address, self.selection))
+        address = self.connection.address
+        return (_episodes_at, (address, self.selection, given_for(address)))
 
     def __iter__(self) -> Iterator[Episode]:
         self.connection.before_read(self.selection.may_include)
@@ -144,6 +146,7 @@ def episode_of(connection: Connection, trajectory_id: str) -> Episode:
     raise TrajectoryNotFound(message, reason="TRAJECTORY_NOT_FOUND", metadata=metadata)
 
 
-def _episodes_at(address: str, selection: Selection) -> Episodes:
+def _episodes_at(address: str, selection: Selection, access: Access) -> Episodes:
     """Rebuilds a pickled selection. Each process has its own connection."""
+    give(address, access)
     return Episodes(Connection(address), selection)

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from anabranch._wire.access import access_of
 from anabranch._wire.forks import prepare_forks
-from anabranch._wire.proxies import may_use_proxy
+from anabranch._wire.proxies import may_use_proxy, place_of
 from anabranch._wire.reach import reach_of
 from anabranch._wire.recorded import Selects, not_recorded
 from anabranch.v1.limits import LIMITS
@@ -48,7 +49,11 @@ _OPTIONS: list[tuple[str, int]] = [
 ]
 
 #: A name or an IPv4 address, or an IPv6 address in brackets, and a port.
-_ADDRESS = re.compile(r"(?:http://)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+(?:%[\w.-]+)?\]):(?P<port>[0-9]{1,5})/*")
+_ADDRESS = re.compile(
+    r"(?:(?P<scheme>https?)://)?(?P<host>[\w.-]+|\[[0-9a-fA-F:.]+(?:%[\w.-]+)?\]):(?P<port>[0-9]{1,5})/*"
+)
+_UNIX = re.compile(r"unix:(?://(?=/))?(?P<path>[^\s#]+)")
+_NAMESPACE = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _CREDENTIALS = re.compile(r"(?<=//)[^/]*@|^[^/]*@")
 
 
@@ -64,23 +69,47 @@ class Stubs:
     server: ServerServiceStub
 
 
-def address_from(address: str | None) -> str:
-    """Returns the given address, else ANABRANCH_ADDRESS, else the default, as HOST:PORT. Raises ValueError."""
+def address_from(address: str | None, namespace: str | None = None) -> str:
+    """Returns the given address, else ANABRANCH_ADDRESS, else the default: HOST:PORT, https://HOST:PORT or unix:PATH.
+
+    A namespace, else that of ANABRANCH_NAMESPACE, follows after `#`, so that what is recorded for one is never sent to
+    another. Raises ValueError.
+    """
+    named = namespace or os.environ.get("ANABRANCH_NAMESPACE") or ""
+    if named and _NAMESPACE.fullmatch(named) is None:
+        source = "namespace" if namespace else "ANABRANCH_NAMESPACE"
+        expected = "expected 1 to 63 characters, only lower-case letters, digits and -, and not begin with -"
+        raise ValueError(f"{source} is {named!r}: {expected}")
+    place = _place_from(address)
+    return f"{place}#{named}" if named else place
+
+
+def _place_from(address: str | None) -> str:
     chosen = str(address or os.environ.get("ANABRANCH_ADDRESS") or DEFAULT_ADDRESS)
+    unix = _UNIX.fullmatch(chosen)
+    if unix is not None:
+        return f"unix:{os.path.abspath(unix['path'])}"
     found = _ADDRESS.fullmatch(chosen)
     if found is None or not 0 < int(found["port"]) < 65536:
         source, shown = "address" if address else "ANABRANCH_ADDRESS", _CREDENTIALS.sub("…@", chosen)
-        expected = "expected HOST:PORT or http://HOST:PORT, with a port from 1 to 65535 and no blanks"
-        raise ValueError(f"{source} is {shown!r}: {expected}")
-    return f"{found['host']}:{found['port']}"
+        expected = "expected HOST:PORT, https://HOST:PORT, http://HOST:PORT or unix:PATH, with a port from 1 to 65535"
+        raise ValueError(f"{source} is {shown!r}: {expected} and no blanks")
+    scheme = "https://" if found["scheme"] == "https" else ""
+    return f"{scheme}{found['host']}:{found['port']}"
 
 
 def is_refused(address: str) -> bool:
     """Returns whether a connection to an address is refused now."""
-    host, _, port = address.rpartition(":")
+    place = place_of(address)
     try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
-    except ConnectionRefusedError:
+        if place.startswith("unix:"):
+            with socket.socket(socket.AF_UNIX) as own:
+                own.settimeout(1)
+                own.connect(place.removeprefix("unix:"))
+        else:
+            host, _, port = place.removeprefix("https://").rpartition(":")
+            socket.create_connection((host.strip("[]"), int(port)), timeout=1).close()
+    except (ConnectionRefusedError, FileNotFoundError):
         return True
     except (OSError, ValueError):
         pass
@@ -92,14 +121,26 @@ def open_stubs(address: str) -> Stubs:
     prepare_forks()
     import grpc
 
+    from anabranch._wire.identified import identified
     from anabranch.v1.rollout_service_pb2_grpc import RolloutServiceStub
     from anabranch.v1.run_service_pb2_grpc import RunServiceStub
     from anabranch.v1.server_service_pb2_grpc import ServerServiceStub
     from anabranch.v1.state_service_pb2_grpc import StateServiceStub
     from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceStub
 
-    proxies = ("grpc.enable_http_proxy", int(may_use_proxy(address)))
-    channel = grpc.insecure_channel(address, options=[*_OPTIONS, proxies])
+    place, _, namespace = address.partition("#")
+    options: list[tuple[str, int | str]] = [*_OPTIONS, ("grpc.enable_http_proxy", int(may_use_proxy(address)))]
+    if place.startswith("unix:"):
+        # gRPC would name the path, which is no host.
+        options.append(("grpc.default_authority", "localhost"))
+    access = access_of(address)
+    if place.startswith("https://"):
+        credentials = grpc.ssl_channel_credentials(access.certificates())
+        channel = grpc.secure_channel(place.removeprefix("https://"), credentials, options=options)
+    else:
+        channel = grpc.insecure_channel(place, options=options)
+    if access.token is not None or namespace:
+        channel = identified(channel, access, namespace)
     return Stubs(
         channel,
         TrajectoryServiceStub(channel),

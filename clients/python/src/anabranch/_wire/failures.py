@@ -83,9 +83,12 @@ class Failure:
 
     @property
     def final(self) -> bool:
-        """Whether a server has decided for good: the same call never succeeds. A damaged database can be restored, and
-        servers of other versions can be replaced."""
-        mended = self.code in ("DATA_LOSS", "UNIMPLEMENTED") or self.reason == "INCOMPATIBLE_VERSION"
+        """Whether a server has decided for good: the same call never succeeds. A damaged database can be restored,
+        servers of other versions can be replaced, and keys can be given more."""
+        mended = (
+            self.code in ("DATA_LOSS", "UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED")
+            or self.reason == "INCOMPATIBLE_VERSION"
+        )
         return bool(self.reason) and not self.transient and not mended
 
     @property

@@ -146,10 +146,12 @@ class Outage:
         self._endless = endless
         self._failures = 0
         self._since = 0.0
+        self._was_unauthenticated = False
 
     def over(self) -> None:
         """Records that the server has answered."""
         self._failures = 0
+        self._was_unauthenticated = False
         self._connection.reach.found()
 
     def wait(self, error: AnabranchError) -> None:
@@ -158,6 +160,10 @@ class Outage:
         reach, now = self._connection.reach, time.monotonic()
         if not away:
             reach.found()
+        if error.reason == "UNAUTHENTICATED" and not self._was_unauthenticated:
+            # The next call may have another token.
+            self._was_unauthenticated = True
+            return
         if not away and error.reason not in _RETRIED:
             raise error
         pause = error.retry_after or min(0.1 * 2**self._failures, 5.0)

@@ -30,5 +30,11 @@ def _first_set(variables: tuple[str, ...]) -> str:
     return next((name for name in variables if os.environ.get(name)), "")
 
 
+def place_of(address: str) -> str:
+    """Returns an address without its namespace."""
+    return address.partition("#")[0]
+
+
 def _host_of(address: str) -> str:
-    return address.rpartition(":")[0]
+    place = place_of(address)
+    return "localhost" if place.startswith("unix:") else place.removeprefix("https://").rpartition(":")[0]

@@ -46,16 +46,22 @@ class Patience:
         self._chance = chance
         self._attempt = 0
         self._faults = 0
+        self._was_unauthenticated = False
         self._stalled_since: float | None = None
 
     def progress(self) -> None:
         """Records that something succeeded since the last failure."""
         self._attempt = 0
         self._faults = 0
+        self._was_unauthenticated = False
         self._stalled_since = None
 
     def useless(self, failure: Failure) -> bool:
         """Records a failure and returns whether it is permanent."""
+        if failure.code == "UNAUTHENTICATED" and not self._was_unauthenticated:
+            # The next call may have another token.
+            self._was_unauthenticated = True
+            return False
         if failure.reason == "INTERNAL":
             self._faults += 1
         return not failure.transient or self._faults >= _MAX_SERVER_FAULTS
@@ -111,7 +117,8 @@ def judge(failure: Failure, situation: Situation) -> Verdict:
         if situation.shared:
             return "isolate"
         return "branch" if failure.reason == "STEP_CONFLICT" else "replace"
-    return "retry" if failure.transient else "fail"
+    # With UNAUTHENTICATED, `Patience` decides: the next call may have another token.
+    return "retry" if failure.transient or failure.code == "UNAUTHENTICATED" else "fail"
 
 
 _T = TypeVar("_T")
