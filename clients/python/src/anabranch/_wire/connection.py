@@ -42,7 +42,8 @@ _OPTIONS: list[tuple[str, int]] = [
     # The callers retry by themselves and decide how long to wait.
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
+    # An attempt to connect may take this long: a busy server answers late, and TLS needs several round trips.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 2_000),
     # Each channel has its own connection.
     ("grpc.use_local_subchannel_pool", 1),
