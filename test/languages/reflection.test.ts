@@ -43,7 +43,7 @@ describe('grpcurl, by server reflection', () => {
   it('describes services, methods, messages and enums', async () => {
     const described = async (symbol: string) => run(GRPCURL, ['-plaintext', address, 'describe', symbol]);
     expect(await described(SERVICE)).toContain(
-      'rpc AppendSteps ( stream .anabranch.v1.AppendStepsRequest ) returns ( stream .anabranch.v1.AppendStepsResponse );',
+      'rpc AppendSteps ( stream .anabranch.v1.AppendStepsRequest ) returns ( stream .anabranch.v1.AppendStepsResponse ) {\n    option (.anabranch.v1.role) = ROLE_WORK;',
     );
     expect(await described(`${SERVICE}.AppendStep`)).toContain('AppendStepRequest');
     expect(await described('anabranch.v1.Step')).toContain('int64 step_number = 1');

@@ -14,8 +14,8 @@ export async function asOwner<T>(database: TestDatabase, work: (client: pg.Clien
   }
 }
 
-/** The pool's default, and the connection that listens. */
-export const CONNECTIONS = 10 + 1;
+/** The pool's default, the two that append, and the one that listens. */
+export const CONNECTIONS = 10 + 2 + 1;
 
 /** Connections of the service to this database. Others that were just closed last a moment longer. */
 export async function connectionsLeft(database: TestDatabase): Promise<number> {
