@@ -91,7 +91,7 @@ export class Credentials {
 
   async #lookUp(name: string, digest: Buffer): Promise<Credential> {
     if (this.#running >= MOST_LOOKUPS) await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    this.#running += 1;
+    else this.#running += 1;
     try {
       const key = await this.#options.store.findKey(digest);
       if (key === undefined) {
@@ -102,8 +102,10 @@ export class Credentials {
       if (isExpired(key)) throw unauthenticated('expired');
       return this.#keep(name, key);
     } finally {
-      this.#running -= 1;
-      this.#waiting.shift()?.();
+      // The place is handed over, so that no call that comes meanwhile takes it as well.
+      const next = this.#waiting.shift();
+      if (next === undefined) this.#running -= 1;
+      else next();
     }
   }
 
