@@ -17,6 +17,7 @@ import {
 import { tmpdir } from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
+import { DatabaseSync } from 'node:sqlite';
 import { promisify } from 'node:util';
 import { describe, expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
@@ -108,6 +109,17 @@ const CHANGES: readonly (readonly [string, Change, RegExp])[] = [
   ['the index of its log is removed', (file) => rmSync(`${file}-shm`), /data\.db-shm was removed/],
   ['its lock is removed', (file) => rmSync(`${file}.lock`), /data\.db\.lock was removed/],
   ['it is emptied', (file) => truncateSync(file), /data\.db was emptied/],
+  [
+    'it is emptied, and a connection that opens it removes its log',
+    (file) => {
+      truncateSync(file);
+      const late = new DatabaseSync(file);
+      late.exec('select * from sqlite_master');
+      late.close();
+      expect(existsSync(`${file}-wal`)).toBe(false);
+    },
+    /data\.db was emptied/,
+  ],
   ['its log is emptied', (file) => truncateSync(`${file}-wal`), /data\.db-wal was emptied/],
   [
     'its log is shortened',

@@ -1,3 +1,4 @@
+import { copyFileSync, renameSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { ReadThreadHandle, ReadThreads, type StatementJob } from '../../src/store/sqlite/read_threads.ts';
@@ -149,5 +150,13 @@ describe('A5, A6: read threads of SQLite', () => {
     expect(await first).toBe(died);
     expect(await thread.run(QUICK)).toMatchObject({ value: [[1]] });
     await thread.stop(died);
+  });
+
+  it.each([false, true])('D7: do not open a file that has taken the place of theirs', async (copiesLog) => {
+    const file = sqlitePath(database);
+    const thread = new ReadThreadHandle(file, { copiesLog });
+    copyFileSync(file, `${file}.new`);
+    renameSync(`${file}.new`, file);
+    await expect(thread.run(QUICK)).rejects.toThrow('the file of the database was replaced');
   });
 });

@@ -1,8 +1,9 @@
-import { type BigIntStats, closeSync, existsSync, fstatSync, openSync, readSync, renameSync, statSync } from 'node:fs';
+import { closeSync, existsSync, fstatSync, openSync, readSync, renameSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { setTimeout as wait } from 'node:timers/promises';
 import { AnabranchError } from '../../domain/errors.ts';
+import { type Identity, identityOf, leadsTo } from './identity.ts';
 import { hasLinks, isMounted, isMountPoint, MOUNTS } from './lock.ts';
 
 /** Time between two checks of the file, in milliseconds. */
@@ -51,7 +52,7 @@ export interface LogSize {
 export class FileWatch {
   readonly #file: WatchedFile;
   /** What each path led to. */
-  readonly #found: ReadonlyMap<string, BigIntStats>;
+  readonly #found: ReadonlyMap<string, Identity>;
   readonly #lost = new AbortController();
   readonly #content: Content;
   readonly #timer: NodeJS.Timeout;
@@ -66,7 +67,7 @@ export class FileWatch {
     this.#file = file;
     const { path, named } = file;
     const paths = [path, resolve(named), `${path}-wal`, `${path}-shm`, `${path}.lock`];
-    this.#found = new Map(paths.map((each) => [each, statSync(each, { bigint: true })]));
+    this.#found = new Map(paths.map((each) => [each, identityOf(each)]));
     this.#content = new Content(path, file.descriptor);
     this.#timer = setInterval(() => void this.#watch(), CHECK_MS).unref();
   }
@@ -136,13 +137,16 @@ export class FileWatch {
   #fault(): string | undefined {
     if (this.#closed) return undefined;
     const { path, descriptor } = this.#file;
-    for (const [each, found] of this.#found) {
-      if (leadsTo(each, found)) continue;
-      return `${each} was removed, renamed or replaced while the server used it, so nothing more is acked, and the server stops. Put the file back, or restore a backup, and start again.`;
-    }
     const { nlink } = fstatSync(descriptor);
-    if (nlink > 1) return hasLinks(path, nlink);
-    const cut = this.#content.overwritten();
+    // If the file is emptied, SQLite removes its log.
+    const cut = leadsTo(path, this.#found.get(path)!) ? this.#content.overwritten() : undefined;
+    if (cut !== path) {
+      for (const [each, found] of this.#found) {
+        if (leadsTo(each, found)) continue;
+        return `${each} was removed, renamed or replaced while the server used it, so nothing more is acked, and the server stops. Put the file back, or restore a backup, and start again.`;
+      }
+      if (nlink > 1) return hasLinks(path, nlink);
+    }
     if (cut !== undefined)
       return `${cut} was emptied, shortened or overwritten while the server used it, so nothing more is acked, and the server stops. Restore a backup, and start again.`;
     return this.#mounted ? isMounted(path) : undefined;
@@ -164,18 +168,6 @@ export class FileWatch {
     } catch (error) {
       return ` Remove ${wal} before, which belongs to the lost file (it could not be renamed: ${(error as Error).message}).`;
     }
-  }
-}
-
-/** Errors that mean that a path leads to no file. Others, such as EACCES and EIO, tell nothing about the file. */
-const MISSING = new Set(['ENOENT', 'ENOTDIR', 'ELOOP', 'ESTALE']);
-
-function leadsTo(path: string, { dev, ino }: BigIntStats): boolean {
-  try {
-    const now = statSync(path, { bigint: true });
-    return now.dev === dev && now.ino === ino;
-  } catch (error) {
-    return !MISSING.has((error as NodeJS.ErrnoException).code ?? '');
   }
 }
 

@@ -3,6 +3,7 @@ import type { SqliteDatabase } from 'kysely';
 import { formatInstant } from '../../domain/instant.ts';
 import { StoreOpenError } from '../contract/store.ts';
 import { markAsOurs } from '../file_guard/file_owner.ts';
+import { type Identity, leadsTo } from '../file_guard/identity.ts';
 import { translateError } from './errors.ts';
 
 /** Safety bound on the prepared statements per connection; their real number is smaller. */
@@ -135,9 +136,12 @@ export function openWriter(path: string): DatabaseSync {
   return database;
 }
 
-/** Opens the file for copying its log into it. What is copied is durable before the log may be overwritten (D1). */
-export function openCopier(path: string): DatabaseSync {
-  const database = new DatabaseSync(path, { timeout: 5000 });
+/**
+ * Opens the file for copying its log into it. What is copied is durable before the log may be overwritten (D1).
+ * `identity`: see `openReader`.
+ */
+export function openCopier(path: string, identity?: Identity): DatabaseSync {
+  const database = openSame(path, identity);
   database.exec(`
     pragma synchronous = full;
     pragma fullfsync = on; pragma checkpoint_fullfsync = on;
@@ -145,12 +149,22 @@ export function openCopier(path: string): DatabaseSync {
   return database;
 }
 
-/** Opens the file for reading. The connection sees committed rows only. */
-export function openReader(path: string): DatabaseSync {
-  const database = new DatabaseSync(path, { readOnly: true, timeout: 5000 });
+/**
+ * Opens the file for reading. The connection sees committed rows only. Throws if `identity` is given and the path now
+ * leads to another file (D7): SQLite would apply the log of the lost file to it.
+ */
+export function openReader(path: string, identity?: Identity): DatabaseSync {
+  const database = openSame(path, identity, { readOnly: true });
   addAggregates(database);
   database.exec('pragma cache_size = -65536; pragma temp_store = memory;');
   return database;
+}
+
+function openSame(path: string, identity: Identity | undefined, options = {}): DatabaseSync {
+  const database = new DatabaseSync(path, { timeout: 5000, ...options });
+  if (identity === undefined || leadsTo(path, identity)) return database;
+  database.close();
+  throw new Error('the file of the database was replaced');
 }
 
 /** SQL function that returns the sum of squared deviations from the mean. */

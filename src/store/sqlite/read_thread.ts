@@ -73,6 +73,6 @@ class ReadThread {
   }
 }
 
-const { path, copiesLog, cancelled } = workerData as ReadThreadOptions;
+const { path, identity, copiesLog, cancelled } = workerData as ReadThreadOptions;
 if (parentPort === null) throw new Error('this program runs as a thread');
-new ReadThread(copiesLog ? openCopier(path) : openReader(path), cancelled).serve(parentPort);
+new ReadThread(copiesLog ? openCopier(path, identity) : openReader(path, identity), cancelled).serve(parentPort);

@@ -1,4 +1,5 @@
 import { Worker } from 'node:worker_threads';
+import { type Identity, identityOf } from '../file_guard/identity.ts';
 import { ReadLanes, type Timed } from '../sql/kit/reading/lanes.ts';
 import type { RangeExtrema, SeriesRange } from '../sql/records/metric/points.ts';
 import { translateError } from './errors.ts';
@@ -61,15 +62,17 @@ const MOST_ID = 2 ** 31 - 1;
  */
 export class ReadThreadHandle {
   readonly #path: string;
+  readonly #identity: Identity;
   readonly #copiesLog: boolean;
   readonly #cancelled = new SharedArrayBuffer(4);
   #worker: Worker | undefined;
   #lastId = 0;
   #running: PromiseWithResolvers<Timed<unknown[]>> | undefined;
 
-  /** `copiesLog`: the connection can run COPY_LOG, which the others cannot. */
+  /** The file must exist. `copiesLog`: the connection can run COPY_LOG, which the others cannot. */
   constructor(path: string, { copiesLog = false } = {}) {
     this.#path = path;
+    this.#identity = identityOf(path);
     this.#copiesLog = copiesLog;
   }
 
@@ -114,6 +117,7 @@ export class ReadThreadHandle {
   #startThread(): Worker {
     const workerData: ReadThreadOptions = {
       path: this.#path,
+      identity: this.#identity,
       copiesLog: this.#copiesLog,
       cancelled: this.#cancelled,
     };
@@ -214,6 +218,8 @@ export interface ReadFailure {
 
 export interface ReadThreadOptions {
   readonly path: string;
+  /** Which file the path must lead to. */
+  readonly identity: Identity;
   readonly copiesLog: boolean;
   /** One Int32 cell with the id of the job to cancel. */
   readonly cancelled: SharedArrayBuffer;
