@@ -101,6 +101,18 @@ describe('the pass over the bytes of steps', () => {
     },
   );
 
+  it('W14: an entry that reaches beyond its end does not change the next one', () => {
+    const message = Buffer.from(
+      '0a610a2461623337326232652d363830322d386339302d393635322d663035306534323764313562922464643964633030342d31' +
+        '6133652d353862302d613264372d39333338643263643332346318ffffffffffffffff7f3a0921000000000000f03f0a400a2463' +
+        '363233616133372d376563332d386662342d623563622d31346562616462616232396318003a0921000000000000f03f3a003a09' +
+        '21000000000000f03f',
+      'hex',
+    );
+    expect(passBatch(message)?.entries.map((entry) => entry?.steps.length)).toEqual([undefined, 3]);
+    expect(agreedBatch(message)).toBe(false);
+  });
+
   it('W14: declines single entries of AppendBatch, and a message with too many entries, steps or values', () => {
     const trajectoryId = '0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a';
     const batch = (...entries: readonly EntryInit[]) =>
@@ -111,7 +123,11 @@ describe('the pass over the bytes of steps', () => {
     const steps = (count: number, init: Init = {}) => list(count, create(StepSchema, init));
     const good = { steps: steps(1) };
     const sealed = { ...good, seal: create(SealSchema, { status: Status.FAILED }) };
-    expect(passBatch(batch(good, sealed, good))?.map((entry) => entry?.steps.length)).toEqual([1, undefined, 1]);
+    expect(passBatch(batch(good, sealed, good))?.entries.map((entry) => entry?.steps.length)).toEqual([
+      1,
+      undefined,
+      1,
+    ]);
     expect(agreedBatch(batch(...list(LIMITS.batchEntries, good)))).toBe(true);
     expect(passBatch(batch(...list(LIMITS.batchEntries + 1, good)))).toBeUndefined();
     expect(passBatch(batch({ steps: steps(8192) }))).toBeDefined();

@@ -1,15 +1,16 @@
 import { isDeepStrictEqual } from 'node:util';
-import type { DescMessage } from '@bufbuild/protobuf';
+import { create, type DescMessage, fromBinary } from '@bufbuild/protobuf';
 import fc from 'fast-check';
 import { expect } from 'vitest';
 import {
   AppendBatchRequestSchema,
+  AppendEntrySchema,
   AppendStepRequestSchema,
   AppendStepsRequestSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { PackedStep } from '../../src/domain/step_codec/packed_step.ts';
-import { passBatch, passStepRequest } from '../../src/domain/step_codec/pass.ts';
-import { fromPacked } from '../../src/service/trajectory/packed_request.ts';
+import { passStepRequest } from '../../src/domain/step_codec/pass.ts';
+import { fromPacked, packBatch } from '../../src/service/trajectory/packed_request.ts';
 import {
   anyBatch,
   anyStepRequest,
@@ -38,15 +39,16 @@ export function agreedStepRequest(request: Uint8Array): boolean {
   return entry !== undefined;
 }
 
-/**
- * As `agreedPass`, for an AppendBatchRequest. Returns whether the pass accepts all its entries. If it declines some,
- * the message is decoded too, and is refused as a whole if these break a rule outside of steps.
- */
+/** As `agreedPass`, for an AppendBatchRequest. Returns whether the pass accepts all its entries. */
 export function agreedBatch(batch: Uint8Array): boolean {
-  const entries = passBatch(batch);
-  if (entries === undefined) return false;
+  const request = packBatch(batch, (parts) =>
+    create(AppendBatchRequestSchema, { entries: parts.map((entry) => fromBinary(AppendEntrySchema, entry)) }),
+  );
+  if (request === undefined) return false;
+  const { entries } = request;
   const isWhole = !entries.includes(undefined);
   const decoded = decodeBatch(batch);
+  // A message with entries that were decoded is refused as a whole if these break a rule outside of steps.
   if (decoded === undefined && !isWhole) return false;
   const packed = entries.map((entry, i) => (entry === undefined ? decoded?.[i] : fromPacked(entry)));
   requireSame(packed, decoded, batch);

@@ -43,21 +43,29 @@ export function passStepRequest(request: Uint8Array): PackedEntry | undefined {
   return unlessDeclined(() => new Pass(request, 0, request.length).stepRequest());
 }
 
-/**
- * As `passFrame`, for the entries of an AppendBatchRequest. An entry is undefined if it must be decoded: it has more
- * than steps for a trajectory, or is one that `passFrame` would decline.
- */
-export function passBatch(batch: Uint8Array): readonly (PackedEntry | undefined)[] | undefined {
+/** The entries of an AppendBatchRequest. */
+export interface PassedBatch {
+  /** Undefined: the entry must be decoded. It has more than steps for a trajectory, or `passFrame` would decline it. */
+  readonly entries: readonly (PackedEntry | undefined)[];
+  /** Where the bytes of each entry begin and end. */
+  readonly bounds: readonly (readonly [from: number, to: number])[];
+}
+
+/** As `passFrame`, for an AppendBatchRequest. */
+export function passBatch(batch: Uint8Array): PassedBatch | undefined {
   return unlessDeclined(() => entriesOf(batch));
 }
 
-function entriesOf(batch: Uint8Array): (PackedEntry | undefined)[] {
+function entriesOf(batch: Uint8Array): PassedBatch {
   const { bytes, input } = new CheckedReader(batch, 0, batch.length);
   const entries: (PackedEntry | undefined)[] = [];
+  const bounds: [number, number][] = [];
   let values = 0;
   let steps = 0;
   while (input.has(BATCH.entries)) {
-    const pass = new Pass(bytes, input.skip(), input.at);
+    const from = input.skip();
+    bounds.push([from, input.at]);
+    const pass = new Pass(bytes, from, input.at);
     const entry = unlessDeclined(() => pass.entry());
     values += 1 + pass.values;
     steps += entry?.steps.length ?? 0;
@@ -65,7 +73,7 @@ function entriesOf(batch: Uint8Array): (PackedEntry | undefined)[] {
   }
   input.finish();
   demand(entries.length > 0);
-  return entries;
+  return { entries, bounds };
 }
 
 function unlessDeclined<T>(pass: () => T): T | undefined {

@@ -1,16 +1,17 @@
-import { type DescMessage, fromBinary, type Message, toBinary } from '@bufbuild/protobuf';
+import { create, type DescMessage, fromBinary, type Message, type MessageShape, toBinary } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import {
   AppendBatchRequestSchema,
+  AppendEntrySchema,
   AppendStepRequestSchema,
   AppendStepsRequestSchema,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { LIMITS } from '../../domain/limits.ts';
 import { PackedFrame } from '../../domain/step_codec/packed_step.ts';
-import { passBatch, passFrame, passStepRequest } from '../../domain/step_codec/pass.ts';
+import { passFrame, passStepRequest } from '../../domain/step_codec/pass.ts';
 import { envelopeEnd, HEADER_BYTES, isCompressed } from '../../listen/envelope.ts';
 import { EncodedResponse } from '../../service/answer/encoded.ts';
-import { PackedRequest } from '../../service/trajectory/packed_request.ts';
+import { PackedRequest, packBatch } from '../../service/trajectory/packed_request.ts';
 import { type Intake, isLargeInMemory, type Received } from '../http.ts';
 import type { MessageGuard } from '../message_guard.ts';
 
@@ -55,7 +56,7 @@ function joinSmall(all: readonly Uint8Array[]): Uint8Array[] {
 const COPIED_BYTES = 16 * 1024;
 
 /** Errors: ConnectError, with a message that `explainConnectError` recognises. */
-function decodeMessage(schema: DescMessage, bytes: Uint8Array): Message {
+function decodeMessage<Desc extends DescMessage>(schema: Desc, bytes: Uint8Array): MessageShape<Desc> {
   try {
     return fromBinary(schema, bytes);
   } catch (error) {
@@ -164,8 +165,12 @@ export class Messages implements AsyncIterableIterator<Received, undefined> {
         return entry === undefined ? decode() : new PackedRequest([entry], decode);
       }
       case AppendBatchRequestSchema: {
-        const entries = passBatch(bytes);
-        return entries === undefined ? decode() : new PackedRequest(entries, decode);
+        const decodeEntries = (entries: readonly Uint8Array[]) => {
+          this.#guard.check(schema, bytes);
+          const decoded = entries.map((entry) => decodeMessage(AppendEntrySchema, entry));
+          return create(AppendBatchRequestSchema, { entries: decoded });
+        };
+        return packBatch(bytes, decodeEntries) ?? decode();
       }
       default:
         return decode();

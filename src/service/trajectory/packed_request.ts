@@ -1,5 +1,7 @@
 import type { Message } from '@bufbuild/protobuf';
+import type { AppendBatchRequest } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { type PackedEntry, withInlineStates } from '../../domain/step_codec/packed_step.ts';
+import { passBatch } from '../../domain/step_codec/pass.ts';
 import type { NewEntry } from '../../stream/append/entries.ts';
 
 /** A request of AppendStep or AppendBatch whose steps were checked and packed without decoding them. */
@@ -22,6 +24,24 @@ export class PackedRequest<Request extends Message = Message> {
   get message(): Request {
     this.#message ??= this.#decode();
     return this.#message;
+  }
+}
+
+/**
+ * Returns an AppendBatchRequest whose entries were packed as far as possible. Undefined: all of it must be decoded.
+ * Entries are decoded one by one: within a whole message, a malformed entry would reach into the next one.
+ */
+export function packBatch(
+  batch: Uint8Array,
+  decode: (entries: readonly Uint8Array[]) => AppendBatchRequest,
+): PackedRequest<AppendBatchRequest> | undefined {
+  const passed = passBatch(batch);
+  if (passed === undefined) return undefined;
+  const { entries, bounds } = passed;
+  try {
+    return new PackedRequest(entries, () => decode(bounds.map(([from, to]) => batch.subarray(from, to))));
+  } catch {
+    return undefined; // Decoding the whole message explains the error.
   }
 }
 
