@@ -12,9 +12,12 @@ export function scrubUrl(text: string): string {
   return `${scheme}${username === '' ? '' : `${username}@`}${host}${pathname}${socket === null ? '' : `?host=${socket}`}`;
 }
 
-/** Returns the scheme of a URL. Empty for text that does not begin with one: it could be a part of a password. */
+const SCHEME =
+  /^(?:sqlite:|(?:postgres|postgresql(?:\+(?:psycopg2?|asyncpg|pg8000))?|mysql|mariadb|mongodb|redis|file|https?):\/\/)/iu;
+
+/** Returns the scheme of a URL. Empty for text that begins with no usual one: it could be a part of a password. */
 export function schemeOf(text: string): string {
-  return /^(?:sqlite:|[a-z][a-z\d+.-]{0,31}:\/\/)/iu.exec(text.trim())?.[0] ?? '';
+  return SCHEME.exec(text.trim())?.[0] ?? '';
 }
 
 /** Whether a text that should be a name or a path may have a password, before an `@` or after a `=`. */

@@ -141,6 +141,12 @@ describe('a password in a database URL', () => {
     );
   });
 
+  it('is not taken for a scheme', () => {
+    const load = () =>
+      loadConfig({ env: { DATABASE_URL: 's3cret://x' }, flags: {}, cwd: '/', readFile: () => undefined });
+    expect(load).toThrow(/^DATABASE_URL is not a database URL \(not shown: it may hold a password\)/u);
+  });
+
   it('is not cut at a # or a quote in .env', () => {
     const load = (dotEnv: string, env = {}) => loadConfig({ env, flags: {}, cwd: '/', readFile: () => dotEnv });
     for (const line of [

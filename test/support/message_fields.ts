@@ -1,4 +1,4 @@
-import type { DescMessage, Message } from '@bufbuild/protobuf';
+import { type DescMessage, type Message, ScalarType } from '@bufbuild/protobuf';
 import { reflect } from '@bufbuild/protobuf/reflect';
 
 /** Names of the fields of a message and of the messages in it. */
@@ -8,6 +8,21 @@ export function fieldsOf(schema: DescMessage, found = new Set<string>()): Set<st
     if (field.message !== undefined) fieldsOf(field.message, found);
   }
   return found;
+}
+
+/** Names of the fields with text of a message and of the messages in it, keys of maps included. */
+export function textsOf(schema: DescMessage): Set<string> {
+  const texts = new Set<string>();
+  const look = (message: DescMessage) => {
+    for (const field of message.fields) {
+      const isText =
+        field.scalar === ScalarType.STRING || (field.fieldKind === 'map' && field.mapKey === ScalarType.STRING);
+      if (isText) texts.add(`${message.typeName}.${field.name}`);
+      if (field.message !== undefined) look(field.message);
+    }
+  };
+  look(schema);
+  return texts;
 }
 
 /** Adds the names of the fields that are set. */
