@@ -6,22 +6,16 @@ import {
   type DescField,
   type DescMessage,
   type DescMethod,
-  type DescMethodStreaming,
-  type DescMethodUnary,
   isFieldSet,
-  isMessage,
   type Message,
   type MessageShape,
   ScalarType,
 } from '@bufbuild/protobuf';
 import { type ReflectMessage, reflect } from '@bufbuild/protobuf/reflect';
-import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
-import { Code, ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
+import { Code, type ConnectError, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
-import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import {
   RolloutResultSchema,
   RolloutSchema,
@@ -36,38 +30,35 @@ import {
   ValidatorUpsertSchema,
 } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
-import { ServerService, type WatchRequest, type WatchResponse } from '../../gen/es/anabranch/v1/server_service_pb.js';
-import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import {
-  type AppendBatchResponse,
-  AppendBatchResponseSchema,
-  type PartError,
-  TrajectoryService,
-} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { BadRequestSchema, ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
-import { errorOfPart } from '../../src/client/errors.ts';
 import { AnabranchError, type Reason } from '../../src/domain/errors.ts';
 import { connectErrorOf } from '../../src/rpc/errors.ts';
 import { NAMED } from '../../src/rpc/named_field.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { sharedValidator } from '../support/shared_validator.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
-import { ADMIN_RPCS } from './rpcs/admin.ts';
 import { broken } from './rpcs/bounds.ts';
-import { RETENTION_RPCS } from './rpcs/retention.ts';
+import {
+  type AnyScene,
+  call,
+  casesOf,
+  clientOf,
+  framesOf,
+  isRead,
+  METHODS,
+  newSceneOf,
+  reasonOf,
+  refusalOf,
+  takesFrames,
+  wholeSceneOf,
+} from './rpcs/drive.ts';
 import { makeRolloutScene, type RolloutScene } from './rpcs/rollout_scene.ts';
-import { ROLLOUT_RPCS } from './rpcs/rollouts.ts';
 import { makeRunScene, type RunScene } from './rpcs/run_scene.ts';
-import { RUN_RPCS } from './rpcs/runs.ts';
-import { makeScene, type Rpc, type RpcClient, richStep, type Scene } from './rpcs/scene.ts';
-import { SERVER_RPCS } from './rpcs/server.ts';
+import { makeScene, richStep, type Scene } from './rpcs/scene.ts';
 import { expectShown, pathsOf } from './rpcs/shown.ts';
-import { smallSceneOf } from './rpcs/small_scenes.ts';
 import { pathsWith, variants } from './rpcs/spots.ts';
-import { STATE_RPCS } from './rpcs/states.ts';
-import { TRAJECTORY_RPCS } from './rpcs/trajectories.ts';
 import { collect } from './story.ts';
 
 /**
@@ -75,27 +66,6 @@ import { collect } from './story.ts';
  * or error.
  */
 
-/** AdminService first: it reads everything, of which there is little as yet. */
-const METHODS: readonly DescMethod[] = [
-  AdminService,
-  TrajectoryService,
-  StateService,
-  RunService,
-  RolloutService,
-  RetentionService,
-  ServerService,
-].flatMap((service): readonly DescMethod[] => service.methods);
-type AnyScene = Scene | RunScene | RolloutScene;
-type AnyRpc = Rpc<DescMethod, AnyScene>;
-const RPCS = {
-  ...TRAJECTORY_RPCS,
-  ...STATE_RPCS,
-  ...RUN_RPCS,
-  ...ROLLOUT_RPCS,
-  ...RETENTION_RPCS,
-  ...ADMIN_RPCS,
-  ...SERVER_RPCS,
-} as unknown as Readonly<Record<string, AnyRpc | undefined>>;
 const MAX_INT64 = 2n ** 63n - 1n;
 
 /** Errors that the comments of the services document once for all calls. */
@@ -137,62 +107,6 @@ const STORES =
 
 /** Fields of updates that another message than the resource shows. */
 const SHOWN_ELSEWHERE = ['environment_ids'];
-
-function casesOf(method: DescMethod): AnyRpc {
-  const cases = RPCS[method.localName];
-  if (cases === undefined) throw new Error(`${method.name} is driven by nothing: give it cases in test/wire/rpcs/`);
-  return cases;
-}
-
-/** Any method by its descriptor: requests to send, and the answers. */
-async function call(transport: Transport, method: DescMethod, frames: readonly Message[]): Promise<Message[]> {
-  const timeout = 120_000;
-  if (method.methodKind === 'unary') {
-    const { message } = await transport.unary(method as DescMethodUnary, undefined, timeout, undefined, frames[0]!);
-    if (isMessage(message, AppendBatchResponseSchema)) throwEntryError(message);
-    return [message];
-  }
-  async function* sent() {
-    yield* frames;
-  }
-  const { message } = await transport.stream(method as DescMethodStreaming, undefined, timeout, undefined, sent());
-  const isWatch = method === (ServerService.method.watch as DescMethod);
-  return collect(
-    isWatch ? snapshots(frames[0] as WatchRequest, message as unknown as AsyncIterable<WatchResponse>) : message,
-  );
-}
-
-/** Ends when the snapshots of all subjects are complete. Throws the error of a subject as the error of a call. */
-async function* snapshots({ subjects }: WatchRequest, responses: AsyncIterable<WatchResponse>) {
-  const left = new Set(Object.keys(subjects));
-  for await (const response of responses) {
-    const { name, caughtUp, error } = response;
-    if (error !== undefined) throw errorOfPart(within(`subjects[${JSON.stringify(name)}]`, error));
-    yield response;
-    if (caughtUp) left.delete(name);
-    if (left.size === 0) return;
-  }
-}
-
-/** Throws the error of the first entry that failed as the error of a call. */
-function throwEntryError({ results }: AppendBatchResponse): void {
-  for (const [i, { error }] of results.entries()) if (error) throw errorOfPart(within(`entries[${i}]`, error));
-}
-
-function within(part: string, error: PartError): PartError {
-  return error.field === '' ? error : { ...error, field: `${part}.${error.field}` };
-}
-
-async function refusalOf(answers: Promise<unknown>): Promise<ConnectError | undefined> {
-  return answers.then(
-    () => undefined,
-    (error: unknown) => ConnectError.from(error),
-  );
-}
-
-function reasonOf(error: ConnectError | undefined): string | undefined {
-  return error?.findDetails(ErrorInfoSchema)[0]?.reason;
-}
 
 /** Without this field the request is refused before its request id is checked. */
 const REQUIRED: Readonly<Record<string, readonly string[]>> = {
@@ -244,10 +158,6 @@ const PREPARED = [
   'Watch',
 ];
 
-function takesFrames({ methodKind }: DescMethod): boolean {
-  return methodKind === 'client_streaming' || methodKind === 'bidi_streaming';
-}
-
 /** As an operator does, who ends the sessions that began before. It returns when they have ended. */
 async function makeReadOnly({ url, adminUrl }: TestDatabase): Promise<void> {
   const admin = new pg.Client(adminUrl);
@@ -258,10 +168,6 @@ async function makeReadOnly({ url, adminUrl }: TestDatabase): Promise<void> {
      where datname = current_database() and pid <> pg_backend_pid()`,
   );
   await admin.end();
-}
-
-function isRead({ idempotency }: DescMethod): boolean {
-  return idempotency === MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS;
 }
 
 /** Fails every call that may write, before it is sent. */
@@ -346,19 +252,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   let untouchedRollout: RolloutScene;
   /** For what never writes: reads, and requests that are refused as they are. Its client cannot write. */
   let shared: readonly [Scene, RunScene, RolloutScene];
-  const client = (over = transport): RpcClient => ({
-    trajectories: createClient(TrajectoryService, over),
-    states: createClient(StateService, over),
-    runs: createClient(RunService, over),
-    rollouts: createClient(RolloutService, over),
-    retention: createClient(RetentionService, over),
-    admin: createClient(AdminService, over),
-  });
-  const scene = (): Promise<Scene> => makeScene(client());
-  const newSceneOf = ({ parent }: DescMethod): Promise<AnyScene> => {
-    if (parent.typeName === RolloutService.typeName) return makeRolloutScene(client());
-    return parent.typeName === RunService.typeName ? makeRunScene(client()) : scene();
-  };
+  const scene = (): Promise<Scene> => makeScene(clientOf(transport));
   const sharedOf = ({ parent }: DescMethod): AnyScene => {
     const [ofTrajectories, ofRuns, ofRollouts] = shared;
     if (parent.typeName === RolloutService.typeName) return ofRollouts;
@@ -367,8 +261,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   /** The scene for the requests of a method. */
   const sceneOf = async (method: DescMethod): Promise<AnyScene> => {
     if (isRead(method) && !PREPARED.includes(method.name)) return sharedOf(method);
-    const make = smallSceneOf(method.localName);
-    return make === undefined ? newSceneOf(method) : ((await make(client())) as AnyScene);
+    return newSceneOf(method, clientOf(transport));
   };
   const untouchedOf = ({ parent }: DescMethod): AnyScene => {
     if (parent.typeName === RolloutService.typeName) return untouchedRollout;
@@ -379,13 +272,13 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     server = await startTestServer({ engine });
     transport = createGrpcTransport({ baseUrl: server.url });
     untouched = await scene();
-    untouchedRun = await makeRunScene(client());
-    untouchedRollout = await makeRolloutScene(client());
-    const reading = client(createGrpcTransport({ baseUrl: server.url, interceptors: [onlyReads] }));
+    untouchedRun = await makeRunScene(clientOf(transport));
+    untouchedRollout = await makeRolloutScene(clientOf(transport));
+    const reading = clientOf(createGrpcTransport({ baseUrl: server.url, interceptors: [onlyReads] }));
     shared = [
       { ...(await scene()), ...reading },
-      { ...(await makeRunScene(client())), ...reading },
-      { ...(await makeRolloutScene(client())), ...reading },
+      { ...(await makeRunScene(clientOf(transport))), ...reading },
+      { ...(await makeRolloutScene(clientOf(transport))), ...reading },
     ];
   });
   afterAll(async () => {
@@ -399,9 +292,6 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     expect((await runs.getRun({ runId })).run).toMatchObject({ name: 'main', nextStepNumber: 4n, metrics: {} });
     await server.stop();
   });
-
-  const framesOf = async (method: DescMethod, on: AnyScene): Promise<Message[][]> =>
-    (await casesOf(method).requests(on)).map((frames) => frames.map((frame) => create(method.input, frame)));
 
   /**
    * A scene for two sets of calls of a method, and its requests: what creates something answers the same when it is
@@ -441,9 +331,9 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
       await using frozen = await startTestServer({ engine });
       const over = createGrpcTransport({ baseUrl: frozen.url });
       const on: readonly AnyScene[] = [
-        await makeScene(client(over)),
-        await makeRunScene(client(over)),
-        await makeRolloutScene(client(over)),
+        await makeScene(clientOf(over)),
+        await makeRunScene(clientOf(over)),
+        await makeRolloutScene(clientOf(over)),
       ];
       const sceneFor = ({ parent }: DescMethod) =>
         on[[RunService.typeName, RolloutService.typeName].indexOf(parent.typeName) + 1]!;
@@ -477,7 +367,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
   );
 
   it('Get returns what CreateRollouts and UpsertTasks stored', async () => {
-    const on = await makeRolloutScene(client());
+    const on = await makeRolloutScene(clientOf(transport));
     const { createRollouts, upsertTasks } = RolloutService.method;
     const sampleOf = async <Desc extends DescMethod>(method: Desc) =>
       (await framesOf(method, on))[0]![0]! as MessageShape<Desc['input']>;
@@ -515,7 +405,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
     const asIs = Object.values(casesOf(method).refused(sharedOf(method))).every(
       (request) => typeof request !== 'function',
     );
-    const refused = casesOf(method).refused(asIs ? sharedOf(method) : await newSceneOf(method));
+    const refused = casesOf(method).refused(asIs ? sharedOf(method) : await wholeSceneOf(method, clientOf(transport)));
     const provoked = Object.keys(refused);
     expect([...provoked, ...Object.keys(PROVEN_ELSEWHERE), ...(NOT_YET[method.name] ?? [])]).toEqual(
       expect.arrayContaining(documented),
@@ -595,7 +485,7 @@ describe.each(ENGINES)('every RPC, on %s', (engine) => {
 
   it('L5: CompleteRollout distinguishes repeated requests by every field of result and validations', async () => {
     const method = RolloutService.method.completeRollout;
-    const [frames] = await framesOf(method, await makeRolloutScene(client()));
+    const [frames] = await framesOf(method, await makeRolloutScene(clientOf(transport)));
     const made = frames![0] as MessageShape<typeof method.input>;
     await call(transport, method, [made]);
     await call(transport, method, [made]);

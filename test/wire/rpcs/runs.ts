@@ -105,20 +105,21 @@ export const RUN_MAKING_RPCS = {
           branchId: randomUUID(),
           branchTrajectoryId: randomUUID(),
           requestId: randomUUID(),
-          name: 'new branch',
+          name: `new branch ${randomUUID()}`,
           configOverridesJson: '{"lr":null}',
           removedConfigPaths: ['/seed'],
         },
       ],
     ],
     served: ([answer], { runId, mainId, experimentId }) => {
-      const made = { ...withoutInitialStatus(MADE), number: 5n, name: 'new branch', parentId: runId, treeId: runId };
+      const made = { ...withoutInitialStatus(MADE), number: 5n, parentId: runId, treeId: runId };
       const config = {
         configJson: '{"lr":null}',
         configOverridesJson: '{"lr":null}',
         removedConfigPaths: ['/seed'],
       };
       expect(answer?.run).toMatchObject({ ...made, ...config, branchPoint: 2n, nextStepNumber: 3n, rewardSum: 3 });
+      expect(answer?.run?.name).toMatch(/^new branch /);
       const main = { id: answer?.run?.mainTrajectoryId, parentId: mainId, branchPoint: 2n, runId: answer?.run?.id };
       expect(answer?.mainTrajectory).toMatchObject({ ...main, experimentId, nextStepNumber: 3n });
     },

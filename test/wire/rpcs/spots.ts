@@ -4,6 +4,8 @@ import { type ReflectList, type ReflectMap, type ReflectMessage, reflect } from 
 /** A field of a request with text or an int64, and how to set another value. */
 interface Spot {
   readonly path: string;
+  /** Of its message, such as `anabranch.v1.Step.labels`. */
+  readonly field: string;
   readonly scalar: ScalarType;
   readonly value: unknown;
   put(value: unknown): void;
@@ -25,9 +27,10 @@ function* spotsOf(message: ReflectMessage, prefix = ''): Generator<Spot> {
 
 function* spotsOfField(message: ReflectMessage, field: DescField, path: string): Generator<Spot> {
   const value: unknown = message.get(field);
+  const name = `${message.desc.typeName}.${field.name}`;
   switch (field.fieldKind) {
     case 'scalar':
-      yield { path, value, scalar: field.scalar, put: (other) => message.set(field, other as never) };
+      yield { path, field: name, value, scalar: field.scalar, put: (other) => message.set(field, other as never) };
       break;
     case 'message':
       yield* spotsOf(value as ReflectMessage, `${path}.`);
@@ -39,6 +42,7 @@ function* spotsOfField(message: ReflectMessage, field: DescField, path: string):
         if (field.listKind !== 'scalar') continue;
         yield {
           path: at,
+          field: name,
           value: item,
           scalar: field.scalar,
           put: (other) => (value as ReflectList).set(i, other as never),
@@ -52,10 +56,10 @@ function* spotsOfField(message: ReflectMessage, field: DescField, path: string):
           map.delete(key);
           map.set(other as never, item as never);
         };
-        yield { path, value: key, scalar: field.mapKey, put: rename };
+        yield { path, field: name, value: key, scalar: field.mapKey, put: rename };
         if (field.mapKind === 'message') yield* spotsOf(item as ReflectMessage, `${path}[${JSON.stringify(key)}].`);
         if (field.mapKind !== 'scalar') continue;
-        yield { path, value: item, scalar: field.scalar, put: (other) => map.set(key, other as never) };
+        yield { path, field: name, value: item, scalar: field.scalar, put: (other) => map.set(key, other as never) };
       }
   }
 }
@@ -82,4 +86,42 @@ export function* variants(
       yield { path: spot.path, frames: frames.map((other, i) => (i === f ? changed : other)) };
     }
   }
+}
+
+/** A text of a request that differs from that of a like request. */
+export interface Difference {
+  /** Where it is; it can be in several fields. */
+  readonly fields: readonly string[];
+  readonly ours: string;
+  readonly theirs: string;
+}
+
+/** The texts in which two requests of one shape differ. */
+export function differences(schema: DescMessage, ours: readonly Message[], theirs: readonly Message[]): Difference[] {
+  const found = new Map<string, Difference>();
+  for (const [f, frame] of ours.entries()) {
+    const others = [...spotsOf(reflect(schema, theirs[f]!))];
+    for (const [s, { path, field, value }] of [...spotsOf(reflect(schema, frame))].entries()) {
+      const other = others[s];
+      if (other?.field !== field) throw new Error(`${schema}: ${path} is not at one place in both requests`);
+      if (typeof value !== 'string' || value === other.value) continue;
+      const fields = [...(found.get(value)?.fields ?? []), field];
+      found.set(value, { fields, ours: value, theirs: String(other.value) });
+    }
+  }
+  return [...found.values()];
+}
+
+/** Copies of the frames with other texts. */
+export function withTexts(
+  schema: DescMessage,
+  frames: readonly Message[],
+  textOf: (text: string, field: string) => string,
+): Message[] {
+  return frames.map((frame) => {
+    const copy = clone(schema, frame);
+    for (const { value, field, put } of [...spotsOf(reflect(schema, copy))])
+      if (typeof value === 'string') put(textOf(value, field));
+    return copy;
+  });
 }
