@@ -9,13 +9,14 @@ import {
   type Message,
 } from '@bufbuild/protobuf';
 import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
-import { ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
+import { Code, ConnectError, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import { AnabranchError } from '../domain/errors.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
 import type { BidiStream, Call, ClientStream, Methods, ServerStream, Unary } from '../service/method.ts';
 import { PackedRequest } from '../service/trajectory/packed_request.ts';
 import { type App, appWithin } from '../stream/app.ts';
 import type { Logger } from '../stream/settings.ts';
+import { isAudited, logAudited, logTakeOver } from './audit.ts';
 import { admissionOf, cutOf } from './caller.ts';
 import { type Purpose, toConnectError, toPartError } from './errors.ts';
 import { nameField } from './named_field.ts';
@@ -44,6 +45,7 @@ function callOf({ app, logger, validator }: Wire, context: CallContext): Call {
     caller,
     check: validator.check,
     errorOf: (error, schema, part) => toPartError(nameField(error, schema, part), logger),
+    tookOver: (trajectoryId) => logTakeOver(logger, caller, trajectoryId),
     get signal() {
       return context.signal;
     },
@@ -76,6 +78,46 @@ export type Sent = Message | EncodedResponse;
 type Handler = (input: never, context: CallContext) => Promise<Message> | AsyncIterable<Sent>;
 
 function handlerOf(wire: Wire, method: DescMethod, implementation: AnyMethod): Handler {
+  const handler = unauditedOf(wire, method, implementation);
+  return isAudited(method) ? auditedOf(wire, method, handler) : handler;
+}
+
+/** Logs each call of a handler when it ends. */
+function auditedOf({ logger }: Wire, method: DescMethod, handler: Handler): Handler {
+  return (input: Message | AsyncIterable<Message>, context) => {
+    const { caller } = admissionOf(context.values);
+    const request = Symbol.asyncIterator in input ? undefined : input;
+    const log = (error?: unknown) => logAudited(logger, method, caller, request, error);
+    const answered = handler(input as never, context);
+    if (!(answered instanceof Promise)) return loggedAtEnd(answered, context.signal, log);
+    answered.then(() => log(), log);
+    return answered;
+  };
+}
+
+/** Logs the end of a stream: its own, or that its caller left. */
+async function* loggedAtEnd<T>(
+  responses: AsyncIterable<T>,
+  signal: AbortSignal,
+  log: (error?: unknown) => void,
+): AsyncGenerator<T> {
+  const end = (error?: unknown) => {
+    signal.removeEventListener('abort', leave);
+    log(error);
+  };
+  const leave = () => end(new ConnectError('the caller left', Code.Canceled));
+  if (signal.aborted) leave();
+  else signal.addEventListener('abort', leave);
+  try {
+    yield* responses;
+  } catch (error) {
+    if (!signal.aborted) end(error);
+    throw error;
+  }
+  if (!signal.aborted) end();
+}
+
+function unauditedOf(wire: Wire, method: DescMethod, implementation: AnyMethod): Handler {
   if ('messages' in implementation) return serverStream(wire, method, implementation);
   switch (method.methodKind) {
     case 'client_streaming':

@@ -1,5 +1,5 @@
 import { type DescMethod, getOption, hasOption } from '@bufbuild/protobuf';
-import type { ConnectError } from '@connectrpc/connect';
+import { Code, type ConnectError } from '@connectrpc/connect';
 import { role as roleOption } from '../../gen/es/anabranch/v1/access_pb.js';
 import {
   EVERY_NAMESPACE,
@@ -15,6 +15,7 @@ import { toRole } from '../service/convert/role.ts';
 import type { App } from '../stream/app.ts';
 import type { Credential } from '../stream/credentials.ts';
 import type { Logger } from '../stream/settings.ts';
+import { Refusals } from './audit.ts';
 import type { Admission } from './caller.ts';
 import { toConnectError } from './errors.ts';
 import type { CallHead } from './http.ts';
@@ -26,11 +27,13 @@ import type { CallHead } from './http.ts';
 export class Gate {
   readonly #credentials: App['credentials'];
   readonly #logger: Logger;
+  readonly #refusals: Refusals;
 
   /** Without credentials, every caller may do everything. */
   constructor(credentials: App['credentials'], logger: Logger) {
     this.#credentials = credentials;
     this.#logger = logger;
+    this.#refusals = new Refusals(logger);
   }
 
   /**
@@ -61,7 +64,11 @@ export class Gate {
       count(admitted, call);
       serve(admitted);
     };
-    const refuse = (error: unknown) => call.refuse(toConnectError(error, 'read', this.#logger));
+    const refuse = (error: unknown) => {
+      const told = toConnectError(error, 'read', this.#logger);
+      if (AUDITED.has(told.code)) this.#refusals.refused(call.address(), told);
+      call.refuse(told);
+    };
     let admission: Admission | Promise<Admission>;
     try {
       admission = this.admit(head, needed);
@@ -82,10 +89,15 @@ export class Gate {
 
 /** A call before the gate, by either path. */
 interface GatedCall {
+  /** Of the caller; empty on a Unix socket. */
+  readonly address: () => string;
   readonly refuse: (error: ConnectError) => void;
   readonly cut: () => void;
   readonly onEnd: (listener: () => void) => void;
 }
+
+/** Codes of refusals that are audited. */
+const AUDITED: ReadonlySet<Code> = new Set([Code.Unauthenticated, Code.PermissionDenied]);
 
 const OPEN: Admission = { caller: ANONYMOUS, credential: undefined };
 

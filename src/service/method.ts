@@ -36,6 +36,8 @@ export interface Call {
     schema: Desc,
     part: MessageShape<Desc>,
   ) => MessageInitShape<typeof PartErrorSchema>;
+  /** Must be called when a writer was granted a trajectory that another one had. It is audited. */
+  readonly tookOver: (trajectoryId: string) => void;
 }
 
 /** The steps of unary appends may be packed already. */

@@ -12,5 +12,6 @@ export function callOf(app: App, caller: Caller): Call {
     signal: app.call.signal,
     check: (schema, message) => sharedValidator().check(schema, message),
     errorOf: (error) => toPartError(error, app.logger),
+    tookOver: () => undefined,
   };
 }

@@ -16,6 +16,8 @@ export interface TestServerOptions {
   readonly flags?: Readonly<Record<string, string>>;
   /** Replaces the limits of its port. */
   readonly portLimits?: ServerDeps['portLimits'];
+  /** Called with each line that it logs, at the level `trace`. */
+  readonly onLog?: (line: string) => void;
   /** Replaces settings of its app, for example how often it looks for work. */
   readonly settings?: ServerDeps['settings'];
 }
@@ -32,8 +34,11 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const database = options.database ?? (await createMigratedDatabase(options.engine ?? 'sqlite'));
   const flags = { listen: '127.0.0.1:0', database: database.url, ...options.flags };
   const config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
-  const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });
-  const { portLimits, settings } = options;
+  const { portLimits, settings, onLog } = options;
+  const logger =
+    onLog === undefined
+      ? pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' })
+      : pino({ level: 'trace' }, { write: onLog });
   const given = { ...(portLimits && { portLimits }), ...(settings && { settings }) };
   const server = await startServer(config, { logger, validator: sharedValidator(), ...given });
   const stop = async () => {

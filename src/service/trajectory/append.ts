@@ -53,7 +53,9 @@ export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps
   // in its next iteration.
   await new Promise((resolve) => setImmediate(resolve));
   if (call.signal.aborted) return;
-  yield* converse(await openAppendSession(call.app, call.caller, open, create), frames, call);
+  const session = await openAppendSession(call.app, call.caller, open, create);
+  if (open.takeOverEpoch !== undefined) call.tookOver(open.trajectoryId);
+  yield* converse(session, frames, call);
 };
 
 async function* converse(

@@ -21,6 +21,10 @@ export const appendBatch: Unary<typeof TrajectoryService.method.appendBatch> = a
   const sent = (i: number) => (request instanceof PackedRequest ? request.message : request).entries[i]!;
   const given = request.entries.map((entry, i) => toEntryOrError(entry ?? sent(i), call));
   const outcomes = await commitEntries(call.app, call.caller, given, LIMITS.entryLockMs);
+  for (const [i, entry] of given.entries()) {
+    const tookOver = 'writer' in entry && entry.writer?.takeOverEpoch !== undefined;
+    if (tookOver && outcomes[i]?.kind === 'committed') call.tookOver(entry.trajectoryId);
+  }
   const errors: PartErrors = new Map();
   return { results: outcomes.map((outcome, i) => toResult(outcome, () => sent(i), call, errors)) };
 };

@@ -112,16 +112,24 @@ export function differences(schema: DescMessage, ours: readonly Message[], their
   return [...found.values()];
 }
 
+/** Copies of the frames with other values of their fields. */
+export function withValues(
+  schema: DescMessage,
+  frames: readonly Message[],
+  valueFor: (spot: Pick<Spot, 'value' | 'field' | 'scalar'>) => unknown,
+): Message[] {
+  return frames.map((frame) => {
+    const copy = clone(schema, frame);
+    for (const spot of [...spotsOf(reflect(schema, copy))]) spot.put(valueFor(spot));
+    return copy;
+  });
+}
+
 /** Copies of the frames with other texts. */
 export function withTexts(
   schema: DescMessage,
   frames: readonly Message[],
   textOf: (text: string, field: string) => string,
 ): Message[] {
-  return frames.map((frame) => {
-    const copy = clone(schema, frame);
-    for (const { value, field, put } of [...spotsOf(reflect(schema, copy))])
-      if (typeof value === 'string') put(textOf(value, field));
-    return copy;
-  });
+  return withValues(schema, frames, ({ value, field }) => (typeof value === 'string' ? textOf(value, field) : value));
 }

@@ -66,3 +66,11 @@ export declare const RoleSchema: GenEnum<Role>;
  */
 export declare const role: GenExtension<MethodOptions, Role>;
 
+/**
+ * Whether each call of the method writes a line to the audit log: a line of the server's log with `audit: true`. It
+ * has the principal, the namespace, the names of the resources in the request, and the result, and no content.
+ *
+ * @generated from extension: bool audited = 51001;
+ */
+export declare const audited: GenExtension<MethodOptions, boolean>;
+

@@ -9,7 +9,7 @@ import { file_google_protobuf_descriptor } from "@bufbuild/protobuf/wkt";
  * Describes the file anabranch/v1/access.proto.
  */
 export const file_anabranch_v1_access = /*@__PURE__*/
-  fileDesc("ChlhbmFicmFuY2gvdjEvYWNjZXNzLnByb3RvEgxhbmFicmFuY2gudjEqWgoEUm9sZRIUChBST0xFX1VOU1BFQ0lGSUVEEAASDQoJUk9MRV9SRUFEEAESDQoJUk9MRV9XT1JLEAISDgoKUk9MRV9XUklURRADEg4KClJPTEVfQURNSU4QBDpICgRyb2xlEh4uZ29vZ2xlLnByb3RvYnVmLk1ldGhvZE9wdGlvbnMYuI4DIAEoDjISLmFuYWJyYW5jaC52MS5Sb2xlUgRyb2xlQhxQAVoYYW5hYnJhbmNoL3YxO2FuYWJyYW5jaHYxYgZwcm90bzM", [file_google_protobuf_descriptor]);
+  fileDesc("ChlhbmFicmFuY2gvdjEvYWNjZXNzLnByb3RvEgxhbmFicmFuY2gudjEqWgoEUm9sZRIUChBST0xFX1VOU1BFQ0lGSUVEEAASDQoJUk9MRV9SRUFEEAESDQoJUk9MRV9XT1JLEAISDgoKUk9MRV9XUklURRADEg4KClJPTEVfQURNSU4QBDpICgRyb2xlEh4uZ29vZ2xlLnByb3RvYnVmLk1ldGhvZE9wdGlvbnMYuI4DIAEoDjISLmFuYWJyYW5jaC52MS5Sb2xlUgRyb2xlOjoKB2F1ZGl0ZWQSHi5nb29nbGUucHJvdG9idWYuTWV0aG9kT3B0aW9ucxi5jgMgASgIUgdhdWRpdGVkQhxQAVoYYW5hYnJhbmNoL3YxO2FuYWJyYW5jaHYxYgZwcm90bzM", [file_google_protobuf_descriptor]);
 
 /**
  * Describes the enum anabranch.v1.Role.
@@ -33,4 +33,13 @@ export const Role = /*@__PURE__*/
  */
 export const role = /*@__PURE__*/
   extDesc(file_anabranch_v1_access, 0);
+
+/**
+ * Whether each call of the method writes a line to the audit log: a line of the server's log with `audit: true`. It
+ * has the principal, the namespace, the names of the resources in the request, and the result, and no content.
+ *
+ * @generated from extension: bool audited = 51001;
+ */
+export const audited = /*@__PURE__*/
+  extDesc(file_anabranch_v1_access, 1);
 

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import descriptor_pb2 as google_dot_protobuf_dot_descriptor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61nabranch/v1/access.proto\x12\x0c\x61nabranch.v1\x1a google/protobuf/descriptor.proto*Z\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_READ\x10\x01\x12\r\n\tROLE_WORK\x10\x02\x12\x0e\n\nROLE_WRITE\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04:H\n\x04role\x12\x1e.google.protobuf.MethodOptions\x18\xb8\x8e\x03 \x01(\x0e\x32\x12.anabranch.v1.RoleR\x04roleb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19\x61nabranch/v1/access.proto\x12\x0c\x61nabranch.v1\x1a google/protobuf/descriptor.proto*Z\n\x04Role\x12\x14\n\x10ROLE_UNSPECIFIED\x10\x00\x12\r\n\tROLE_READ\x10\x01\x12\r\n\tROLE_WORK\x10\x02\x12\x0e\n\nROLE_WRITE\x10\x03\x12\x0e\n\nROLE_ADMIN\x10\x04:H\n\x04role\x12\x1e.google.protobuf.MethodOptions\x18\xb8\x8e\x03 \x01(\x0e\x32\x12.anabranch.v1.RoleR\x04role::\n\x07\x61udited\x12\x1e.google.protobuf.MethodOptions\x18\xb9\x8e\x03 \x01(\x08R\x07\x61uditedb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)

@@ -55,7 +55,12 @@ ROLE_ADMIN: Role.ValueType  # 4
 Global___Role: typing_extensions.TypeAlias = Role
 
 ROLE_FIELD_NUMBER: builtins.int
+AUDITED_FIELD_NUMBER: builtins.int
 role: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.MethodOptions, Global___Role.ValueType]
 """The smallest role that may call the method. Every method has one. Without authentication every caller has
 ROLE_ADMIN. Errors of callers with less: PERMISSION_DENIED.
+"""
+audited: google.protobuf.internal.extension_dict._ExtensionFieldDescriptor[google.protobuf.descriptor_pb2.MethodOptions, builtins.bool]
+"""Whether each call of the method writes a line to the audit log: a line of the server's log with `audit: true`. It
+has the principal, the namespace, the names of the resources in the request, and the result, and no content.
 """

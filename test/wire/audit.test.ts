@@ -1,0 +1,124 @@
+import { Code, createClient, type Interceptor } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { newSecret, unauthenticated } from '../../src/domain/access.ts';
+import { Refusals } from '../../src/rpc/audit.ts';
+import { toConnectError } from '../../src/rpc/errors.ts';
+import type { Logger } from '../../src/stream/settings.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { NOBODY } from './rpcs/scene.ts';
+
+describe('N3: the audit log', () => {
+  let database: TestDatabase;
+  let server: TestServer;
+  let secret: string;
+  const log: string[] = [];
+
+  beforeAll(async () => {
+    database = await createMigratedDatabase(ENGINES[0]!);
+    await using open = await startTestServer({ database });
+    const admin = createClient(AdminService, createGrpcTransport({ baseUrl: open.url }));
+    secret = (await admin.createKey({ name: 'ann', role: Role.ADMIN, namespaces: ['team-a'] })).secret;
+    await open.stop();
+    server = await startTestServer({
+      database,
+      settings: { authenticated: true },
+      onLog: (line) => log.push(line),
+    });
+  });
+  afterAll(async () => {
+    await server?.stop();
+    await database?.drop();
+  });
+  beforeEach(() => {
+    log.length = 0;
+  });
+
+  const audited = () => log.map((line) => JSON.parse(line) as Record<string, unknown>).filter(({ audit }) => audit);
+
+  const transportOf = (token: string) => {
+    const add: Interceptor = (next) => (request) => {
+      request.header.set('authorization', `Bearer ${token}`);
+      return next(request);
+    };
+    return createGrpcTransport({ baseUrl: server.url, interceptors: [add] });
+  };
+
+  it('has who called what, on which resources, with what result, and no secret', async () => {
+    const admin = createClient(AdminService, transportOf(secret));
+    const made = await admin.createKey({ name: 'bob', role: Role.WORK, namespaces: ['team-a'] });
+    await admin.revokeKey({ keyId: made.key!.id });
+    await createClient(RunService, transportOf(secret))
+      .deleteRun({ runId: NOBODY })
+      .catch(() => undefined);
+    const who = { level: 30, audit: true, actor: 'ann', namespace: 'team-a' };
+    expect(audited()).toMatchObject([
+      {
+        ...who,
+        rpc: 'anabranch.v1.AdminService/CreateKey',
+        resources: { name: 'bob', role: 'ROLE_WORK', namespaces: ['team-a'] },
+        result: 'ok',
+      },
+      { ...who, rpc: 'anabranch.v1.AdminService/RevokeKey', resources: { keyId: made.key!.id }, result: 'ok' },
+      { ...who, rpc: 'anabranch.v1.RunService/DeleteRun', resources: { runId: NOBODY }, result: 'NotFound' },
+    ]);
+    for (const line of log) expect(line).not.toContain(made.secret);
+  });
+
+  it('has streams when they end, also those that their caller left', async () => {
+    const admin = createClient(AdminService, transportOf(secret));
+    for await (const _ of admin.exportArchive({}));
+    const left = new AbortController();
+    const leave = async () => {
+      for await (const _ of admin.exportArchive({}, { signal: left.signal })) left.abort();
+    };
+    await expect(leave()).rejects.toMatchObject({ code: Code.Canceled });
+    const results = () => audited().map(({ rpc, result }) => [rpc, result]);
+    const rpc = 'anabranch.v1.AdminService/ExportArchive';
+    await expect.poll(results).toHaveLength(2);
+    expect(results()[0]).toEqual([rpc, 'ok']);
+    expect(results()[1]![0]).toBe(rpc);
+  });
+
+  it('has writers that take a trajectory over', async () => {
+    const trajectories = createClient(TrajectoryService, transportOf(secret));
+    const { trajectory } = await trajectories.createTrajectory({});
+    const trajectoryId = trajectory!.id;
+    const write = (writer: object) =>
+      trajectories.appendBatch({
+        entries: [{ trajectoryId, steps: [{ stepNumber: trajectory!.nextStepNumber }], ...writer }],
+      });
+    await write({ writerId: 'a' });
+    expect(audited()).toEqual([]);
+    await write({ writerId: 'b', takeOverEpoch: 1n });
+    expect(audited()).toMatchObject([{ actor: 'ann', namespace: 'team-a', resources: { trajectoryId }, result: 'ok' }]);
+  });
+
+  it('has refused credentials with their address', async () => {
+    const trajectories = createClient(TrajectoryService, transportOf(newSecret()));
+    await trajectories.listTrajectories({}).catch(() => undefined);
+    const refused = { level: 40, audit: true, address: '127.0.0.1', result: 'Unauthenticated', unlogged: 0 };
+    expect(audited()[0]).toMatchObject(refused);
+  });
+
+  it('counts the refusals that have no line, and forgets the address that was logged longest ago', () => {
+    const lines: object[] = [];
+    const logger = { warn: (fields: object) => void lines.push(fields) } as unknown as Logger;
+    const refusals = new Refusals(logger);
+    const error = toConnectError(unauthenticated('unknown'), 'read', logger);
+    for (const now of [0, 10, 999, 1000]) refusals.refused('a', error, now);
+    expect(lines).toMatchObject([
+      { address: 'a', unlogged: 0 },
+      { address: 'a', unlogged: 2 },
+    ]);
+    for (let i = 0; i < 1000; i += 1) refusals.refused(`other ${i}`, error, 1500);
+    refusals.refused('a', error, 1600);
+    expect(lines.at(-1)).toMatchObject({ address: 'a', unlogged: 0 });
+  });
+});
