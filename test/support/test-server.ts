@@ -2,7 +2,9 @@
 import process from 'node:process';
 import { pino } from 'pino';
 import { loadConfig } from '../../src/config/config.ts';
-import { type RunningServer, type ServerDeps, startServer } from '../../src/server.ts';
+import { type RunningServer, type ServerDeps, serveStore, startServer } from '../../src/server.ts';
+import type { Store } from '../../src/store/contract/store.ts';
+import { openStore } from '../../src/store/open.ts';
 import type { Engine, TestDatabase } from './database.ts';
 import { createMigratedDatabase } from './migrated_database.ts';
 import { sharedValidator } from './shared_validator.ts';
@@ -16,6 +18,8 @@ export interface TestServerOptions {
   readonly flags?: Readonly<Record<string, string>>;
   /** Replaces the limits of its port. */
   readonly portLimits?: ServerDeps['portLimits'];
+  /** Replaces its store. */
+  readonly wrap?: (store: Store) => Store;
   /** Called with each line that it logs, at the level `trace`. */
   readonly onLog?: (line: string) => void;
   /** Replaces settings of its app, for example how often it looks for work. */
@@ -34,13 +38,17 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const database = options.database ?? (await createMigratedDatabase(options.engine ?? 'sqlite'));
   const flags = { listen: '127.0.0.1:0', database: database.url, ...options.flags };
   const config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
-  const { portLimits, settings, onLog } = options;
+  const { portLimits, settings, onLog, wrap } = options;
   const logger =
     onLog === undefined
       ? pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' })
       : pino({ level: 'trace' }, { write: onLog });
   const given = { ...(portLimits && { portLimits }), ...(settings && { settings }) };
-  const server = await startServer(config, { logger, validator: sharedValidator(), ...given });
+  const deps = { logger, validator: sharedValidator(), ...given };
+  const server =
+    wrap === undefined
+      ? await startServer(config, deps)
+      : await serveStore(wrap(await openStore(config.database, { logger })), config, deps);
   const stop = async () => {
     await server.drain();
     if (options.database === undefined) await database.drop();
