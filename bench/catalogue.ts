@@ -20,6 +20,7 @@ import { pythonClient } from './benches/python.ts';
 import { read } from './benches/read.ts';
 import { readerBesideWriter } from './benches/reader_beside_writer.ts';
 import { claims, claimsDepth, progress, readRollouts, rolloutList, watchRun } from './benches/rollouts.ts';
+import { callAuth } from './benches/rpc_latency.ts';
 import { runList, runTree } from './benches/runs.ts';
 import { series } from './benches/series.ts';
 import { start } from './benches/start.ts';
@@ -30,6 +31,7 @@ import { storageSteps } from './benches/storage_steps.ts';
 export const BENCHES: readonly Bench[] = [
   ingestSingle,
   ingestSingleTls,
+  callAuth,
   ingestBatch,
   lockstep,
   appendBatch,

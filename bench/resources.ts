@@ -1,4 +1,5 @@
 import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { type AddressInfo, createServer } from 'node:net';
 import os from 'node:os';
@@ -71,7 +72,7 @@ export class BenchResources {
     kind: ServerSettings['kind'],
     engine: Engine,
     database?: string,
-    settings: Pick<ServerSettings, 'mergeIdleMs' | 'tls'> = {},
+    settings: Pick<ServerSettings, 'mergeIdleMs' | 'tls' | 'keyFile'> = {},
   ): Promise<BenchServer> {
     const url = database ?? (await this.database(engine));
     const server = await spawnServer(
@@ -80,7 +81,9 @@ export class BenchResources {
     );
     const postgres = engine === 'postgres' ? await this.#postgres : undefined;
     const pids = postgres === undefined ? [server.pid] : [server.pid, postgres.pid];
-    const made = new BenchServer(kind, server, url, pids, settings.tls?.ca);
+    const { tls, keyFile } = settings;
+    const token = keyFile === undefined ? undefined : readFileSync(keyFile, 'utf8').trim();
+    const made = new BenchServer(kind, server, url, pids, { ca: tls?.ca, token });
     this.#closers.push(() => made.stop());
     return made;
   }
@@ -125,6 +128,8 @@ export class BenchServer {
   readonly database: string;
   /** With TLS: the certificate that clients trust. */
   readonly ca: string | undefined;
+  /** With authentication: the key that callers show. */
+  readonly token: string | undefined;
   readonly #pids: readonly number[];
   readonly #stopServer: () => Promise<void>;
   #client: AnabranchClient | undefined;
@@ -134,12 +139,13 @@ export class BenchServer {
     server: SpawnedServer,
     database: string,
     pids: readonly number[],
-    ca: string | undefined,
+    { ca, token }: Pick<BenchServer, 'ca' | 'token'>,
   ) {
     this.kind = kind;
     this.address = server.address;
     this.database = database;
     this.ca = ca;
+    this.token = token;
     if (ca !== undefined) tls.setDefaultCACertificates([...tls.getCACertificates('default'), ca]);
     this.#pids = pids;
     this.#stopServer = server.stop;
@@ -342,7 +348,8 @@ export class BenchServer {
   }
 
   #connected(): AnabranchClient {
-    this.#client ??= connectClient({ address: `${this.ca === undefined ? 'http' : 'https'}://${this.address}` });
+    const address = `${this.ca === undefined ? 'http' : 'https'}://${this.address}`;
+    this.#client ??= connectClient({ address, ...(this.token === undefined ? {} : { token: this.token }) });
     return this.#client;
   }
 }

@@ -1,4 +1,5 @@
 import { randomUUID } from 'node:crypto';
+import path from 'node:path';
 import { createAuthority, writeIssued } from '../../test/support/certificates.ts';
 import { alternate, type Bench, compare, median, type Result, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
@@ -6,7 +7,7 @@ import type { AppendFigures, AppendSettings } from '../programs/append.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
 import type { BenchServer } from '../resources.ts';
 
-export type Load = Omit<AppendSettings, 'address' | 'ca' | 'trajectories' | 'warmupSeconds' | 'seconds'> & {
+export type Load = Omit<AppendSettings, 'address' | 'ca' | 'token' | 'trajectories' | 'warmupSeconds' | 'seconds'> & {
   readonly streams: number;
 };
 
@@ -28,8 +29,8 @@ export async function ingest(
   const trajectories =
     server.kind === 'bare' ? Array.from({ length: streams }, () => randomUUID()) : await server.trajectories(streams);
   const { warmupSeconds, seconds } = run;
-  const { address, ca } = server;
-  const all: AppendSettings = { ...settings, address, ca, trajectories, warmupSeconds, seconds };
+  const { address, ca, token } = server;
+  const all: AppendSettings = { ...settings, address, ca, token, trajectories, warmupSeconds, seconds };
   const cpu = server.cpuSeconds();
   const [figures] = await Promise.all([runProgram<AppendFigures>('append', all), meanwhile?.(trajectories)]);
   seen?.({ ...figures, serverCpuMicros: ((server.cpuSeconds() - cpu) / figures.allSteps) * 1e6 });
@@ -70,24 +71,28 @@ export const ingestSingle: Bench = {
 };
 
 export const ingestSingleTls: Bench = {
-  names: ['ingest-single-tls'],
-  about: '`ingest-single` over TLS; against the same without TLS',
+  names: ['ingest-single-tls', 'ingest-single-auth'],
+  about: '`ingest-single` over TLS, and with an API key; against the same without',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const authority = createAuthority();
     const tls = { ...writeIssued(authority.issue()), ca: authority.cert };
+    const keyFile = path.join(await run.resources.folder(), 'key');
     const servers = {
       TLS: await run.resources.server('real', run.engine, undefined, { tls }),
+      key: await run.resources.server('real', run.engine, undefined, { keyFile }),
       plain: await run.resources.server('real', run.engine),
     };
-    const seen: Record<'TLS' | 'plain', Ingested[]> = { TLS: [], plain: [] };
-    const samples = await alternate(run, {
-      TLS: () => ingest(run, servers.TLS, SINGLE, { seen: (figures) => seen.TLS.push(figures) }),
-      plain: () => ingest(run, servers.plain, SINGLE, { seen: (figures) => seen.plain.push(figures) }),
-    });
-    const note = `${costNote(seen.TLS)}; without TLS server ${cpuOf(seen.plain)}`;
-    const row = { bench: 'ingest-single-tls', aim: '>= 0.8', unit: 'steps/s', note };
-    return [compare(run, row, samples.TLS, samples.plain)];
+    const seen: Record<keyof typeof servers, Ingested[]> = { TLS: [], key: [], plain: [] };
+    const load = (kind: keyof typeof servers) => () =>
+      ingest(run, servers[kind], SINGLE, { seen: (figures) => seen[kind].push(figures) });
+    const samples = await alternate(run, { TLS: load('TLS'), key: load('key'), plain: load('plain') });
+    const noteOf = (kind: keyof typeof servers) => `${costNote(seen[kind])}; without it server ${cpuOf(seen.plain)}`;
+    const row = (bench: string, aim: string, note: string) => ({ bench, aim, unit: 'steps/s', note }) as const;
+    return [
+      compare(run, row('ingest-single-tls', '>= 0.8', noteOf('TLS')), samples.TLS, samples.plain),
+      compare(run, row('ingest-single-auth', '>= 0.97', noteOf('key')), samples.key, samples.plain),
+    ];
   },
 };
 

@@ -5,13 +5,14 @@ import {
   AppendStepsResponseSchema,
 } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { FrameTemplate, type Payload } from '../payload.ts';
-import { pause, percentile, program } from './program.ts';
+import { interceptorsFor, pause, percentile, program } from './program.ts';
 
 /** A load of append streams with @grpc/grpc-js. */
 export interface AppendSettings {
   readonly address: string;
   /** The certificate, in PEM format, that the client trusts. Default: no TLS. */
   readonly ca?: string | undefined;
+  readonly token?: string | undefined;
   /** One trajectory per stream. */
   readonly trajectories: readonly string[];
   readonly connections: number;
@@ -159,10 +160,11 @@ async function appendOneAtATime(streams: readonly Stream[], untilMs: number): Pr
 
 await program(async (settings: AppendSettings): Promise<AppendFigures> => {
   const template = new FrameTemplate(settings.payload, settings.stepsPerFrame);
-  const { address, ca } = settings;
+  const { address, ca, token } = settings;
   const options = (i: number) => ({
     'bench.connection': i,
     'grpc.use_local_subchannel_pool': 1,
+    interceptors: interceptorsFor(token),
     // grpc-js asks for the name in the address, and Node allows none that is an IP address.
     ...(ca === undefined ? {} : { 'grpc.ssl_target_name_override': 'localhost' }),
   });

@@ -1,4 +1,5 @@
 import process from 'node:process';
+import { InterceptingCall, type Interceptor } from '@grpc/grpc-js';
 
 /**
  * Runs a program of the bench. Its settings are JSON in argv, and its figures are JSON on stdout. It exits at once,
@@ -17,4 +18,18 @@ export function pause(seconds: number): Promise<void> {
 export function percentile(values: readonly number[], part: number): number {
   const sorted = [...values].sort((a, b) => a - b);
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * part))] ?? Number.NaN;
+}
+
+/** Returns what adds the key to each call of a client of grpc-js. */
+export function interceptorsFor(token: string | undefined): Interceptor[] {
+  if (token === undefined) return [];
+  return [
+    (options, nextCall) =>
+      new InterceptingCall(nextCall(options), {
+        start(metadata, listener, next) {
+          metadata.set('authorization', `Bearer ${token}`);
+          next(metadata, listener);
+        },
+      }),
+  ];
 }

@@ -1,9 +1,10 @@
 import { Client, credentials } from '@grpc/grpc-js';
-import { percentile, program } from './program.ts';
+import { interceptorsFor, percentile, program } from './program.ts';
 
 /** A caller that repeats the same request. Responses are not decoded, so the server is measured. */
 export interface RequestSettings {
   readonly address: string;
+  readonly token?: string | undefined;
   /** `/anabranch.v1.RunService/ListRuns`. */
   readonly method: string;
   /** Encoded request as base64. */
@@ -29,7 +30,9 @@ export interface RequestFigures {
 const same = (bytes: Buffer) => bytes;
 
 await program(async (settings: RequestSettings): Promise<RequestFigures> => {
-  const client = new Client(settings.address, credentials.createInsecure());
+  const client = new Client(settings.address, credentials.createInsecure(), {
+    interceptors: interceptorsFor(settings.token),
+  });
   const requests = [settings.request, ...(settings.furtherRequests ?? [])].map((request) =>
     Buffer.from(request, 'base64'),
   );

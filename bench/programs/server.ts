@@ -1,6 +1,8 @@
+import { randomUUID } from 'node:crypto';
 import { once } from 'node:events';
 import process from 'node:process';
 import { pino } from 'pino';
+import { ensureAdminKey } from '../../src/admin_key.ts';
 import { type Config, loadConfig } from '../../src/config/config.ts';
 import { countExternalMemoryAsHeap } from '../../src/external_memory.ts';
 import { limitToThisThread } from '../../src/initial_heap.ts';
@@ -24,6 +26,8 @@ export interface ServerSettings {
   readonly mergeIdleMs?: number;
   /** Default: no TLS. `ca` is the certificate, in PEM format, that clients trust. */
   readonly tls?: IssuedFiles & { readonly ca: string };
+  /** Default: callers need no credential. A file with the key that they show; it is created. */
+  readonly keyFile?: string;
 }
 
 countExternalMemoryAsHeap(process.versions.node);
@@ -37,8 +41,9 @@ await once(process.stdin, 'end');
 await server.drain();
 process.exit(0);
 
-async function serve({ kind, database, mergeIdleMs, tls }: ServerSettings) {
-  const flags = { listen: '127.0.0.1:0', database, drainSeconds: '1', ...tls };
+async function serve({ kind, database, mergeIdleMs, tls, keyFile }: ServerSettings) {
+  const auth = keyFile === undefined ? {} : { auth: 'required' };
+  const flags = { listen: '127.0.0.1:0', database, drainSeconds: '1', ...tls, ...auth };
   const config: Config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
   const logger = pino({ level: 'error' }, process.stderr);
   const { poolSize, namedStatements } = config;
@@ -46,6 +51,7 @@ async function serve({ kind, database, mergeIdleMs, tls }: ServerSettings) {
     config.database.engine === 'sqlite' ? config.database : { ...config.database, poolSize, namedStatements },
     { logger },
   );
+  if (keyFile !== undefined) await ensureAdminKey(store, keyFile, randomUUID());
   const chosen = kind === 'null' ? nullStore(store) : kind === 'memory' ? memoryStore(store) : store;
   return serveStore(chosen, config, { logger, settings: mergeIdleMs === undefined ? {} : { mergeIdleMs } });
 }
