@@ -43,13 +43,22 @@ export async function sqliteTextsByThread(
     await work();
     return {
       serving: serving
-        .flatMap((spy) => spy.mock.contexts.map((each) => (each as StatementSync).sourceSQL))
+        .flatMap((spy) => spy.mock.contexts.map((each) => sourceOf(each as StatementSync)))
         .filter((text) => text !== FIND_OTHERS),
       // Jobs that a thread splits into statements itself have no text.
       reading: reading.mock.calls.flatMap(([job]) => ('text' in job ? [job.text] : [])),
     };
   } finally {
     for (const spy of [...serving, reading]) spy.mockRestore();
+  }
+}
+
+/** Empty for a statement on a temporary file that is closed. */
+function sourceOf(statement: StatementSync): string {
+  try {
+    return statement.sourceSQL;
+  } catch {
+    return '';
   }
 }
 
@@ -71,15 +80,21 @@ export async function textsOf(work: () => Promise<unknown>): Promise<string[]> {
   }
 }
 
-/** Returns the largest number of parameters of a read statement that the work sends. */
+/**
+ * Returns the largest number of parameters of a read statement that the work sends. On SQLite, the disk decides which
+ * thread reads by key.
+ */
 export async function mostParametersOf(engine: Engine, work: () => Promise<unknown>): Promise<number> {
-  const spy = engine === 'postgres' ? vi.spyOn(pg.Client.prototype, 'query') : vi.spyOn(ReadThreads.prototype, 'run');
+  const sent = engine === 'postgres' ? vi.spyOn(pg.Client.prototype, 'query') : vi.spyOn(ReadThreads.prototype, 'run');
+  const serving = vi.spyOn(StatementSync.prototype, 'all');
   try {
     await work();
-    const calls = spy.mock.calls as unknown[][];
-    return Math.max(...calls.map(([statement]) => parametersOf(statement).length));
+    const calls = sent.mock.calls as unknown[][];
+    const counts = calls.map(([statement]) => parametersOf(statement).length);
+    return Math.max(...counts, ...serving.mock.calls.map(({ length }) => length));
   } finally {
-    spy.mockRestore();
+    sent.mockRestore();
+    serving.mockRestore();
   }
 }
 

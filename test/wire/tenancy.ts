@@ -1,16 +1,17 @@
 import { randomUUID } from 'node:crypto';
 import { zstdDecompressSync } from 'node:zlib';
 import type { DescMethod, Message } from '@bufbuild/protobuf';
-import { toJsonString } from '@bufbuild/protobuf';
+import { toJson, toJsonString } from '@bufbuild/protobuf';
 import { type ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
-import pg from 'pg';
 import { expect } from 'vitest';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { BadRequestSchema, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import { compareText } from '../../src/domain/text_order.ts';
 import { roleOf } from '../../src/rpc/gate.ts';
 import type { RunningServer } from '../../src/server.ts';
 import { dumpNamespace, type OutsideSql } from '../store/sql.ts';
+import { sqliteTextsOf, textsOf } from '../store/statement_count.ts';
 import { sha256 } from '../support/steps.ts';
 import { call, clientOf, framesOf, isRead, METHODS, newSceneOf, reasonOf, refusalOf } from './rpcs/drive.ts';
 import { differences, withTexts } from './rpcs/spots.ts';
@@ -183,21 +184,26 @@ export class Tenancy {
 
   async #outcome(transport: Transport, method: DescMethod, frames: readonly Message[]): Promise<Outcome> {
     await expect.poll(() => this.#server.counts().handlers, { interval: 1 }).toBe(0);
-    const statements = recordStatements();
     let answers: Message[] = [];
-    const error = await refusalOf(
-      call(transport, method, frames).then((all) => {
-        answers = all;
-      }),
-    );
-    const sent = statements.end();
+    let error: ConnectError | undefined;
+    const work = async () => {
+      error = await refusalOf(
+        call(transport, method, frames).then((all) => {
+          answers = all;
+        }),
+      );
+    };
+    // On SQLite, the disk decides which thread reads by key, so their order is not told.
+    const statements =
+      this.#sql.engine === 'postgres' ? await textsOf(work) : (await sqliteTextsOf(work)).sort(compareText);
     return {
       code: error?.code,
       reason: reasonOf(error),
       text: textOf(error),
-      answers: answers.map((answer) => toJsonString(method.output, answer)).join('\n'),
-      // What a call stores depends on what is stored. The subjects of a watch are read side by side.
-      statements: error === undefined || method.name === 'Watch' ? [] : sent,
+      answers: answers.map((answer) => sorted(toJson(method.output, answer))).join('\n'),
+      // What a call stores depends on what is stored. The subjects of a watch are read side by side, and so is some
+      // data of one call, by the same statement.
+      statements: error === undefined || method.name === 'Watch' ? [] : [...new Set(statements)],
     };
   }
 
@@ -206,6 +212,15 @@ export class Tenancy {
     const parts = await collect(createClient(AdminService, transport).exportArchive({}));
     return new Set(idsIn(zstdDecompressSync(Buffer.concat(parts.map(({ chunk }) => chunk))).toString('latin1')));
   }
+}
+
+/** The entries of a map come in any order. */
+function sorted(json: unknown): string {
+  return JSON.stringify(json, (_, value: unknown) =>
+    value !== null && typeof value === 'object' && !Array.isArray(value)
+      ? Object.fromEntries(Object.entries(value).sort(([a], [b]) => compareText(a, b)))
+      : value,
+  );
 }
 
 /** All that does not depend on which text a request had. */
@@ -220,27 +235,4 @@ function textOf(error: ConnectError | undefined): string {
     ...error.findDetails(BadRequestSchema).map((detail) => toJsonString(BadRequestSchema, detail)),
   ];
   return [error.rawMessage, ...details].join('\n');
-}
-
-type Query = (this: pg.Client, ...args: unknown[]) => unknown;
-
-/** Statements that connections begin with, and those that tell other servers behind a call. */
-const BESIDE = /^set statement_timeout|^select pg_backend_pid|pg_notify/;
-
-/** Records the statements that this process sends to Postgres, each once: calls send the same one side by side. */
-function recordStatements(): { end(): string[] } {
-  const prototype = pg.Client.prototype as unknown as { query: Query };
-  const send = prototype.query;
-  const sent: string[] = [];
-  prototype.query = function (...args) {
-    const [query] = args;
-    sent.push(typeof query === 'string' ? query : String((query as { text?: unknown }).text));
-    return send.apply(this, args);
-  };
-  return {
-    end() {
-      prototype.query = send;
-      return [...new Set(sent)].filter((text) => !BESIDE.test(text));
-    },
-  };
 }
