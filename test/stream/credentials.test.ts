@@ -82,6 +82,29 @@ describe('the keys that callers have shown', () => {
     await credentials.stop();
   });
 
+  it('N2: are looked up 16 at a time, however many unknown ones are shown, and each gets its answer', async () => {
+    let [running, most] = [0, 0];
+    const slow = wrappedStore(store, {
+      findKey: async (digest) => {
+        running += 1;
+        most = Math.max(most, running);
+        await new Promise((resolve) => setImmediate(resolve));
+        running -= 1;
+        return store.findKey(digest);
+      },
+    });
+    const settings = { keyCheckMs: 2000, keyTrustMs: 5000 };
+    const credentials = new Credentials({ store: slow, logger, drain: createDrain(), settings });
+    const shown = Array.from({ length: 100 }, async () => credentials.of(newSecret()));
+    // While places are handed over, others come and find none.
+    await new Promise((resolve) => setImmediate(resolve));
+    for (let i = 0; i < 100; i += 1) shown.push((async () => credentials.of(newSecret()))());
+    const answers = await Promise.allSettled(shown);
+    expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 'rejected'));
+    expect(most).toBe(16);
+    await credentials.stop();
+  });
+
   it('N2: end their streams at the next check after they were revoked', async () => {
     const { id, secret } = await newKey();
     const { state, credentials } = credentialsOf();
