@@ -1,5 +1,5 @@
 import type { Interceptor } from '@connectrpc/connect';
-import type { AccessOptions } from './grpc/access.ts';
+import type { AccessOptions } from './access.ts';
 
 /** Options of connectClient(). */
 export interface ConnectOptions extends AccessOptions {

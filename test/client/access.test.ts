@@ -5,6 +5,7 @@ import { Code, ConnectError } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { type ConnectOptions, connectClient, openWriter, readSteps, reasonOf } from '../../src/client/index.ts';
+import { connectClient as connectWebClient } from '../../src/client/web/index.ts';
 import { newSecret } from '../../src/domain/access.ts';
 import { createAuthority, writeIssued } from '../support/certificates.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
@@ -109,6 +110,25 @@ describe('a client', () => {
     await expect(broken).rejects.toEqual(
       new ConnectError('the token cannot be read: no such file', Code.Unauthenticated),
     );
+  });
+
+  it('for browsers does the same', async () => {
+    const open = await startTestServer({
+      flags: { auth: 'required', adminKeyFile: path.join(folder, 'admin.key') },
+      settings: { authenticated: true },
+    });
+    const tokens = [newSecret(), admin];
+    const options = { address: open.url, token: () => tokens.shift() ?? 'none', namespace: 'mine' };
+    const client = connectWebClient(options);
+    const { caller } = await client.server.getServerInfo({});
+    expect([caller!.name, caller!.namespace]).toEqual(['admin', 'mine']);
+    await client.trajectories.createTrajectory({ name: 'mine' });
+    const other = connectWebClient({ ...options, token: admin, namespace: 'other' });
+    expect((await other.trajectories.listTrajectories({})).trajectories).toEqual([]);
+    expect((await client.trajectories.listTrajectories({})).trajectories).toHaveLength(1);
+    const wrong = connectWebClient({ address: open.url, token: newSecret() });
+    await expect(wrong.server.getServerInfo({})).rejects.toSatisfy((error) => reasonOf(error) === 'UNAUTHENTICATED');
+    await open.stop();
   });
 
   it('continues a stream with the next token when its key is revoked, and loses no step', async () => {

@@ -11,7 +11,7 @@ import type { AddressInfo } from 'node:net';
 import { type Client, createClient, type Interceptor } from '@connectrpc/connect';
 import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { Access } from '../../src/client/grpc/access.ts';
+import { Access } from '../../src/client/access.ts';
 import { ConnectionPool } from '../../src/client/grpc/connection_pool.ts';
 import { GrpcTransport } from '../../src/client/grpc/transport.ts';
 import type { TcpProxy } from '../support/tcp-proxy.ts';

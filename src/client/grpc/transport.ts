@@ -21,9 +21,9 @@ import {
 } from '@connectrpc/connect';
 import { createMethodUrl, runStreamingCall, runUnaryCall } from '@connectrpc/connect/protocol';
 import { VERSION } from '../../../gen/es/anabranch/v1/limits.js';
+import type { Access } from '../access.ts';
 import { UNARY_DEADLINE_MS } from '../calls.ts';
 import { isUnauthenticated } from '../errors.ts';
-import type { Access } from './access.ts';
 import { Call, type CallPlan } from './call.ts';
 import type { ConnectionPool } from './connection_pool.ts';
 import { envelopeOf } from './envelope.ts';

@@ -1,16 +1,18 @@
 import { Code, ConnectError, type Interceptor, type Transport } from '@connectrpc/connect';
 import { createConnectTransport } from '@connectrpc/connect-web';
+import { Access, type AccessOptions } from '../access.ts';
 import { parseAddress } from '../address.ts';
 import { UNARY_DEADLINE_MS } from '../calls.ts';
+import { isUnauthenticated } from '../errors.ts';
 
 /** Options of connectClient(). */
-export interface ConnectOptions {
+export interface ConnectOptions extends AccessOptions {
   /**
    * Address of the server: `host:port`, `http://host:port` or `https://host:port`. The server must allow the page's
    * origin with `--allowed-origin`.
    */
   readonly address: string;
-  /** Connect interceptors, for example for credentials or tracing. The first one is the outermost. */
+  /** Connect interceptors, for example for tracing. The first one is the outermost. */
   readonly interceptors?: readonly Interceptor[];
 }
 
@@ -19,10 +21,27 @@ export function connectTransport(options: ConnectOptions): { readonly url: strin
   const { origin: url, socket } = parseAddress(options.address);
   if (socket !== undefined)
     throw new TypeError(`address is ${JSON.stringify(options.address)}: browsers need host:port`);
-  const interceptors = [...(options.interceptors ?? [])];
+  const interceptors = [...(options.interceptors ?? []), sayingWhoCalls(new Access(options))];
   return {
     url,
     transport: withDefaults(createConnectTransport({ baseUrl: url, useBinaryFormat: true, interceptors })),
+  };
+}
+
+/** A unary call whose token was refused is repeated once, with another one. Readers repeat streams. */
+function sayingWhoCalls(access: Access): Interceptor {
+  return (next) => async (request) => {
+    const call = async () => {
+      const headers = access.known ?? (await access.load());
+      for (const [name, value] of Object.entries(headers)) request.header.set(name, value);
+      return next(request);
+    };
+    try {
+      return await call();
+    } catch (error) {
+      if (!isUnauthenticated(error) || !access.refused() || request.stream) throw error;
+      return call();
+    }
   };
 }
 

@@ -1,4 +1,3 @@
-import type { OutgoingHttpHeaders } from 'node:http2';
 import { Code, ConnectError } from '@connectrpc/connect';
 
 /** What a server with authentication wants of each call. */
@@ -12,12 +11,14 @@ export interface AccessOptions {
   readonly namespace?: string | undefined;
 }
 
+type AccessHeaders = Readonly<Record<string, string>>;
+
 /** The headers of the calls of one client that say who calls. */
 export class Access {
   readonly #ask: (() => string | Promise<string>) | undefined;
-  readonly #namespace: OutgoingHttpHeaders;
-  #headers: OutgoingHttpHeaders | undefined;
-  #asking: Promise<OutgoingHttpHeaders> | undefined;
+  readonly #namespace: AccessHeaders;
+  #headers: AccessHeaders | undefined;
+  #asking: Promise<AccessHeaders> | undefined;
 
   constructor({ token, namespace }: AccessOptions) {
     this.#ask = typeof token === 'function' ? token : undefined;
@@ -26,12 +27,12 @@ export class Access {
   }
 
   /** Undefined until the token is known: then await `load`. */
-  get known(): OutgoingHttpHeaders | undefined {
+  get known(): AccessHeaders | undefined {
     return this.#headers;
   }
 
   /** Asks for the token. Calls that begin meanwhile wait for the same answer. Errors: UNAUTHENTICATED. */
-  load(): Promise<OutgoingHttpHeaders> {
+  load(): Promise<AccessHeaders> {
     this.#asking ??= this.#load().finally(() => {
       this.#asking = undefined;
     });
@@ -45,7 +46,7 @@ export class Access {
     return true;
   }
 
-  async #load(): Promise<OutgoingHttpHeaders> {
+  async #load(): Promise<AccessHeaders> {
     try {
       this.#headers = this.#with(await this.#ask?.());
       return this.#headers;
@@ -55,7 +56,7 @@ export class Access {
     }
   }
 
-  #with(token: string | undefined): OutgoingHttpHeaders {
+  #with(token: string | undefined): AccessHeaders {
     return token === undefined ? this.#namespace : { ...this.#namespace, authorization: `Bearer ${token.trim()}` };
   }
 }
