@@ -9,6 +9,7 @@ import { reasonOf } from '../../src/client/errors.ts';
 import { readTrajectories } from '../../src/client/trajectories.ts';
 import { type RunPicture, watchRun } from '../../src/client/watch.ts';
 import type { WatchCalls } from '../../src/client/watched_stream.ts';
+import { fetchHere } from './access.ts';
 import { LISTED } from './address.ts';
 import type { Api } from './client.ts';
 import { connect } from './connect.ts';
@@ -163,7 +164,7 @@ export interface StateAt {
 
 /** Returns the bytes of a state as text. */
 export async function readStateText(state: StateAt, signal: AbortSignal): Promise<string> {
-  const response = await fetch(stateAddress(state), { signal });
+  const response = await fetchHere(stateAddress(state), { signal });
   if (!response.ok) throw new Error(`the server answered ${response.status}`);
   return response.text();
 }
@@ -180,7 +181,7 @@ export function contentAddress(digest: string, mediaType: string): string {
 
 /** Reads the bytes of a content that is stored as a state. */
 export async function readContent(digest: string, signal: AbortSignal): Promise<Uint8Array> {
-  const response = await fetch(contentAddress(digest, ''), { signal });
+  const response = await fetchHere(contentAddress(digest, ''), { signal });
   if (!response.ok) throw new Error(`the content cannot be read: the server answered ${response.status}`);
   return new Uint8Array(await response.arrayBuffer());
 }

@@ -1,6 +1,8 @@
 import { useLayoutEffect } from 'preact/hooks';
+import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { addressOf } from './address.ts';
 import type { Api } from './api.ts';
+import { CallerBar, KeyForm, readCaller } from './caller.tsx';
 import { type Context, ContextProvider, useAddress, useLoaded } from './context.ts';
 import { HomeView } from './home/home_view.tsx';
 import { KeyList, useKeyList } from './key_list.tsx';
@@ -12,7 +14,11 @@ import { SearchView } from './search/search_view.tsx';
 export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: boolean }) {
   const { address, go, set } = useAddress();
   useLayoutEffect(() => followLinks(go), [go]);
-  const context: Context = { api, canWrite, address, go, set };
+  const { value: caller } = useLoaded('', (signal) => readCaller(api, signal));
+  const refused = caller !== undefined && 'why' in caller ? caller : undefined;
+  const known = caller !== undefined && 'role' in caller ? caller : undefined;
+  const role = canWrite ? (known?.role ?? Role.READ) : Role.READ;
+  const context: Context = { api, role, address, go, set };
   const keyList = useKeyList();
   const search = addressOf('/search', { in: scopeOf(address) });
   usePageKeys({ onSearch: () => go(search), onHelp: keyList.show });
@@ -29,6 +35,7 @@ export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: b
           <span class="brand-name">Anabranch</span>
         </a>
         <span class="space" />
+        {known !== undefined && <CallerBar {...known} />}
         <a class="dim" href={search}>
           Search
         </a>
@@ -40,7 +47,7 @@ export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: b
         </a>
       </header>
       <main id="main" tabIndex={-1}>
-        <View address={address} />
+        {refused === undefined ? <View address={address} /> : <KeyForm {...refused} />}
       </main>
       <KeyList dialog={keyList.dialog} />
     </ContextProvider>

@@ -1,5 +1,6 @@
 import { createContext } from 'preact';
 import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { type Address, changedAddress, parseAddress, type Query } from './address.ts';
 import { readShown, writeShown } from './address_bar.ts';
 import type { Api } from './api.ts';
@@ -8,7 +9,8 @@ import { RECONNECTED } from './watch/reconnected.ts';
 
 export interface Context {
   readonly api: Api;
-  readonly canWrite: boolean;
+  /** What the caller may do here. */
+  readonly role: Role;
   readonly address: Address;
   /** Shows another address. `replace` adds no entry to the history, as for a position that moves. */
   go(to: string, options?: { readonly replace?: boolean }): void;

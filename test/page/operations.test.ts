@@ -1,5 +1,9 @@
 import { describe, expect, it } from 'vitest';
+import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { codeOf, continuationOf } from '../../page/src/operations/code.ts';
 import {
   labelsOf,
@@ -7,6 +11,7 @@ import {
   runOperations,
   trajectoryOperations,
 } from '../../page/src/operations/operation.ts';
+import { roleOf } from '../../src/rpc/gate.ts';
 
 const HERE = new URL('http://127.0.0.1:50051/');
 const titles = (operations: readonly { readonly title: string }[]) => operations.map(({ title }) => title);
@@ -28,6 +33,22 @@ describe('operations', () => {
     [Status.CANCELLED, 0, ['Retry', 'Label']],
   ])('of a rollout are those that its status allows (%i, attempt %i)', (status, attempt, expected) => {
     expect(titles(rolloutOperations({ id: 'a', number: 0n, status, attempt }))).toEqual(expected);
+  });
+
+  it('need the role that their method declares', () => {
+    const services = { trajectories: TrajectoryService, runs: RunService, rollouts: RolloutService };
+    const all = [
+      ...trajectoryOperations({ id: 'a', name: 'b' }, 1),
+      ...[Status.RUNNING, Status.PAUSED].flatMap((status) => runOperations({ id: 'a', name: 'b', status })),
+      ...[Status.RUNNING, Status.FAILED].flatMap((status) =>
+        rolloutOperations({ id: 'a', number: 0n, status, attempt: 1 }),
+      ),
+    ];
+    for (const { needs, call } of all) {
+      const { service, rpc } = call({ name: 'n', verdict: 'success', reason: 'r' });
+      const method = services[service].methods.find(({ localName }) => localName === rpc);
+      expect([rpc, Role[needs]]).toEqual([rpc, roleOf(method!)]);
+    }
   });
 
   it('read labels from lines, and name the line that is none', () => {

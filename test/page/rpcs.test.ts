@@ -1,8 +1,9 @@
 /** The RPCs that the page calls, without a browser. */
-import type { DescService } from '@bufbuild/protobuf';
+import type { DescMethod, DescService } from '@bufbuild/protobuf';
 import { describe, expect, it } from 'vitest';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { sources } from '../house/source.ts';
 
@@ -17,9 +18,10 @@ const code = [...sources('page/src'), ...sources('src/client').filter(({ path })
   .map(({ code }) => code)
   .join('\n');
 
-function isCalled({ methods }: DescService): string[] {
-  const call = (name: string) => new RegExp(`\\.${name}\\(|[.]method[.]${name}\\b|'${name}'`);
-  return methods.map(({ localName }) => localName).filter((name) => call(name).test(code));
+function isCalled({ typeName, methods }: DescService): string[] {
+  const call = ({ localName, name }: DescMethod) =>
+    new RegExp(`\\.${localName}\\(|[.]method[.]${localName}\\b|'${localName}'|/${typeName}/${name}'`);
+  return methods.filter((method) => call(method).test(code)).map(({ localName }) => localName);
 }
 
 describe('the descriptors of the page', () => {
@@ -27,6 +29,7 @@ describe('the descriptors of the page', () => {
     ['trajectory', TrajectoryService],
     ['run', RunService],
     ['rollout', RolloutService],
+    ['server', ServerService],
   ])('have the RPCs of the %s service that it calls, and no others', async (noun, service) => {
     const loaded: Readonly<Record<string, DescService>> = await import(
       `../../gen/page/anabranch/v1/${noun}_service_pb.js`

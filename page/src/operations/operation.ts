@@ -1,3 +1,4 @@
+import { Role } from '../../../gen/es/anabranch/v1/access_pb.js';
 import type { Rollout } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import type { Run } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
@@ -24,6 +25,8 @@ export interface Operation {
   /** What is confirmed. */
   readonly question: string;
   readonly fields: readonly Field[];
+  /** The role that the method declares. */
+  readonly needs: Role;
   /** Reads the values that the fields begin with. */
   readonly load?: (api: Api, signal: AbortSignal) => Promise<Values>;
   /** Returns the call. Throws an error that a person can read if a value is none. */
@@ -53,6 +56,7 @@ export function trajectoryOperations(trajectory: TrajectoryAt, step: number): Op
   return [
     {
       title: 'Branch here',
+      needs: Role.WORK,
       question: `Create a branch of ${name} that shares its steps up to ${count(step)}?`,
       fields: [NAME, LABELS],
       branches: true,
@@ -64,6 +68,7 @@ export function trajectoryOperations(trajectory: TrajectoryAt, step: number): Op
     },
     {
       title: 'Tag',
+      needs: Role.WORK,
       question: `Tag step ${count(step)} of ${name}? A tag with this name moves to this step.`,
       fields: [{ ...NAME, label: 'Name of the tag', optional: false }],
       call: ({ name = '' }) => ({
@@ -72,7 +77,7 @@ export function trajectoryOperations(trajectory: TrajectoryAt, step: number): Op
         request: { trajectoryId, name, stepNumber },
       }),
     },
-    ...renameAndLabel(name, load, (request) => ({
+    ...renameAndLabel(name, Role.WORK, load, (request) => ({
       service: 'trajectories',
       rpc: 'updateTrajectory',
       request: { trajectoryId, ...request },
@@ -89,6 +94,7 @@ export function runOperations(run: Pick<Run, 'id' | 'name' | 'status'>): Operati
   const load = async (api: Api, signal: AbortSignal) => valuesOf((await api.runs.getRun({ runId }, { signal })).run);
   const move = (title: string, rpc: string, question: string): Operation => ({
     title,
+    needs: Role.WRITE,
     question,
     fields: [MESSAGE],
     call: ({ message = '' }) => ({ service: 'runs', rpc, request: { runId, message } }),
@@ -106,7 +112,11 @@ export function runOperations(run: Pick<Run, 'id' | 'name' | 'status'>): Operati
     ...(status === Status.RUNNING ? [move('Pause', 'pauseRun', `Pause ${name}?`)] : []),
     ...(status === Status.PAUSED ? [move('Resume', 'resumeRun', `Resume ${name}?`)] : []),
     ...(TERMINAL.includes(status) ? [] : [cancel]),
-    ...renameAndLabel(name, load, (request) => ({ service: 'runs', rpc: 'updateRun', request: { runId, ...request } })),
+    ...renameAndLabel(name, Role.WRITE, load, (request) => ({
+      service: 'runs',
+      rpc: 'updateRun',
+      request: { runId, ...request },
+    })),
   ];
 }
 
@@ -118,6 +128,7 @@ export function rolloutOperations(rollout: Pick<Rollout, 'id' | 'number' | 'stat
   const name = `rollout ${count(rollout.number)}`;
   const override: Operation = {
     title: 'Override verdict',
+    needs: Role.WRITE,
     question: `Set the verdict of ${name} by hand?`,
     fields: [
       { name: 'verdict', label: 'Verdict', kind: ['success', 'no success', 'withdraw'] satisfies Verdict[] },
@@ -137,6 +148,7 @@ export function rolloutOperations(rollout: Pick<Rollout, 'id' | 'number' | 'stat
   };
   const move = (title: string, rpc: string, request: Call['request']): Operation => ({
     title,
+    needs: Role.WRITE,
     question: `${title} ${name}?`,
     fields: [MESSAGE],
     call: ({ message = '' }) => ({ service: 'rollouts', rpc, request: { rolloutId, ...request, message } }),
@@ -149,7 +161,7 @@ export function rolloutOperations(rollout: Pick<Rollout, 'id' | 'number' | 'stat
     ...(attempt > 0 ? [override] : []),
     ...(retriable ? [move('Retry', 'retryRollout', { attempt })] : []),
     ...(TERMINAL.includes(status) ? [] : [move('Cancel', 'cancelRollout', {})]),
-    ...renameAndLabel(name, load, (request) => ({
+    ...renameAndLabel(name, Role.WORK, load, (request) => ({
       service: 'rollouts',
       rpc: 'updateRollout',
       request: { rolloutId, ...request },
@@ -163,12 +175,14 @@ const MESSAGE: Field = { name: 'message', label: 'Message', kind: 'text', option
 
 function renameAndLabel(
   resource: string,
+  needs: Role,
   load: NonNullable<Operation['load']>,
   update: (request: Call['request']) => Call,
 ): Operation[] {
   return [
     {
       title: 'Rename',
+      needs,
       question: `Rename ${resource}?`,
       fields: [NAME],
       load,
@@ -176,6 +190,7 @@ function renameAndLabel(
     },
     {
       title: 'Label',
+      needs,
       question: `Replace the labels of ${resource}?`,
       fields: [LABELS],
       load,

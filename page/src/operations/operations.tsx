@@ -10,15 +10,16 @@ interface OperationsProps {
   readonly onDone?: () => void;
 }
 
-/** Buttons of operations. Nothing is shown if the page only reads. */
+/** Buttons of the operations that the caller may do. */
 export function Operations({ of, onDone }: OperationsProps) {
-  const { canWrite } = usePage();
+  const { role } = usePage();
   // The operation stays as it was chosen, even if the resource changes meanwhile: the server decides.
   const [chosen, setChosen] = useState<Operation>();
-  if (!canWrite) return null;
+  const allowed = of.filter(({ needs }) => role >= needs);
+  if (allowed.length === 0) return null;
   return (
     <div class="operations">
-      {of.map((each) => (
+      {allowed.map((each) => (
         <button key={each.title} type="button" onClick={() => setChosen(each)}>
           {each.title}
         </button>

@@ -6,14 +6,13 @@ import { useLoaded } from '../context.ts';
 import { bytes, count, visible } from '../format.ts';
 import { RECONNECTED } from '../watch/reconnected.ts';
 import type { Stroke } from './marks.ts';
+import { Download, IMAGE, useStored, VIDEO } from './stored.tsx';
 
 /** Longer contents are folded. */
 const FOLDED_LINES = 24;
 const FOLDED_LENGTH = 4_000;
 /** Larger contents are downloads. */
 const LARGE_BYTES = 512 * 1024;
-const IMAGE = /^image\/(png|jpeg|webp|gif|avif)$/;
-const VIDEO = /^video\/(mp4|webm)$/;
 
 interface ContentViewProps {
   readonly content: Content;
@@ -39,9 +38,12 @@ export function ContentView({ content, stroke, code = false }: ContentViewProps)
   }
   return (
     <p>
-      <a href={url} download={stateDigest ?? 'content'}>
+      <Download
+        address={stateDigest === undefined ? url : contentAddress(stateDigest, mediaType)}
+        name={stateDigest ?? 'content'}
+      >
         Download
-      </a>{' '}
+      </Download>{' '}
       <span class="dim">
         {visible(mediaType) || 'bytes'}, {bytes(size)}
       </span>
@@ -79,7 +81,9 @@ function useBytesAddress({ data, stateDigest, mediaType }: Content): string {
     setUrl(address);
     return () => URL.revokeObjectURL(address);
   }, [data, mediaType]);
-  return stateDigest === undefined ? url : contentAddress(stateDigest, mediaType);
+  const isShown = stateDigest !== undefined && (IMAGE.test(mediaType) || VIDEO.test(mediaType));
+  const stored = useStored(isShown ? contentAddress(stateDigest, mediaType) : '', mediaType);
+  return isShown ? stored : url;
 }
 
 export function MarkedImage({ url, stroke }: { readonly url: string; readonly stroke?: Stroke | undefined }) {

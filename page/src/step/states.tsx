@@ -5,6 +5,7 @@ import { bytes, count, counted, visible } from '../format.ts';
 import { compareStates } from './compare_states.ts';
 import { JsonView, MarkedImage, TextView } from './content.tsx';
 import { type Change, compareWords } from './patch.ts';
+import { Download, IMAGE, useStored } from './stored.tsx';
 
 interface StatesProps {
   readonly trajectoryId: string;
@@ -82,17 +83,15 @@ export function States({ trajectoryId, step, others, nameOfId }: StatesProps) {
             <p class="dim">This step has no state.</p>
           )}
           <p>
-            <a href={stateAddress(at(state.name))} download={`${state.name}-${now.stepNumber}`}>
+            <Download address={stateAddress(at(state.name))} name={`${state.name}-${now.stepNumber}`}>
               Download
-            </a>
+            </Download>
           </p>
         </section>
       ))}
     </div>
   );
 }
-
-const IMAGE = /^image\/(png|jpeg|webp|gif|avif)$/;
 
 interface StateChangeProps {
   readonly state: StepState;
@@ -109,7 +108,7 @@ function StateChange({ state, at, base: { trajectoryId, step: before, name } }: 
     const then = { ...at, trajectoryId, stepNumber: before.stepNumber };
     return { since, changes: await compareStates(then, at, signal) };
   });
-  if (IMAGE.test(state.mediaType)) return <MarkedImage url={stateAddress(at)} />;
+  if (IMAGE.test(state.mediaType)) return <StateImage at={at} mediaType={state.mediaType} />;
   if (old === undefined) return <FirstState state={state} />;
   if (old.digest === state.digest)
     return <p class="dim">{name === undefined ? `Unchanged ${since}.` : `No difference ${since}.`}</p>;
@@ -118,6 +117,10 @@ function StateChange({ state, at, base: { trajectoryId, step: before, name } }: 
   if (compared.value.changes === undefined)
     return <p class="dim">Changed {compared.value.since}. It is no JSON, so changes are not shown.</p>;
   return <ChangeTable {...compared.value} changes={compared.value.changes} isOld={compared.isOld} />;
+}
+
+function StateImage({ at, mediaType }: { readonly at: StateAt; readonly mediaType: string }) {
+  return <MarkedImage url={useStored(stateAddress(at), mediaType)} />;
 }
 
 function FirstState({ state }: { readonly state: StepState }) {

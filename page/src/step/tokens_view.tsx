@@ -1,3 +1,4 @@
+import { fetchHere } from '../access.ts';
 import { contentAddress } from '../api.ts';
 import { useLoaded } from '../context.ts';
 import { counted, number, visible } from '../format.ts';
@@ -55,7 +56,7 @@ function TokensView({ tokens: { ids, logprobs, count }, text }: { readonly token
 function readerOf(signal: AbortSignal) {
   return async (digest: string, bytes: number) => {
     const headers = { range: `bytes=0-${bytes - 1}` };
-    const response = await fetch(contentAddress(digest, ''), { signal, headers });
+    const response = await fetchHere(contentAddress(digest, ''), { signal, headers });
     if (!response.ok) throw new Error(`the tokens cannot be read: the server answered ${response.status}`);
     const data = new DataView(await response.arrayBuffer());
     const size = Number(response.headers.get('content-range')?.split('/')[1] ?? data.byteLength);

@@ -1,3 +1,4 @@
+import { accessHeaders } from '../access.ts';
 import { type WatchEvent, type WatchSource, WatchStream } from './stream.ts';
 import type { FromWorker, ToWorker } from './worker.ts';
 
@@ -6,7 +7,7 @@ import type { FromWorker, ToWorker } from './worker.ts';
  * connections to a server for all tabs together. A browser without such workers has one stream per visible tab.
  */
 export function connectSource(): WatchSource {
-  return typeof SharedWorker === 'undefined' ? new WatchStream(location.origin) : new SharedSource();
+  return typeof SharedWorker === 'undefined' ? new WatchStream(location.origin, accessHeaders()) : new SharedSource();
 }
 
 interface Watch {
@@ -17,6 +18,7 @@ interface Watch {
 class SharedSource implements WatchSource {
   readonly #watches = new Map<number, Watch>();
   readonly #port: MessagePort;
+  readonly #headers = accessHeaders();
   #last = 0;
   /** Replaces a worker that could not be loaded. */
   #own: WatchStream | undefined;
@@ -29,7 +31,7 @@ class SharedSource implements WatchSource {
     worker.onerror = () => this.#replace();
     addEventListener('pagehide', () => this.#send('leave'));
     addEventListener('pageshow', ({ persisted }) => {
-      if (persisted) for (const [id, { subject }] of this.#watches) this.#send({ id, subject });
+      if (persisted) for (const [id, { subject }] of this.#watches) this.#send({ id, subject, headers: this.#headers });
     });
   }
 
@@ -38,7 +40,7 @@ class SharedSource implements WatchSource {
     this.#last += 1;
     const id = this.#last;
     this.#watches.set(id, { subject, listener });
-    this.#send({ id, subject });
+    this.#send({ id, subject, headers: this.#headers });
     return () => {
       if (this.#watches.delete(id)) this.#send({ id });
     };
@@ -50,7 +52,7 @@ class SharedSource implements WatchSource {
 
   #replace(): void {
     if (this.#own !== undefined) return;
-    const own = new WatchStream(location.origin);
+    const own = new WatchStream(location.origin, this.#headers);
     this.#own = own;
     for (const [id, { subject, listener }] of this.#watches) {
       const remove = own.add(subject, (event) => (this.#watches.has(id) ? listener(event) : remove()));

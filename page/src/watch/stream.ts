@@ -1,3 +1,4 @@
+import type { AccessHeaders } from '../access.ts';
 import { endOf, envelope, envelopesOf, type StreamError } from './envelopes.ts';
 import { bytesField, fieldsOf, joined, textField } from './wire.ts';
 
@@ -41,6 +42,7 @@ const FOREVER = [undefined, 'canceled', 'unknown', 'internal', 'unavailable', 'a
  */
 export class WatchStream implements WatchSource {
   readonly #origin: string;
+  readonly #access: AccessHeaders;
   readonly #subscribers = new Set<Subscriber>();
   /** The call whose messages are passed on. */
   #current: AbortController | undefined;
@@ -49,8 +51,9 @@ export class WatchStream implements WatchSource {
   #timer: ReturnType<typeof setTimeout> | undefined;
   #wait = FIRST_WAIT_MS;
 
-  constructor(origin: string) {
+  constructor(origin: string, access: AccessHeaders = {}) {
     this.#origin = origin;
+    this.#access = access;
   }
 
   add(subject: Uint8Array, listener: (event: WatchEvent) => void): () => void {
@@ -107,14 +110,11 @@ export class WatchStream implements WatchSource {
     );
     const response = await fetch(this.#origin + PATH, {
       method: 'POST',
-      headers: { 'content-type': 'application/connect+proto', 'connect-protocol-version': '1' },
+      headers: { ...this.#access, 'content-type': 'application/connect+proto', 'connect-protocol-version': '1' },
       body: envelope(joined(subjects)),
       signal: call.signal,
     });
-    if (!response.ok || response.body === null) {
-      const unsupported = [404, 405, 501].includes(response.status);
-      return { code: unsupported ? 'unimplemented' : 'unavailable', message: `the server answered ${response.status}` };
-    }
+    if (!response.ok || response.body === null) return refusalOf(response);
     let silence: ReturnType<typeof setTimeout> | undefined;
     try {
       for await (const { flags, data } of envelopesOf(response.body)) {
@@ -156,4 +156,12 @@ export class WatchStream implements WatchSource {
     if (hasEnded) this.#subscribers.delete(subscriber);
     subscriber.listener(event);
   }
+}
+
+/** A server says why it refuses a call. What answers in its place does not. */
+async function refusalOf(response: Response): Promise<StreamError> {
+  const said = (await response.json().catch(() => undefined)) as StreamError | undefined;
+  if (typeof said?.code === 'string') return said;
+  const unsupported = [404, 405, 501].includes(response.status);
+  return { code: unsupported ? 'unimplemented' : 'unavailable', message: `the server answered ${response.status}` };
 }

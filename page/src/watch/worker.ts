@@ -1,10 +1,14 @@
+import type { AccessHeaders } from '../access.ts';
 import { type WatchEvent, WatchStream } from './stream.ts';
 
-/** The worker that all tabs of a browser share. It holds the only stream of watches. */
+/**
+ * The worker that all tabs of a browser share. It holds the only stream of watches, or one for each key and namespace
+ * that tabs call with.
+ */
 
 /** From a tab: adds a watch, removes it, or removes all, because the tab is closed or hidden. */
 export type ToWorker =
-  | { readonly id: number; readonly subject: Uint8Array }
+  | { readonly id: number; readonly subject: Uint8Array; readonly headers: AccessHeaders }
   | { readonly id: number; readonly subject?: undefined }
   | 'leave';
 
@@ -13,7 +17,14 @@ export interface FromWorker {
   readonly event: WatchEvent;
 }
 
-const stream = new WatchStream(location.origin);
+const streams = new Map<string, WatchStream>();
+
+function streamOf(headers: AccessHeaders): WatchStream {
+  const name = JSON.stringify(headers);
+  const stream = streams.get(name) ?? new WatchStream(location.origin, headers);
+  streams.set(name, stream);
+  return stream;
+}
 
 addEventListener('connect', (event) => {
   const [port] = (event as MessageEvent).ports;
@@ -32,7 +43,7 @@ addEventListener('connect', (event) => {
     } else {
       const { id } = data;
       const tell = (told: WatchEvent) => port.postMessage({ id, event: told } satisfies FromWorker);
-      watches.set(id, stream.add(data.subject, tell));
+      watches.set(id, streamOf(data.headers).add(data.subject, tell));
     }
   };
   // A tab that crashes does not leave. Some browsers tell.

@@ -14,91 +14,112 @@ import { file_anabranch_v1_trajectory_service } from "./trajectory_service_pb.js
  * Describes the file anabranch/v1/server_service.proto.
  */
 export const file_anabranch_v1_server_service = /*@__PURE__*/
-  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSKXAQoMV2F0Y2hSZXF1ZXN0EjoKCHN1YmplY3RzGAEgAygLMiguYW5hYnJhbmNoLnYxLldhdGNoUmVxdWVzdC5TdWJqZWN0c0VudHJ5GksKDVN1YmplY3RzRW50cnkSCwoDa2V5GAEgASgJEikKBXZhbHVlGAIgASgLMhouYW5hYnJhbmNoLnYxLldhdGNoU3ViamVjdDoCOAEiyAEKDFdhdGNoU3ViamVjdBIlCgNydW4YASABKAsyGC5hbmFicmFuY2gudjEuUnVuU3ViamVjdBIrCgRydW5zGAIgASgLMh0uYW5hYnJhbmNoLnYxLkxpc3RSdW5zUmVxdWVzdBInCgR0cmVlGAMgASgLMhkuYW5hYnJhbmNoLnYxLlRyZWVTdWJqZWN0EjsKDHRyYWplY3RvcmllcxgEIAEoCzIlLmFuYWJyYW5jaC52MS5MaXN0VHJhamVjdG9yaWVzUmVxdWVzdCJqCgpSdW5TdWJqZWN0Eg4KBnJ1bl9pZBgBIAEoCRISCgphbGxfc3RhZ2VzGAIgASgIEhYKDnVudGlsX3Rlcm1pbmFsGAMgASgIEhAKCHJvbGxvdXRzGAQgASgIEg4KBnNlcmllcxgFIAEoCCI2CgtUcmVlU3ViamVjdBIPCgd0cmVlX2lkGAEgASgJEhYKDnRyYWplY3RvcnlfaWRzGAIgAygJIo8CCg1XYXRjaFJlc3BvbnNlEgwKBG5hbWUYASABKAkSJQoDcnVuGAIgASgLMhguYW5hYnJhbmNoLnYxLlJ1bkNoYW5nZXMSKgoEcnVucxgDIAEoCzIcLmFuYWJyYW5jaC52MS5SdW5QYWdlQ2hhbmdlcxInCgR0cmVlGAQgASgLMhkuYW5hYnJhbmNoLnYxLlRyZWVDaGFuZ2VzEjkKDHRyYWplY3RvcmllcxgFIAEoCzIjLmFuYWJyYW5jaC52MS5UcmFqZWN0b3J5UGFnZUNoYW5nZXMSEQoJY2F1Z2h0X3VwGAYgASgIEiYKBWVycm9yGAcgASgLMhcuYW5hYnJhbmNoLnYxLlBhcnRFcnJvciL2AQoKUnVuQ2hhbmdlcxIeCgNydW4YASABKAsyES5hbmFicmFuY2gudjEuUnVuEiMKBnN0YWdlcxgCIAMoCzITLmFuYWJyYW5jaC52MS5TdGFnZRIoCghwcm9ncmVzcxgDIAEoCzIWLmFuYWJyYW5jaC52MS5Qcm9ncmVzcxIjCgZncm91cHMYBCADKAsyEy5hbmFicmFuY2gudjEuR3JvdXASJwoIcm9sbG91dHMYBSADKAsyFS5hbmFicmFuY2gudjEuUm9sbG91dBIrCgZzZXJpZXMYBiADKAsyGy5hbmFicmFuY2gudjEuV2F0Y2hlZFNlcmllcyKHAQoNV2F0Y2hlZFNlcmllcxIQCghzdGFnZV9pZBgBIAEoCRILCgNrZXkYAiABKAkSEwoLcG9pbnRfY291bnQYAyABKAMSGAoQbGFzdF9tZXRyaWNfc3RlcBgEIAEoAxISCgpsYXN0X3ZhbHVlGAUgASgBEhQKDGNoYW5nZWRfZnJvbRgGIAEoAyJiCg5SdW5QYWdlQ2hhbmdlcxIrCgRydW5zGAEgAygLMh0uYW5hYnJhbmNoLnYxLlJ1bldpdGhQcm9ncmVzcxIjCgRwYWdlGAIgASgLMhUuYW5hYnJhbmNoLnYxLlJ1blBhZ2UiGgoHUnVuUGFnZRIPCgdydW5faWRzGAEgAygJIkkKC1RyZWVDaGFuZ2VzEiUKBW5vZGVzGAEgAygLMhYuYW5hYnJhbmNoLnYxLlRyZWVOb2RlEhMKC3JlbW92ZWRfaWRzGAIgAygJInMKFVRyYWplY3RvcnlQYWdlQ2hhbmdlcxIuCgx0cmFqZWN0b3JpZXMYASADKAsyGC5hbmFicmFuY2gudjEuVHJhamVjdG9yeRIqCgRwYWdlGAIgASgLMhwuYW5hYnJhbmNoLnYxLlRyYWplY3RvcnlQYWdlIigKDlRyYWplY3RvcnlQYWdlEhYKDnRyYWplY3RvcnlfaWRzGAEgAygJMlwKDVNlcnZlclNlcnZpY2USSwoFV2F0Y2gSGi5hbmFicmFuY2gudjEuV2F0Y2hSZXF1ZXN0GhsuYW5hYnJhbmNoLnYxLldhdGNoUmVzcG9uc2UiB5ACAcDzGAEwAUIcUAFaGGFuYWJyYW5jaC92MTthbmFicmFuY2h2MWIGcHJvdG8z", [file_anabranch_v1_access, file_anabranch_v1_rollout, file_anabranch_v1_run, file_anabranch_v1_run_service, file_anabranch_v1_trajectory, file_anabranch_v1_trajectory_service]);
+  fileDesc("CiFhbmFicmFuY2gvdjEvc2VydmVyX3NlcnZpY2UucHJvdG8SDGFuYWJyYW5jaC52MSIWChRHZXRTZXJ2ZXJJbmZvUmVxdWVzdCLBAQoVR2V0U2VydmVySW5mb1Jlc3BvbnNlEg8KB3ZlcnNpb24YASABKAkSPwoGbGltaXRzGAIgAygLMi8uYW5hYnJhbmNoLnYxLkdldFNlcnZlckluZm9SZXNwb25zZS5MaW1pdHNFbnRyeRInCgZjYWxsZXIYAyABKAsyFy5hbmFicmFuY2gudjEuUHJpbmNpcGFsGi0KC0xpbWl0c0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoAzoCOAEiYgoJUHJpbmNpcGFsEgwKBG5hbWUYASABKAkSIAoEcm9sZRgCIAEoDjISLmFuYWJyYW5jaC52MS5Sb2xlEhIKCm5hbWVzcGFjZXMYAyADKAkSEQoJbmFtZXNwYWNlGAQgASgJIpcBCgxXYXRjaFJlcXVlc3QSOgoIc3ViamVjdHMYASADKAsyKC5hbmFicmFuY2gudjEuV2F0Y2hSZXF1ZXN0LlN1YmplY3RzRW50cnkaSwoNU3ViamVjdHNFbnRyeRILCgNrZXkYASABKAkSKQoFdmFsdWUYAiABKAsyGi5hbmFicmFuY2gudjEuV2F0Y2hTdWJqZWN0OgI4ASLIAQoMV2F0Y2hTdWJqZWN0EiUKA3J1bhgBIAEoCzIYLmFuYWJyYW5jaC52MS5SdW5TdWJqZWN0EisKBHJ1bnMYAiABKAsyHS5hbmFicmFuY2gudjEuTGlzdFJ1bnNSZXF1ZXN0EicKBHRyZWUYAyABKAsyGS5hbmFicmFuY2gudjEuVHJlZVN1YmplY3QSOwoMdHJhamVjdG9yaWVzGAQgASgLMiUuYW5hYnJhbmNoLnYxLkxpc3RUcmFqZWN0b3JpZXNSZXF1ZXN0ImoKClJ1blN1YmplY3QSDgoGcnVuX2lkGAEgASgJEhIKCmFsbF9zdGFnZXMYAiABKAgSFgoOdW50aWxfdGVybWluYWwYAyABKAgSEAoIcm9sbG91dHMYBCABKAgSDgoGc2VyaWVzGAUgASgIIjYKC1RyZWVTdWJqZWN0Eg8KB3RyZWVfaWQYASABKAkSFgoOdHJhamVjdG9yeV9pZHMYAiADKAkijwIKDVdhdGNoUmVzcG9uc2USDAoEbmFtZRgBIAEoCRIlCgNydW4YAiABKAsyGC5hbmFicmFuY2gudjEuUnVuQ2hhbmdlcxIqCgRydW5zGAMgASgLMhwuYW5hYnJhbmNoLnYxLlJ1blBhZ2VDaGFuZ2VzEicKBHRyZWUYBCABKAsyGS5hbmFicmFuY2gudjEuVHJlZUNoYW5nZXMSOQoMdHJhamVjdG9yaWVzGAUgASgLMiMuYW5hYnJhbmNoLnYxLlRyYWplY3RvcnlQYWdlQ2hhbmdlcxIRCgljYXVnaHRfdXAYBiABKAgSJgoFZXJyb3IYByABKAsyFy5hbmFicmFuY2gudjEuUGFydEVycm9yIvYBCgpSdW5DaGFuZ2VzEh4KA3J1bhgBIAEoCzIRLmFuYWJyYW5jaC52MS5SdW4SIwoGc3RhZ2VzGAIgAygLMhMuYW5hYnJhbmNoLnYxLlN0YWdlEigKCHByb2dyZXNzGAMgASgLMhYuYW5hYnJhbmNoLnYxLlByb2dyZXNzEiMKBmdyb3VwcxgEIAMoCzITLmFuYWJyYW5jaC52MS5Hcm91cBInCghyb2xsb3V0cxgFIAMoCzIVLmFuYWJyYW5jaC52MS5Sb2xsb3V0EisKBnNlcmllcxgGIAMoCzIbLmFuYWJyYW5jaC52MS5XYXRjaGVkU2VyaWVzIocBCg1XYXRjaGVkU2VyaWVzEhAKCHN0YWdlX2lkGAEgASgJEgsKA2tleRgCIAEoCRITCgtwb2ludF9jb3VudBgDIAEoAxIYChBsYXN0X21ldHJpY19zdGVwGAQgASgDEhIKCmxhc3RfdmFsdWUYBSABKAESFAoMY2hhbmdlZF9mcm9tGAYgASgDImIKDlJ1blBhZ2VDaGFuZ2VzEisKBHJ1bnMYASADKAsyHS5hbmFicmFuY2gudjEuUnVuV2l0aFByb2dyZXNzEiMKBHBhZ2UYAiABKAsyFS5hbmFicmFuY2gudjEuUnVuUGFnZSIaCgdSdW5QYWdlEg8KB3J1bl9pZHMYASADKAkiSQoLVHJlZUNoYW5nZXMSJQoFbm9kZXMYASADKAsyFi5hbmFicmFuY2gudjEuVHJlZU5vZGUSEwoLcmVtb3ZlZF9pZHMYAiADKAkicwoVVHJhamVjdG9yeVBhZ2VDaGFuZ2VzEi4KDHRyYWplY3RvcmllcxgBIAMoCzIYLmFuYWJyYW5jaC52MS5UcmFqZWN0b3J5EioKBHBhZ2UYAiABKAsyHC5hbmFicmFuY2gudjEuVHJhamVjdG9yeVBhZ2UiKAoOVHJhamVjdG9yeVBhZ2USFgoOdHJhamVjdG9yeV9pZHMYASADKAkyvwEKDVNlcnZlclNlcnZpY2USYQoNR2V0U2VydmVySW5mbxIiLmFuYWJyYW5jaC52MS5HZXRTZXJ2ZXJJbmZvUmVxdWVzdBojLmFuYWJyYW5jaC52MS5HZXRTZXJ2ZXJJbmZvUmVzcG9uc2UiB5ACAcDzGAESSwoFV2F0Y2gSGi5hbmFicmFuY2gudjEuV2F0Y2hSZXF1ZXN0GhsuYW5hYnJhbmNoLnYxLldhdGNoUmVzcG9uc2UiB5ACAcDzGAEwAUIcUAFaGGFuYWJyYW5jaC92MTthbmFicmFuY2h2MWIGcHJvdG8z", [file_anabranch_v1_access, file_anabranch_v1_rollout, file_anabranch_v1_run, file_anabranch_v1_run_service, file_anabranch_v1_trajectory, file_anabranch_v1_trajectory_service]);
+
+/**
+ * Describes the message anabranch.v1.GetServerInfoRequest.
+ * Use `create(GetServerInfoRequestSchema)` to create a new message.
+ */
+export const GetServerInfoRequestSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 0);
+
+/**
+ * Describes the message anabranch.v1.GetServerInfoResponse.
+ * Use `create(GetServerInfoResponseSchema)` to create a new message.
+ */
+export const GetServerInfoResponseSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 1);
+
+/**
+ * Describes the message anabranch.v1.Principal.
+ * Use `create(PrincipalSchema)` to create a new message.
+ */
+export const PrincipalSchema = /*@__PURE__*/
+  messageDesc(file_anabranch_v1_server_service, 2);
 
 /**
  * Describes the message anabranch.v1.WatchRequest.
  * Use `create(WatchRequestSchema)` to create a new message.
  */
 export const WatchRequestSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 0);
+  messageDesc(file_anabranch_v1_server_service, 3);
 
 /**
  * Describes the message anabranch.v1.WatchSubject.
  * Use `create(WatchSubjectSchema)` to create a new message.
  */
 export const WatchSubjectSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 1);
+  messageDesc(file_anabranch_v1_server_service, 4);
 
 /**
  * Describes the message anabranch.v1.RunSubject.
  * Use `create(RunSubjectSchema)` to create a new message.
  */
 export const RunSubjectSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 2);
+  messageDesc(file_anabranch_v1_server_service, 5);
 
 /**
  * Describes the message anabranch.v1.TreeSubject.
  * Use `create(TreeSubjectSchema)` to create a new message.
  */
 export const TreeSubjectSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 3);
+  messageDesc(file_anabranch_v1_server_service, 6);
 
 /**
  * Describes the message anabranch.v1.WatchResponse.
  * Use `create(WatchResponseSchema)` to create a new message.
  */
 export const WatchResponseSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 4);
+  messageDesc(file_anabranch_v1_server_service, 7);
 
 /**
  * Describes the message anabranch.v1.RunChanges.
  * Use `create(RunChangesSchema)` to create a new message.
  */
 export const RunChangesSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 5);
+  messageDesc(file_anabranch_v1_server_service, 8);
 
 /**
  * Describes the message anabranch.v1.WatchedSeries.
  * Use `create(WatchedSeriesSchema)` to create a new message.
  */
 export const WatchedSeriesSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 6);
+  messageDesc(file_anabranch_v1_server_service, 9);
 
 /**
  * Describes the message anabranch.v1.RunPageChanges.
  * Use `create(RunPageChangesSchema)` to create a new message.
  */
 export const RunPageChangesSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 7);
+  messageDesc(file_anabranch_v1_server_service, 10);
 
 /**
  * Describes the message anabranch.v1.RunPage.
  * Use `create(RunPageSchema)` to create a new message.
  */
 export const RunPageSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 8);
+  messageDesc(file_anabranch_v1_server_service, 11);
 
 /**
  * Describes the message anabranch.v1.TreeChanges.
  * Use `create(TreeChangesSchema)` to create a new message.
  */
 export const TreeChangesSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 9);
+  messageDesc(file_anabranch_v1_server_service, 12);
 
 /**
  * Describes the message anabranch.v1.TrajectoryPageChanges.
  * Use `create(TrajectoryPageChangesSchema)` to create a new message.
  */
 export const TrajectoryPageChangesSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 10);
+  messageDesc(file_anabranch_v1_server_service, 13);
 
 /**
  * Describes the message anabranch.v1.TrajectoryPage.
  * Use `create(TrajectoryPageSchema)` to create a new message.
  */
 export const TrajectoryPageSchema = /*@__PURE__*/
-  messageDesc(file_anabranch_v1_server_service, 11);
+  messageDesc(file_anabranch_v1_server_service, 14);
 
 /**
  * Describes the server, and streams what changes in it.
