@@ -97,12 +97,12 @@ function fillRollouts(d: Dialect, count: number, as: 'queued' | 'done'): string 
   const success = `case when (i * 31) % 100 < 40 then ${d.yes} else ${d.no} end`;
   const ended = (value: string, otherwise: string) => (done ? value : otherwise);
   return `${d.numbers(count)} insert into rollouts (key, namespace, id, run, stage, group_key, group_number, number, task, labels, input_json, priority,
-      max_turns, max_attempts, start_trajectory, start_step, model_uri, status, status_message, phase, attempt, tree, trajectory, worker_id, lease_ms,
+      max_turns, max_attempts, start_trajectory, start_step, model_uri, status, status_message, phase, attempt, tree, trajectory, worker_id, claimer, lease_ms,
       lease_end_time, result, summary_json, result_success, validation_passed, override, success, reward, turns, metrics, timings, metadata_json,
       claimable_time, start_time, end_time, create_time, update_time, status_changes, revision, mark)
     select 10000000 + i, 'default', ${d.uuid}, ${RUN}, g.stage, g.key, g.number, i % ${SIBLINGS},
       (select min(key) from tasks) + g.number % ${TASKS}, '{"model":"m' || i % 4 || '","trial":"' || i % ${SIBLINGS} || '"}', '{"seed":' || i || '}', 0,
-      null, 3, null, null, 'file:///checkpoints/7', ${ended(`'COMPLETED'`, `'PENDING'`)}, '', '', ${ended('1', '0')}, null, null, ${ended(`'worker'`, `''`)}, 0,
+      null, 3, null, null, 'file:///checkpoints/7', ${ended(`'COMPLETED'`, `'PENDING'`)}, '', '', ${ended('1', '0')}, null, null, ${ended(`'worker'`, `''`)}, '', 0,
       null, '', '', ${ended(success, 'null')}, null, null, ${ended(success, 'null')}, ${ended(reward, 'null')}, ${ended('5', '0')},
       ${ended(`'{"tokens":' || (500 + i % 1000) || '}'`, `'{}'`)}, '{}', '',
       ${d.ago('60')}, ${ended(d.ago('30 + i % 20'), 'null')}, ${ended(d.ago('10'), 'null')}, ${d.ago('60')}, ${d.ago('10')}, 1, 1, 1
