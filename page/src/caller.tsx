@@ -42,7 +42,7 @@ export function KeyForm({ why }: Refused) {
   return (
     <section class="empty">
       <h1>An API key, please</h1>
-      <p>{why}</p>
+      <p>{readAccess().token === '' ? 'This server shows its data only to those who have one.' : why}</p>
       <form class="key" onSubmit={enter}>
         <label>
           API key

@@ -65,7 +65,7 @@ describe('the page of a server with authentication', () => {
   it('asks for a key, says why it was refused, and then shows what the key may see', async () => {
     const { page, faults } = await openPage(scene.context);
     await show(page, scene.url);
-    await waitForText(page, 'The call has no credential');
+    await waitForText(page, 'only to those who have one');
     await enter(page, newSecret());
     await waitForText(page, 'does not exist on this installation');
     await enter(page, secrets.get('reader')!);
@@ -78,7 +78,7 @@ describe('the page of a server with authentication', () => {
     await Promise.all([page.waitForNavigation(), page.select('select[aria-label=Namespace]', 'red')]);
     await waitForText(page, 'tree of red');
     await Promise.all([page.waitForNavigation(), page.click(is('button', 'Sign out'))]);
-    await waitForText(page, 'The call has no credential');
+    await waitForText(page, 'only to those who have one');
     expect(faults).toEqual([]);
     await page.close();
   });
