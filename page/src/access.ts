@@ -1,6 +1,6 @@
 /**
  * Who this tab calls as, and in which namespace. It is kept until the tab is closed, and sent as headers, never as a
- * cookie. Scripts of the first file and of the worker load this, so it imports nothing.
+ * cookie. The first script of the page loads this, so it imports nothing.
  */
 export interface Access {
   /** An API key; empty for none. */

@@ -53,8 +53,13 @@ function namesIn({ input }: DescMethod, request: Message): Record<string, unknow
 }
 
 /** A writer that has taken a trajectory over from another one. */
-export function logTakeOver(logger: Logger, { actor, namespace }: Principal, trajectoryId: string): void {
-  const rpc = 'anabranch.v1.TrajectoryService/AppendSteps';
+export function logTakeOver(
+  logger: Logger,
+  { parent, name }: DescMethod,
+  { actor, namespace }: Principal,
+  trajectoryId: string,
+): void {
+  const rpc = `${parent.typeName}/${name}`;
   const line: AuditLine = { audit: true, rpc, actor, namespace, resources: { trajectoryId }, result: 'ok' };
   logger.info(line, 'a writer took a trajectory over');
 }

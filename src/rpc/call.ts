@@ -45,7 +45,7 @@ function callOf({ app, logger, validator }: Wire, context: CallContext): Call {
     caller,
     check: validator.check,
     errorOf: (error, schema, part) => toPartError(nameField(error, schema, part), logger),
-    tookOver: (trajectoryId) => logTakeOver(logger, caller, trajectoryId),
+    tookOver: (method, trajectoryId) => logTakeOver(logger, method, caller, trajectoryId),
     get signal() {
       return context.signal;
     },

@@ -37,7 +37,7 @@ export interface Call {
     part: MessageShape<Desc>,
   ) => MessageInitShape<typeof PartErrorSchema>;
   /** Must be called when a writer was granted a trajectory that another one had. It is audited. */
-  readonly tookOver: (trajectoryId: string) => void;
+  readonly tookOver: (method: DescMethod, trajectoryId: string) => void;
 }
 
 /** The steps of unary appends may be packed already. */

@@ -2,16 +2,12 @@ import { once } from 'node:events';
 import http2 from 'node:http2';
 import type { DescMethod } from '@bufbuild/protobuf';
 import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
-import { Code, createClient, type Interceptor } from '@connectrpc/connect';
+import { Code, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
-import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
-import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
-import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
-import { StateService } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { Health } from '../../gen/es/grpc/health/v1/health_pb.js';
 import { reasonOf } from '../../src/client/index.ts';
@@ -20,17 +16,9 @@ import { roleOf } from '../../src/rpc/gate.ts';
 import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { withHeaders } from './headers.ts';
 import { speak } from './raw.ts';
-
-const METHODS: readonly DescMethod[] = [
-  AdminService,
-  RetentionService,
-  RolloutService,
-  RunService,
-  ServerService,
-  StateService,
-  TrajectoryService,
-].flatMap(({ methods }): readonly DescMethod[] => methods);
+import { METHODS } from './rpcs/drive.ts';
 
 const pathOf = ({ parent, name }: DescMethod) => `/${parent.typeName}/${name}`;
 
@@ -160,12 +148,11 @@ describe('access', () => {
   });
 
   const transport = (called: string, namespace?: string) => {
-    const add: Interceptor = (next) => (request) => {
-      request.header.set('authorization', `Bearer ${secrets.get(called)}`);
-      if (namespace !== undefined) request.header.set('anabranch-namespace', namespace);
-      return next(request);
-    };
-    return createGrpcTransport({ baseUrl: server.url, interceptors: [add] });
+    const named = namespace === undefined ? {} : { 'anabranch-namespace': namespace };
+    return createGrpcTransport({
+      baseUrl: server.url,
+      interceptors: [withHeaders({ ...bearer(called), ...named })],
+    });
   };
 
   it('N2: GetServerInfo tells the caller who it is', async () => {

@@ -1,4 +1,4 @@
-import { Code, createClient, type Interceptor } from '@connectrpc/connect';
+import { Code, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
@@ -12,6 +12,7 @@ import type { Logger } from '../../src/stream/settings.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { withHeaders } from './headers.ts';
 import { NOBODY } from './rpcs/scene.ts';
 
 describe('N3: the audit log', () => {
@@ -42,13 +43,11 @@ describe('N3: the audit log', () => {
 
   const audited = () => log.map((line) => JSON.parse(line) as Record<string, unknown>).filter(({ audit }) => audit);
 
-  const transportOf = (token: string) => {
-    const add: Interceptor = (next) => (request) => {
-      request.header.set('authorization', `Bearer ${token}`);
-      return next(request);
-    };
-    return createGrpcTransport({ baseUrl: server.url, interceptors: [add] });
-  };
+  const transportOf = (token: string) =>
+    createGrpcTransport({
+      baseUrl: server.url,
+      interceptors: [withHeaders({ authorization: `Bearer ${token}` })],
+    });
 
   it('has who called what, on which resources, with what result, and no secret', async () => {
     const admin = createClient(AdminService, transportOf(secret));
@@ -97,7 +96,9 @@ describe('N3: the audit log', () => {
     await write({ writerId: 'a' });
     expect(audited()).toEqual([]);
     await write({ writerId: 'b', takeOverEpoch: 1n });
-    expect(audited()).toMatchObject([{ actor: 'ann', namespace: 'team-a', resources: { trajectoryId }, result: 'ok' }]);
+    const rpc = 'anabranch.v1.TrajectoryService/AppendBatch';
+    const who = { actor: 'ann', namespace: 'team-a' };
+    expect(audited()).toMatchObject([{ ...who, rpc, resources: { trajectoryId }, result: 'ok' }]);
   });
 
   it('has refused credentials with their address', async () => {

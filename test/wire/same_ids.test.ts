@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { create } from '@bufbuild/protobuf';
-import { createClient, type Interceptor, type Transport } from '@connectrpc/connect';
+import { createClient, type Transport } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
@@ -12,6 +12,7 @@ import { reasonOf } from '../../src/client/index.ts';
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { AppendCall } from './append-call.ts';
+import { withHeaders } from './headers.ts';
 import { clientOf } from './rpcs/drive.ts';
 import type { RpcClient } from './rpcs/scene.ts';
 import { bytes } from './rpcs/scene.ts';
@@ -30,10 +31,7 @@ describe.each(ENGINES)('N1: tenants with the same ids, on %s', (engine) => {
   beforeAll(async () => {
     server = await startTestServer({ engine });
     for (const tenant of TENANTS) {
-      const add: Interceptor = (next) => (request) => {
-        request.header.set('anabranch-namespace', tenant);
-        return next(request);
-      };
+      const add = withHeaders({ 'anabranch-namespace': tenant });
       transports.set(tenant, createGrpcTransport({ baseUrl: server.url, interceptors: [add] }));
       clients.set(tenant, clientOf(transports.get(tenant)!));
     }

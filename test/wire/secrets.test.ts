@@ -1,6 +1,5 @@
-import { clone, type Message, ScalarType } from '@bufbuild/protobuf';
-import type { Interceptor, Transport } from '@connectrpc/connect';
-import { createClient } from '@connectrpc/connect';
+import { type DescMessage, type Message, ScalarType } from '@bufbuild/protobuf';
+import { createClient, type Transport } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
@@ -9,6 +8,7 @@ import { newSecret } from '../../src/domain/access.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { withHeaders } from './headers.ts';
 import { call, clientOf, framesOf, METHODS, newSceneOf, refusalOf } from './rpcs/drive.ts';
 import { withValues } from './rpcs/spots.ts';
 
@@ -40,13 +40,8 @@ describe.each(ENGINES)('N3: the log at its lowest level, on %s', (engine) => {
   });
 
   const paths = (): Transport[] => {
-    const add: Interceptor = (next) => (request) => {
-      request.header.set('authorization', `Bearer ${secret}`);
-      request.header.set('user-agent', CANARY);
-      request.header.set('x-request-id', CANARY);
-      return next(request);
-    };
-    const options = { baseUrl: server.url, interceptors: [add] };
+    const headers = { authorization: `Bearer ${secret}`, 'user-agent': CANARY, 'x-request-id': CANARY };
+    const options = { baseUrl: server.url, interceptors: [withHeaders(headers)] };
     return [
       createGrpcTransport(options),
       createConnectTransport({ ...options, httpVersion: '2', useBinaryFormat: false }),
@@ -87,17 +82,13 @@ describe.each(ENGINES)('N3: the log at its lowest level, on %s', (engine) => {
 });
 
 /** The frames with the canary in every text and in all bytes. `keepsIds`: not in ids, so that more calls succeed. */
-function planted(schema: Parameters<typeof withValues>[0], frames: readonly Message[], keepsIds: boolean): Message[] {
-  return withValues(
-    schema,
-    frames.map((frame) => clone(schema, frame)),
-    ({ value, field, scalar }) => {
-      if (scalar === ScalarType.BYTES) return Buffer.from(CANARY);
-      if (typeof value !== 'string' || AUDITED.test(field)) return value;
-      if (keepsIds && (UUID.test(value) || value === '')) return value;
-      return /_json$/.test(field) || /^[{["]/.test(value)
-        ? JSON.stringify({ [CANARY]: CANARY })
-        : `${CANARY}${value}`.slice(0, 60);
-    },
-  );
+function planted(schema: DescMessage, frames: readonly Message[], keepsIds: boolean): Message[] {
+  return withValues(schema, frames, ({ value, field, scalar }) => {
+    if (scalar === ScalarType.BYTES) return Buffer.from(CANARY);
+    if (typeof value !== 'string' || AUDITED.test(field)) return value;
+    if (keepsIds && (UUID.test(value) || value === '')) return value;
+    return /_json$/.test(field) || /^[{["]/.test(value)
+      ? JSON.stringify({ [CANARY]: CANARY })
+      : `${CANARY}${value}`.slice(0, 60);
+  });
 }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { zstdDecompressSync } from 'node:zlib';
 import type { DescMethod, Message } from '@bufbuild/protobuf';
 import { toJson, toJsonString } from '@bufbuild/protobuf';
-import { type ConnectError, createClient, type Interceptor, type Transport } from '@connectrpc/connect';
+import { type ConnectError, createClient, type Transport } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
 import { expect } from 'vitest';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
@@ -13,6 +13,7 @@ import type { RunningServer } from '../../src/server.ts';
 import { dumpNamespace, type OutsideSql } from '../store/sql.ts';
 import { sqliteTextsOf, textsOf } from '../store/statement_count.ts';
 import { sha256 } from '../support/steps.ts';
+import { withHeaders } from './headers.ts';
 import { call, clientOf, framesOf, isRead, METHODS, newSceneOf, reasonOf, refusalOf } from './rpcs/drive.ts';
 import { differences, withTexts } from './rpcs/spots.ts';
 import { collect, putState } from './story.ts';
@@ -174,12 +175,8 @@ export class Tenancy {
 
   /** Calls in one namespace. Those of a method have two for themselves. */
   #transport(namespace: string, make: (typeof PATHS)[number][1] = createGrpcTransport): Transport {
-    const add: Interceptor = (next) => (request) => {
-      request.header.set('authorization', `Bearer ${this.#secret}`);
-      request.header.set('anabranch-namespace', namespace);
-      return next(request);
-    };
-    return make({ baseUrl: this.#server.url, interceptors: [add] });
+    const headers = { authorization: `Bearer ${this.#secret}`, 'anabranch-namespace': namespace };
+    return make({ baseUrl: this.#server.url, interceptors: [withHeaders(headers)] });
   }
 
   async #outcome(transport: Transport, method: DescMethod, frames: readonly Message[]): Promise<Outcome> {

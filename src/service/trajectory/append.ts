@@ -6,7 +6,7 @@ import {
   type AppendStepsRequest,
   AppendStepsRequestSchema,
   type AppendStepsResponse,
-  type TrajectoryService,
+  TrajectoryService,
   type StepTag as WireTag,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { OpenRequest, SealRequest, StepTag } from '../../domain/append.ts';
@@ -54,7 +54,7 @@ export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps
   await new Promise((resolve) => setImmediate(resolve));
   if (call.signal.aborted) return;
   const session = await openAppendSession(call.app, call.caller, open, create);
-  if (open.takeOverEpoch !== undefined) call.tookOver(open.trajectoryId);
+  if (open.takeOverEpoch !== undefined) call.tookOver(TrajectoryService.method.appendSteps, open.trajectoryId);
   yield* converse(session, frames, call);
 };
 

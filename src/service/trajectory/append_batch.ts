@@ -4,7 +4,7 @@ import {
   AppendEntrySchema,
   type AppendResultSchema,
   type PartErrorSchema,
-  type TrajectoryService,
+  TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { invalidField } from '../../domain/errors.ts';
 import { LIMITS } from '../../domain/limits.ts';
@@ -23,7 +23,8 @@ export const appendBatch: Unary<typeof TrajectoryService.method.appendBatch> = a
   const outcomes = await commitEntries(call.app, call.caller, given, LIMITS.entryLockMs);
   for (const [i, entry] of given.entries()) {
     const tookOver = 'writer' in entry && entry.writer?.takeOverEpoch !== undefined;
-    if (tookOver && outcomes[i]?.kind === 'committed') call.tookOver(entry.trajectoryId);
+    if (tookOver && outcomes[i]?.kind === 'committed')
+      call.tookOver(TrajectoryService.method.appendBatch, entry.trajectoryId);
   }
   const errors: PartErrors = new Map();
   return { results: outcomes.map((outcome, i) => toResult(outcome, () => sent(i), call, errors)) };
