@@ -3,6 +3,7 @@ import { options, render } from 'preact';
 import { readShown, writeShown } from '../address_bar.ts';
 import { App } from '../app.tsx';
 import { connect } from '../connect.ts';
+import { addressOfBytes } from '../step/stored.tsx';
 import '../style.css';
 import './file.css';
 import { type Recorded, readRecorded } from './recorded.ts';
@@ -15,8 +16,6 @@ import { createFileRouter, stateBytes } from './router.ts';
 
 /** The page calls this address. Nothing is sent: the file answers. */
 const NOWHERE = 'http://file.invalid';
-
-const IMAGE_OR_VIDEO = /^(?:image\/(?:png|jpeg|webp|gif|avif)|video\/(?:mp4|webm))$/;
 
 void start();
 
@@ -66,9 +65,7 @@ function addressIn(recorded: Recorded, addresses: Map<string, string>, to: strin
   if (known !== undefined) return known;
   const found = bytesAt(recorded, to);
   if (found === undefined) return `#${to}`;
-  // Nothing that an agent wrote is opened as a document.
-  const type = IMAGE_OR_VIDEO.test(found.mediaType) ? found.mediaType : 'application/octet-stream';
-  const address = URL.createObjectURL(new Blob([new Uint8Array(found.bytes)], { type }));
+  const address = addressOfBytes(new Uint8Array(found.bytes), found.mediaType);
   addresses.set(to, address);
   return address;
 }

@@ -6,7 +6,7 @@ import { useLoaded } from '../context.ts';
 import { bytes, count, visible } from '../format.ts';
 import { RECONNECTED } from '../watch/reconnected.ts';
 import type { Stroke } from './marks.ts';
-import { Download, IMAGE, useStored, VIDEO } from './stored.tsx';
+import { addressOfBytes, Download, IMAGE, useStored, VIDEO } from './stored.tsx';
 
 /** Longer contents are folded. */
 const FOLDED_LINES = 24;
@@ -76,8 +76,7 @@ function useBytesAddress({ data, stateDigest, mediaType }: Content): string {
   const [url, setUrl] = useState('');
   useEffect(() => {
     if (data === undefined) return;
-    const type = IMAGE.test(mediaType) || VIDEO.test(mediaType) ? mediaType : 'application/octet-stream';
-    const address = URL.createObjectURL(new Blob([new Uint8Array(data)], { type }));
+    const address = addressOfBytes(new Uint8Array(data), mediaType);
     setUrl(address);
     return () => URL.revokeObjectURL(address);
   }, [data, mediaType]);

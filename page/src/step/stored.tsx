@@ -64,10 +64,14 @@ export function Download({ address, name, children }: DownloadProps) {
   );
 }
 
-/** Reads bytes to an address of this tab. Nothing that an agent wrote becomes a document. */
+/** Returns an address of bytes for this tab. Nothing that an agent wrote becomes a document. */
+export function addressOfBytes(bytes: ArrayBuffer | Uint8Array<ArrayBuffer>, mediaType: string): string {
+  const type = IMAGE.test(mediaType) || VIDEO.test(mediaType) ? mediaType : 'application/octet-stream';
+  return URL.createObjectURL(new Blob([bytes], { type }));
+}
+
 async function read(address: string, mediaType: string, signal: AbortSignal | undefined): Promise<string> {
   const response = await fetchHere(address, signal === undefined ? {} : { signal });
   if (!response.ok) throw new Error(`the server answered ${response.status}`);
-  const type = IMAGE.test(mediaType) || VIDEO.test(mediaType) ? mediaType : 'application/octet-stream';
-  return URL.createObjectURL(new Blob([await response.arrayBuffer()], { type }));
+  return addressOfBytes(await response.arrayBuffer(), mediaType);
 }
