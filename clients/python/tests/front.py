@@ -10,6 +10,7 @@ import grpc
 from conftest import Server
 
 from anabranch._wire.connection import open_stubs
+from anabranch._wire.limits import _known
 from anabranch.v1.server_service_pb2 import GetServerInfoRequest, GetServerInfoResponse
 
 
@@ -27,11 +28,14 @@ class Front(grpc.GenericRpcHandler):
         self._channel = open_stubs(server.address).channel
         self._server = grpc.server(ThreadPoolExecutor(16), handlers=(self,))
         self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        # Ports are used again: this process may know another server, or another version, by the address.
+        _known.pop(self.address, None)
         self._server.start()
 
     def stop(self) -> None:
         self._server.stop(0).wait()
         self._channel.close()
+        _known.pop(self.address, None)
 
     def service(self, handler_call_details: Any) -> Any:
         method: str = handler_call_details.method
