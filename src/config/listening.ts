@@ -25,17 +25,16 @@ const SOCKET_PATH_BYTES = 107;
  */
 export function parseListening(values: Values, cwd: string): ListenConfig & { readonly warnings: readonly string[] } {
   const listen = parseListen(values, cwd);
-  const tls = parseTls(values, cwd);
   const insecure = values.bool('insecure');
-  if ('socket' in listen && tls !== undefined) {
-    throw new ConfigError(
-      `${values.nameOf('listen')} is a Unix socket, which needs no TLS: unset ${values.nameOf('tlsCert')} and ${values.nameOf('tlsKey')}.`,
-    );
-  }
   const authenticated = values.isSet('auth')
     ? values.choice('auth', AUTH_MODES) === 'required'
     : !isLocal(listen) && !insecure;
-  const adminKeyFile = parseAdminKeyFile(values, cwd, authenticated);
+  const faults = contradictions(values, listen, authenticated);
+  if (faults.length > 0) throw new ConfigError(faults.join('\n'));
+  const [certFile, keyFile, adminKeyFile] = (['tlsCert', 'tlsKey', 'adminKeyFile'] as const).map((name) =>
+    values.text(name) === '' ? undefined : resolve(cwd, values.text(name)),
+  );
+  const tls = certFile === undefined || keyFile === undefined ? undefined : { certFile, keyFile };
   const config = { listen, tls, insecure, authenticated, adminKeyFile };
   const missing = isLocal(listen)
     ? []
@@ -86,14 +85,29 @@ function protections({ tls, authenticated }: ListenConfig, disableTls: boolean):
   ];
 }
 
-/** Errors: ConfigError. */
-function parseAdminKeyFile(values: Values, cwd: string, authenticated: boolean): string | undefined {
-  const file = values.text('adminKeyFile');
-  if (file === '') return undefined;
-  if (authenticated) return resolve(cwd, file);
-  throw new ConfigError(
-    `${values.nameOf('adminKeyFile')} is set, but callers need no key here: add --auth required, or leave it out.`,
-  );
+/** Says of settings that exclude each other which these are, each with what to do: all that there are. */
+function contradictions(values: Values, listen: ListenConfig['listen'], authenticated: boolean): string[] {
+  const faults: string[] = [];
+  const given = (['tlsCert', 'tlsKey'] as const).filter((name) => values.text(name) !== '');
+  const files = given.map((name) => values.nameOf(name)).join(' and ');
+  if (given.length === 1) {
+    const absent = given[0] === 'tlsKey' ? 'tlsCert' : 'tlsKey';
+    faults.push(`${files} is set without ${values.flagOf(absent)}: expected both, or neither.`);
+  }
+  if (given.length > 0 && 'socket' in listen) {
+    faults.push(`${values.nameOf('listen')} is a Unix socket, which needs no TLS: unset ${files}.`);
+  }
+  if (given.length > 0 && values.bool('disableTls')) {
+    faults.push(
+      `${values.nameOf('disableTls')} leaves TLS to a proxy, but ${files} would serve it: unset one of them.`,
+    );
+  }
+  if (values.text('adminKeyFile') !== '' && !authenticated) {
+    faults.push(
+      `${values.nameOf('adminKeyFile')} is set, but callers need no key here: add --auth required, or leave it out.`,
+    );
+  }
+  return faults;
 }
 
 function unprotected(values: Values, missing: readonly Protection[]): ConfigError {
@@ -129,18 +143,6 @@ function parseSocket(values: Values, text: string, cwd: string): string {
   if (bytes > SOCKET_PATH_BYTES)
     throw values.error('listen', `the path of a socket of at most ${SOCKET_PATH_BYTES} bytes, got ${bytes}`);
   return absolute;
-}
-
-function parseTls(values: Values, cwd: string): ListenConfig['tls'] {
-  const [certFile, keyFile] = [values.text('tlsCert'), values.text('tlsKey')];
-  if (certFile === '' && keyFile === '') return undefined;
-  if (certFile === '' || keyFile === '') {
-    const [present, absent] = certFile === '' ? (['tlsKey', 'tlsCert'] as const) : (['tlsCert', 'tlsKey'] as const);
-    throw new ConfigError(
-      `${values.nameOf(present)} is set without ${values.flagOf(absent)}: expected both, or neither.`,
-    );
-  }
-  return { certFile: resolve(cwd, certFile), keyFile: resolve(cwd, keyFile) };
 }
 
 function isLoopback(host: string): boolean {

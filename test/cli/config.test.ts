@@ -382,6 +382,19 @@ describe('TLS', () => {
       '--listen is a Unix socket, which needs no TLS: unset --tls-cert and ANABRANCH_TLS_KEY.',
     );
   });
+
+  it('N2: settings that contradict each other are all named at once', () => {
+    const flags = { disableTls: true, tlsCert: 'a', listen: 'unix:/s', auth: 'off', adminKeyFile: 'k' };
+    expect(refusal({}, flags).split('\n')).toEqual([
+      '--tls-cert is set without --tls-key: expected both, or neither.',
+      '--listen is a Unix socket, which needs no TLS: unset --tls-cert.',
+      '--disable-tls leaves TLS to a proxy, but --tls-cert would serve it: unset one of them.',
+      '--admin-key-file is set, but callers need no key here: add --auth required, or leave it out.',
+    ]);
+    expect(refusal({ ANABRANCH_TLS_KEY: 'a', ANABRANCH_DISABLE_TLS: '1' }, { tlsCert: 'b' })).toBe(
+      'ANABRANCH_DISABLE_TLS leaves TLS to a proxy, but --tls-cert and ANABRANCH_TLS_KEY would serve it: unset one of them.',
+    );
+  });
 });
 
 describe('allowed host names of requests, and allowed origins of web pages', () => {
