@@ -1,6 +1,7 @@
 import type { Bench } from './bench.ts';
 import { appendBatch } from './benches/append_batch.ts';
 import { exportBench, importBench } from './benches/archive.ts';
+import { authBenches } from './benches/auth.ts';
 import { bigState } from './benches/big_state.ts';
 import { branch, branchNesting, branchWhileWriting } from './benches/branch.ts';
 import { deleteBesideWriter } from './benches/delete_beside_writer.ts';
@@ -20,7 +21,6 @@ import { pythonClient } from './benches/python.ts';
 import { read } from './benches/read.ts';
 import { readerBesideWriter } from './benches/reader_beside_writer.ts';
 import { claims, claimsDepth, progress, readRollouts, rolloutList, watchRun } from './benches/rollouts.ts';
-import { callAuth } from './benches/rpc_latency.ts';
 import { runList, runTree } from './benches/runs.ts';
 import { series } from './benches/series.ts';
 import { start } from './benches/start.ts';
@@ -31,7 +31,7 @@ import { storageSteps } from './benches/storage_steps.ts';
 export const BENCHES: readonly Bench[] = [
   ingestSingle,
   ingestSingleTls,
-  callAuth,
+  ...authBenches,
   ingestBatch,
   lockstep,
   appendBatch,

@@ -1,5 +1,4 @@
 import { randomUUID } from 'node:crypto';
-import path from 'node:path';
 import { createAuthority, writeIssued } from '../../test/support/certificates.ts';
 import { alternate, type Bench, compare, median, type Result, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
@@ -71,28 +70,22 @@ export const ingestSingle: Bench = {
 };
 
 export const ingestSingleTls: Bench = {
-  names: ['ingest-single-tls', 'ingest-single-auth'],
-  about: '`ingest-single` over TLS, and with an API key; against the same without',
+  names: ['ingest-single-tls'],
+  about: '`ingest-single` over TLS, against the same without',
   engines: ['sqlite', 'postgres'],
   async run(run) {
     const authority = createAuthority();
     const tls = { ...writeIssued(authority.issue()), ca: authority.cert };
-    const keyFile = path.join(await run.resources.folder(), 'key');
-    const servers = {
-      TLS: await run.resources.server('real', run.engine, undefined, { tls }),
-      key: await run.resources.server('real', run.engine, undefined, { keyFile }),
-      plain: await run.resources.server('real', run.engine),
-    };
-    const seen: Record<keyof typeof servers, Ingested[]> = { TLS: [], key: [], plain: [] };
-    const load = (kind: keyof typeof servers) => () =>
-      ingest(run, servers[kind], SINGLE, { seen: (figures) => seen[kind].push(figures) });
-    const samples = await alternate(run, { TLS: load('TLS'), key: load('key'), plain: load('plain') });
-    const noteOf = (kind: keyof typeof servers) => `${costNote(seen[kind])}; without it server ${cpuOf(seen.plain)}`;
-    const row = (bench: string, aim: string, note: string) => ({ bench, aim, unit: 'steps/s', note }) as const;
-    return [
-      compare(run, row('ingest-single-tls', '>= 0.8', noteOf('TLS')), samples.TLS, samples.plain),
-      compare(run, row('ingest-single-auth', '>= 0.97', noteOf('key')), samples.key, samples.plain),
-    ];
+    const over = await run.resources.server('real', run.engine, undefined, { tls });
+    const plain = await run.resources.server('real', run.engine);
+    const seen: Record<'over' | 'plain', Ingested[]> = { over: [], plain: [] };
+    const samples = await alternate(run, {
+      TLS: () => ingest(run, over, SINGLE, { seen: (figures) => seen.over.push(figures) }),
+      plain: () => ingest(run, plain, SINGLE, { seen: (figures) => seen.plain.push(figures) }),
+    });
+    const note = `${costNote(seen.over)}; without it server ${cpuOf(seen.plain)}`;
+    const row = { bench: 'ingest-single-tls', aim: '>= 0.8', unit: 'steps/s', note } as const;
+    return [compare(run, row, samples.TLS, samples.plain)];
   },
 };
 

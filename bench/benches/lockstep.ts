@@ -1,4 +1,4 @@
-import { alternate, type Bench, compare, figure } from '../bench.ts';
+import { alternate, type Bench, compare, figure, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { AppendFigures, AppendSettings } from '../programs/append.ts';
 import type { DriverFigures, DriverSettings } from '../programs/driver.ts';
@@ -15,20 +15,9 @@ export const lockstep: Bench = {
     const over = await run.resources.server('null', run.engine);
     const database = await run.resources.emptySchema(run.engine);
     const p99s: number[] = [];
-    const append = async (server: BenchServer, slow?: number[]) => {
-      const [trajectory] = await server.trajectories(1);
-      const settings: AppendSettings = {
-        address: server.address,
-        trajectories: [trajectory!],
-        connections: 1,
-        window: 1,
-        stepsPerFrame: 1,
-        payload: 'step',
-        warmupSeconds,
-        seconds,
-      };
-      const { p50Ms, p99Ms } = await runProgram<AppendFigures>('append', settings);
-      slow?.push(p99Ms[0]!);
+    const append = async () => {
+      const { p50Ms, p99Ms } = await waitForAcks(run, real);
+      p99s.push(p99Ms[0]!);
       return p50Ms[0]!;
     };
     const insert = async (round: number) => {
@@ -44,8 +33,8 @@ export const lockstep: Bench = {
       return (await runProgram<DriverFigures>('driver', settings)).p50Ms;
     };
     const samples = await alternate(run, {
-      real: () => append(real, p99s),
-      'null store': () => append(over),
+      real: append,
+      'null store': async () => (await waitForAcks(run, over)).p50Ms[0]!,
       driver: insert,
     });
     const ceilings = samples.driver.map((p50, i) => p50 + samples['null store'][i]!);
@@ -56,3 +45,20 @@ export const lockstep: Bench = {
     ];
   },
 };
+
+/** Measures appends that wait for their acks, one after the other. */
+export async function waitForAcks({ warmupSeconds, seconds }: Run, server: BenchServer): Promise<AppendFigures> {
+  const { address, token } = server;
+  const settings: AppendSettings = {
+    address,
+    token,
+    trajectories: await server.trajectories(1),
+    connections: 1,
+    window: 1,
+    stepsPerFrame: 1,
+    payload: 'step',
+    warmupSeconds,
+    seconds,
+  };
+  return runProgram<AppendFigures>('append', settings);
+}

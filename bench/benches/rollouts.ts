@@ -14,7 +14,7 @@ import type { RolloutSqlFigures, RolloutSqlSettings } from '../programs/rollout_
 import { encoded, measureEmptyCall, measureRpc, measureUseCase } from './rpc_latency.ts';
 
 const WORKERS = 32;
-const QUEUED = 100_000;
+export const QUEUED = 100_000;
 
 export const claims: Bench = {
   names: ['claims', 'claims-calls'],
@@ -54,7 +54,7 @@ export const claimsDepth: Bench = {
 };
 
 /** Creates a database with this many PENDING rollouts in one stage, and programs that claim them. */
-async function queueOf(run: Run, count: number) {
+export async function queueOf(run: Run, count: number) {
   const creating = await run.resources.server('real', run.engine);
   const { stageIds } = await creating.stages();
   const { database } = creating;
@@ -80,10 +80,11 @@ async function queueOf(run: Run, count: number) {
         await server.stop();
       }
     },
-    async claim(putBackAfter: number) {
-      const server = await run.resources.server('real', run.engine, database);
+    async claim(putBackAfter: number, settings: { readonly keyFile?: string } = {}) {
+      const server = await run.resources.server('real', run.engine, database, settings);
       try {
-        return await claim(putBackAfter, { address: server.address, request });
+        const { address, token } = server;
+        return await claim(putBackAfter, { address, token, request });
       } finally {
         await server.stop();
       }

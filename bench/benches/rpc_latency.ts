@@ -1,7 +1,5 @@
-import path from 'node:path';
 import { create, type DescMessage, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
-import { GetTrajectoryRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { alternate, type Bench, compare, median, type Run } from '../bench.ts';
+import { median, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { RequestFigures, RequestSettings } from '../programs/request.ts';
 import type { UseCaseFigures, UseCaseSettings } from '../programs/use_case.ts';
@@ -78,31 +76,3 @@ export function measureUseCase(run: Run, database: string, task: UseCaseSettings
 export function encoded<Desc extends DescMessage>(schema: Desc, init: MessageInitShape<Desc>): string {
   return Buffer.from(toBinary(schema, create(schema, init))).toString('base64');
 }
-
-export const callAuth: Bench = {
-  names: ['call-auth'],
-  about: 'p50 of GetTrajectory with an API key, against the same without',
-  engines: ['sqlite', 'postgres'],
-  async run(run) {
-    const keyFile = path.join(await run.resources.folder(), 'key');
-    const p50 = async (settings: { readonly keyFile?: string }) => {
-      const server = await run.resources.server('real', run.engine, undefined, settings);
-      const [trajectoryId] = await server.trajectories(1);
-      const { address, token } = server;
-      const request = encoded(GetTrajectoryRequestSchema, { trajectoryId: trajectoryId! });
-      const method = '/anabranch.v1.TrajectoryService/GetTrajectory';
-      const { warmupSeconds, seconds } = run;
-      return () =>
-        runProgram<RequestFigures>('request', {
-          address,
-          token,
-          method,
-          request,
-          warmupSeconds,
-          seconds,
-        } satisfies RequestSettings).then(({ p50Ms }) => p50Ms);
-    };
-    const samples = await alternate(run, { key: await p50({ keyFile }), plain: await p50({}) });
-    return [compare(run, { bench: 'call-auth', aim: '<= 1.05', unit: 'ms' }, samples.key, samples.plain)];
-  },
-};

@@ -1,6 +1,6 @@
 import { Client, credentials } from '@grpc/grpc-js';
 import { openRolloutSql } from '../rollout_sql.ts';
-import { program } from './program.ts';
+import { interceptorsFor, program } from './program.ts';
 
 /**
  * Workers that claim one rollout after the other, from the service or with the driver. Responses are only checked for a
@@ -12,7 +12,7 @@ export interface ClaimsSettings {
    * Address of the service, and the encoded request as base64. An empty request: calls that do nothing. Undefined: uses
    * the driver.
    */
-  readonly service?: { readonly address: string; readonly request: string };
+  readonly service?: { readonly address: string; readonly token?: string | undefined; readonly request: string };
   readonly workers: number;
   /** Claimed rollouts are put back after this many claims. Putting back is not timed. */
   readonly putBackAfter: number;
@@ -74,8 +74,8 @@ async function byDriver(database: string, workers: number): Promise<(() => Promi
   return (await Promise.all(connections)).map((connection) => () => connection.claim());
 }
 
-function byService({ address, request }: { address: string; request: string }, workers: number) {
-  const client = new Client(address, credentials.createInsecure());
+function byService({ address, token, request }: NonNullable<ClaimsSettings['service']>, workers: number) {
+  const client = new Client(address, credentials.createInsecure(), { interceptors: interceptorsFor(token) });
   const bytes = Buffer.from(request, 'base64');
   const [method, tag] =
     request === '' ? ['/grpc.health.v1.Health/Check', STATUS] : ['/anabranch.v1.RolloutService/ClaimRollouts', CLAIMS];

@@ -2,12 +2,13 @@ import { create, fromBinary, toBinary } from '@bufbuild/protobuf';
 import { Client, credentials } from '@grpc/grpc-js';
 import { ReadStepsRequestSchema, ReadStepsResponseSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { connectClient, openWriter } from '../../src/client/index.ts';
-import { pause, percentile, program } from './program.ts';
+import { interceptorsFor, pause, percentile, program } from './program.ts';
 
 /** Followers of one trajectory, and a writer that appends a step at intervals. */
 export interface FollowSettings {
   readonly writerAddress: string;
   readonly followerAddress: string;
+  readonly token?: string | undefined;
   readonly trajectoryId: string;
   readonly followers: number;
   readonly connections: number;
@@ -27,7 +28,7 @@ const METHOD = '/anabranch.v1.TrajectoryService/ReadSteps';
 const same = (bytes: Buffer) => bytes;
 
 await program(async (settings: FollowSettings): Promise<FollowFigures> => {
-  const { trajectoryId, everyMs } = settings;
+  const { trajectoryId, everyMs, token } = settings;
   const delays: number[] = [];
   const clients = Array.from(
     { length: settings.connections },
@@ -35,6 +36,7 @@ await program(async (settings: FollowSettings): Promise<FollowFigures> => {
       new Client(settings.followerAddress, credentials.createInsecure(), {
         'bench.connection': i,
         'grpc.use_local_subchannel_pool': 1,
+        interceptors: interceptorsFor(token),
       }),
   );
   const request = Buffer.from(
@@ -45,7 +47,7 @@ await program(async (settings: FollowSettings): Promise<FollowFigures> => {
   );
   await Promise.all(live);
 
-  const client = connectClient({ address: settings.writerAddress });
+  const client = connectClient({ address: settings.writerAddress, ...(token !== undefined && { token }) });
   const writer = await openWriter(client, { trajectoryId });
   const work = async (seconds: number) => {
     for (const end = performance.now() + seconds * 1000; performance.now() < end; ) {
