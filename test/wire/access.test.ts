@@ -1,10 +1,10 @@
-import { once } from 'node:events';
-import http2 from 'node:http2';
+import type http2 from 'node:http2';
+import { gzipSync } from 'node:zlib';
 import type { DescMethod } from '@bufbuild/protobuf';
 import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { Code, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
-import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
@@ -12,18 +12,36 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { Health } from '../../gen/es/grpc/health/v1/health_pb.js';
 import { reasonOf } from '../../src/client/index.ts';
 import { includesRole, newSecret, ROLES } from '../../src/domain/access.ts';
-import { roleOf } from '../../src/rpc/gate.ts';
+import { ANONYMOUS } from '../../src/domain/caller.ts';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { Gate, roleOf } from '../../src/rpc/gate.ts';
 import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { withHeaders } from './headers.ts';
-import { speak } from './raw.ts';
+import { http2Session, inEnvelope, RawCall, speak } from './raw.ts';
 import { METHODS } from './rpcs/drive.ts';
 
 const pathOf = ({ parent, name }: DescMethod) => `/${parent.typeName}/${name}`;
 
 /** Bytes that no decoder accepts: a caller whose request was decoded gets another error. */
 const NO_MESSAGE = Buffer.from([0, 0, 0, 0, 2, 0xff, 0xff]);
+
+/** Bodies that a server must not wait for, nor open. They do not end. */
+const UNFINISHED: Readonly<Record<string, { bytes: Uint8Array; headers: Record<string, string> }>> = {
+  'half sent': { bytes: inEnvelope(Buffer.alloc(9)).subarray(0, 7), headers: {} },
+  'said to have 4 GiB': { bytes: Buffer.from([0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3]), headers: {} },
+  'compressed 1000 : 1': {
+    bytes: inEnvelope(gzipSync(Buffer.alloc(100 * LIMITS.messageBytes)), 1),
+    headers: { 'grpc-encoding': 'gzip' },
+  },
+  'full of empty values': { bytes: inEnvelope(Buffer.alloc(LIMITS.messageBytes, '\x12\0')), headers: {} },
+  'half sent by Connect': { bytes: Buffer.alloc(9), headers: { 'content-type': 'application/proto' } },
+  'compressed by Connect': {
+    bytes: gzipSync(Buffer.alloc(LIMITS.messageBytes)).subarray(0, 500),
+    headers: { 'content-type': 'application/proto', 'content-encoding': 'gzip' },
+  },
+};
 
 describe('access', () => {
   const engine: Engine = ENGINES[0]!;
@@ -48,11 +66,14 @@ describe('access', () => {
     await make('doomed', Role.ADMIN);
     await make('two', Role.WRITE, { namespaces: ['a', 'b'] });
     await open.stop();
+    await using other = await startTestServer();
+    const others = createClient(AdminService, createGrpcTransport({ baseUrl: other.url }));
+    secrets.set('foreign', (await others.createKey({ name: 'ADMIN', role: Role.ADMIN })).secret);
     server = await startTestServer({ database, settings: { authenticated: true, keyCheckMs: 20 } });
-    session = http2.connect(server.url);
+    session = await http2Session(server.url);
     // The key that expires is looked up until it has.
-    for (let code = 0; code !== Code.Unauthenticated; ) {
-      code = (await grpc(TrajectoryService.method.getTree, bearer('expired'))).code;
+    for (let status: number | undefined = 0; status !== Code.Unauthenticated; ) {
+      ({ status } = await grpc(TrajectoryService.method.getTree, bearer('expired')));
     }
   });
   afterAll(async () => {
@@ -63,26 +84,15 @@ describe('access', () => {
 
   const bearer = (called: string) => ({ authorization: `Bearer ${secrets.get(called)}` });
 
-  async function grpc(method: DescMethod, headers: http2.OutgoingHttpHeaders): Promise<{ code: number; text: string }> {
-    const stream = session.request({
-      ':method': 'POST',
-      ':path': pathOf(method),
-      'content-type': 'application/grpc',
-      te: 'trailers',
-      ...headers,
-    });
-    let status: http2.IncomingHttpHeaders = {};
-    stream.on('response', (received) => {
-      if (received['grpc-status'] !== undefined) status = received;
-    });
-    stream.on('trailers', (received) => {
-      status = received;
-    });
-    stream.resume();
-    stream.end(NO_MESSAGE);
-    await once(stream, 'close');
-    return { code: Number(status['grpc-status']), text: decodeURIComponent(String(status['grpc-message'] ?? '')) };
+  /** Sends these bytes in a call, which ends with them or stays open. */
+  async function call(method: DescMethod, body: Uint8Array, more: http2.OutgoingHttpHeaders, ends: boolean) {
+    const made = new RawCall(session, pathOf(method), more);
+    if (ends) made.stream.end(body);
+    else made.stream.write(body);
+    return made.outcome;
   }
+
+  const grpc = (method: DescMethod, headers: http2.OutgoingHttpHeaders) => call(method, NO_MESSAGE, headers, true);
 
   async function post(method: DescMethod, type: string, headers: Record<string, string>): Promise<Response> {
     const given = { 'content-type': type, 'connect-protocol-version': '1', ...headers };
@@ -96,6 +106,7 @@ describe('access', () => {
     'malformed: mistyped': () => ({ authorization: `Bearer ${secrets.get('ADMIN')!.slice(0, -1)}_` }),
     'malformed: 8 KiB': () => ({ authorization: `Bearer ${'a'.repeat(8192)}` }),
     unknown: () => ({ authorization: `Bearer ${newSecret()}` }),
+    'of another installation': () => bearer('foreign'),
     revoked: () => bearer('revoked'),
     expired: () => bearer('expired'),
   };
@@ -104,9 +115,9 @@ describe('access', () => {
     it('is refused by every method and protocol, before the body is decoded', async () => {
       const headers = BAD[kind]!();
       for (const method of METHODS) {
-        const { code, text } = await grpc(method, headers);
-        expect([method.name, code], text).toEqual([method.name, Code.Unauthenticated]);
-        expect(text).not.toContain(headers.authorization?.slice(-20) ?? 'anb_');
+        const { status, message } = await grpc(method, headers);
+        expect([method.name, status], message).toEqual([method.name, Code.Unauthenticated]);
+        expect(message).not.toContain(headers.authorization?.slice(-20) ?? 'anb_');
         if (method.methodKind === 'bidi_streaming') continue; // not over HTTP/1.1, with any credential
         const web = await post(method, 'application/grpc-web+proto', headers);
         expect([method.name, web.status, web.headers.get('grpc-status')]).toEqual([method.name, 200, '16']);
@@ -121,10 +132,39 @@ describe('access', () => {
       }
     });
 
+    it.each(Object.keys(UNFINISHED))('is refused by every method with a body that is %s', async (body) => {
+      const { bytes, headers } = UNFINISHED[body]!;
+      const outcomes = METHODS.map(async (method) => {
+        const { http, status } = await call(method, bytes, { ...headers, ...BAD[kind]!() }, false);
+        return [method.name, status ?? http];
+      });
+      const refused = headers['content-type'] === undefined ? Code.Unauthenticated : 401;
+      // Bodies of streams are refused by their type over Connect, with any credential.
+      const ofConnect = (method: DescMethod) => (method.methodKind === 'unary' ? refused : 415);
+      expect(await Promise.all(outcomes)).toEqual(
+        METHODS.map((method) => [method.name, refused === 401 ? ofConnect(method) : refused]),
+      );
+    });
+
     it('is refused where bytes of states are read by plain HTTP', async () => {
       const headers = BAD[kind]!();
       const paths = [`/states/${'0'.repeat(64)}`, '/trajectories/x/steps/0/states/y'];
       for (const path of paths) expect((await fetch(`${server.url}${path}`, { headers })).status).toBe(401);
+    });
+  });
+
+  it.each([
+    ['of 1 MiB', `Authorization: Bearer ${'a'.repeat(1024 * 1024)}`, 431],
+    ['with U+0000', 'Authorization: Bearer anb_\0', 400],
+    ['with CR', 'Authorization: Bearer anb_\rx', 400],
+    ['that goes on after CR LF', 'Authorization: Bearer anb_\r\n x', 400],
+    ['that another header follows after CR LF', 'Authorization: Bearer anb_\r\nx: y', 401],
+  ])('N2: a key %s is refused over HTTP/1.1, and the server serves others', async (_what, header, status) => {
+    const head = `POST ${pathOf(TrajectoryService.method.getTree)} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json`;
+    const said = await speak(server.port, `${head}\r\nContent-Length: 2\r\nConnection: close\r\n${header}\r\n\r\n{}`);
+    expect(said).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+    expect(await grpc(TrajectoryService.method.listTrajectories, bearer('READ'))).toMatchObject({
+      status: Code.InvalidArgument,
     });
   });
 
@@ -139,11 +179,11 @@ describe('access', () => {
 
   it.each(ROLES)('N2: the role %s may call exactly the methods that need it or less', async (held) => {
     for (const method of METHODS) {
-      const { code } = await grpc(method, bearer(held));
+      const { status } = await grpc(method, bearer(held));
       const mayCall = includesRole(held, roleOf(method));
-      if (mayCall) expect([method.name, code]).not.toEqual([method.name, Code.PermissionDenied]);
-      else expect([method.name, code]).toEqual([method.name, Code.PermissionDenied]);
-      expect([method.name, code]).not.toEqual([method.name, Code.Unauthenticated]);
+      if (mayCall) expect([method.name, status]).not.toEqual([method.name, Code.PermissionDenied]);
+      else expect([method.name, status]).toEqual([method.name, Code.PermissionDenied]);
+      expect([method.name, status]).not.toEqual([method.name, Code.Unauthenticated]);
     }
   });
 
@@ -154,6 +194,19 @@ describe('access', () => {
       interceptors: [withHeaders({ ...bearer(called), ...named })],
     });
   };
+
+  it('negative control of N2: a method whose gate is missing, or comes after the body, is found', async () => {
+    const { getTree, getTrajectory } = TrajectoryService.method;
+    const pass = Gate.prototype.pass;
+    vi.spyOn(Gate.prototype, 'pass').mockImplementation(function (this: Gate, head, needed, called, serve) {
+      if (head.headers[':path'] !== pathOf(getTree)) return pass.call(this, head, needed, called, serve);
+      serve({ caller: ANONYMOUS, credential: undefined });
+    });
+    onTestFinished(() => void vi.restoreAllMocks());
+    // What such a method answers is about the body, so the tests of all methods above fail.
+    expect((await grpc(getTree, BAD.missing!())).status).toBe(Code.InvalidArgument);
+    expect((await grpc(getTrajectory, BAD.missing!())).status).toBe(Code.Unauthenticated);
+  });
 
   it('N2: GetServerInfo tells the caller who it is', async () => {
     const info = async (called: string, namespace?: string) =>

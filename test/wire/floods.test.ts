@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import net from 'node:net';
+import { Code } from '@connectrpc/connect';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { createAuthority, writeIssued } from '../support/certificates.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
@@ -82,13 +83,16 @@ const FLOODS: readonly (readonly [string, () => Buffer[]])[] = [
   ['headers that are not HPACK', () => [frame(HEADERS, END_HEADERS, 1, Buffer.alloc(50, 0xff))]],
 ];
 
-describe.each(['without TLS', 'over TLS'])('T15: floods %s', (kind) => {
+describe.each(['without TLS', 'over TLS', 'without a credential'])('T15: floods %s', (kind) => {
+  const isRefused = kind === 'without a credential';
+  const expected = isRefused ? Code.Unauthenticated : 0;
   let server: TestServer;
   let door: { readonly port: number; readonly url: string };
   let close = async () => {};
   beforeAll(async () => {
     const authority = createAuthority();
-    server = await startTestServer({ flags: kind === 'over TLS' ? { ...writeIssued(authority.issue()) } : {} });
+    const flags = kind === 'over TLS' ? { ...writeIssued(authority.issue()) } : {};
+    server = await startTestServer({ flags, settings: { authenticated: isRefused } });
     door = server;
     if (kind === 'over TLS') {
       const tunnel = await openTlsTunnel(server.port, authority.cert);
@@ -113,7 +117,7 @@ describe.each(['without TLS', 'over TLS'])('T15: floods %s', (kind) => {
     socket.write(Buffer.from('PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n', 'latin1'));
     const request = [frame(HEADERS, END_HEADERS, 1, REQUEST), frame(DATA, END_STREAM, 1, inEnvelope(new Uint8Array()))];
     socket.write(Buffer.concat([frame(SETTINGS, 0, 0), ...request]));
-    await until(() => framesIn(said).has(DATA), 'it is answered');
+    await until(() => framesIn(said).has(isRefused ? HEADERS : DATA), 'it is answered');
     socket.destroy();
   });
 
@@ -130,7 +134,7 @@ describe.each(['without TLS', 'over TLS'])('T15: floods %s', (kind) => {
         await Promise.race([once(socket, 'drain'), once(socket, 'close')]).catch(() => undefined);
       }
     }
-    expect((await rawCall(other, CREATE, inEnvelope(new Uint8Array()))).status, 'others are served').toBe(0);
+    expect((await rawCall(other, CREATE, inEnvelope(new Uint8Array()))).status, 'others are answered').toBe(expected);
     socket.destroy();
     other.destroy();
   });
