@@ -10,6 +10,7 @@ import { type CliContext, CliError } from './context.ts';
 import { fitHelp } from './help.ts';
 import { keysCommand } from './keys.ts';
 import { migrateDataCommand } from './migrate_data.ts';
+import { namespacesCommand } from './namespaces.ts';
 import { pageCommand } from './page.ts';
 import { pictureCommand } from './picture.ts';
 import { resetCommand } from './reset.ts';
@@ -49,6 +50,7 @@ function program(cli: CliContext): Command {
     .addCommand(statsCommand(cli))
     .addCommand(verifyCommand(cli))
     .addCommand(keysCommand(cli))
+    .addCommand(namespacesCommand(cli))
     .addCommand(backupCommand(cli))
     .addCommand(restoreCommand(cli))
     .addCommand(exportCommand(cli))

@@ -1,8 +1,8 @@
-import { createInterface } from 'node:readline/promises';
 import { Command } from 'commander';
 import { describeDatabase } from '../config/config.ts';
 import { configOfDatabase } from './config_options.ts';
-import { type CliContext, CliError, UsageError } from './context.ts';
+import { confirmed } from './confirmation.ts';
+import { type CliContext, CliError } from './context.ts';
 import { write } from './server_access.ts';
 
 interface ResetFlags {
@@ -33,23 +33,9 @@ async function reset(cli: CliContext, flags: ResetFlags): Promise<void> {
   const config = configOfDatabase(cli, flags.database);
   const named = describeDatabase(config);
   for (const warning of config.warnings) await write(cli.stderr, `anabranch: ${warning}\n`);
-  if (flags.yes !== true && !(await isConfirmed(cli, named))) throw new CliError('Nothing was deleted.');
+  if (flags.yes !== true && !(await confirmed(cli, `everything in ${named}`)))
+    throw new CliError('Nothing was deleted.');
   const { deleteDatabase } = await import('../server.ts');
   await deleteDatabase(config);
   await write(cli.stdout, `Deleted everything in ${named}.\n`);
-}
-
-async function isConfirmed({ stdin, stdout, signal }: CliContext, named: string): Promise<boolean> {
-  if (stdin?.isTTY !== true) {
-    throw new UsageError(
-      'reset deletes everything, so it asks for confirmation, and stdin is no terminal: pass --yes.',
-    );
-  }
-  const question = createInterface({ input: stdin, output: stdout });
-  try {
-    const answer = await question.question(`Delete everything in ${named}? Type "yes": `, { signal });
-    return answer.trim() === 'yes';
-  } finally {
-    question.close();
-  }
 }

@@ -4,6 +4,9 @@ import {
   type BackupDatabaseRequest,
   type BackupDatabaseResponse,
   BackupDatabaseResponseSchema,
+  type DeleteNamespaceRequest,
+  type DeleteNamespaceResponse,
+  DeleteNamespaceResponseSchema,
   type ExportArchiveRequest,
   type ExportArchiveResponse,
   ExportArchiveResponseSchema,
@@ -25,6 +28,7 @@ import { StepFrames } from '../../domain/step_codec/frames.ts';
 import type { StorageFault, VerificationProgress } from '../../domain/verification.ts';
 import type { ShrinkableFile } from '../../stream/free_space.ts';
 import type { Call, ClientStream, Methods, Unary } from '../method.ts';
+import { announceDeletion } from '../run/run.ts';
 import { keyMethods } from './keys.ts';
 
 export function adminMethods(database: DatabaseParts): Methods<typeof AdminService, keyof typeof AdminService.method> {
@@ -35,6 +39,7 @@ export function adminMethods(database: DatabaseParts): Methods<typeof AdminServi
     exportArchive: { messages: exportArchive },
     importArchive,
     vacuumDatabase: { messages: vacuumDatabase(database.file) },
+    deleteNamespace: { messages: deleteNamespace },
     ...keyMethods,
   };
 }
@@ -176,6 +181,22 @@ export function vacuumDatabase(file: DatabaseFile | undefined) {
       yield create(VacuumDatabaseResponseSchema, progress);
     }
   };
+}
+
+/** B6. Errors: RUN_ACTIVE, SERVER_DRAINING. */
+export async function* deleteNamespace(
+  { name, cancelLive }: DeleteNamespaceRequest,
+  { app }: Call,
+): AsyncGenerator<DeleteNamespaceResponse, void, undefined> {
+  let [deletedRuns, deletedTrajectories] = [0n, 0n];
+  for await (const part of app.store.deleteNamespace(name, cancelLive)) {
+    announceDeletion(app, part);
+    app.drain.throwIfBegun();
+    deletedRuns += part.runs;
+    deletedTrajectories += part.trajectories;
+    yield create(DeleteNamespaceResponseSchema, { deletedRuns, deletedTrajectories });
+  }
+  yield create(DeleteNamespaceResponseSchema, { deletedRuns, deletedTrajectories });
 }
 
 /** Faults in one message. */

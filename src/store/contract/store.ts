@@ -3,7 +3,7 @@ import { AnabranchError } from '../../domain/errors.ts';
 import type { DatabaseCounts, RunSize, VerificationProgress } from '../../domain/verification.ts';
 import type { AppendStore, MergeStore } from './append.ts';
 import type { EnvironmentStore } from './environment.ts';
-import type { ExperimentStore } from './experiment.ts';
+import type { ExperimentStore, RunDeletion } from './experiment.ts';
 import type { GroupStore } from './group.ts';
 import type { KeyStore } from './key.ts';
 import type { MetricStore } from './metric.ts';
@@ -67,6 +67,11 @@ export interface Store
   verify(): AsyncGenerator<VerificationProgress, void, undefined>;
   /** V7: the namespaces that have data, in order. */
   listNamespaces(): Promise<string[]>;
+  /**
+   * B6: deletes everything in a namespace, part by part, and returns what each part was. Ends when its rows are removed,
+   * apart from states. Errors: RUN_ACTIVE (without `cancelLive`; before anything is deleted).
+   */
+  deleteNamespace(namespace: string, cancelLive: boolean): AsyncGenerator<RunDeletion, void, undefined>;
   /** V4: counts rows of all namespaces. */
   countRows(): Promise<DatabaseCounts>;
   /** V4: the ten runs of the namespace with the most steps, largest first. */

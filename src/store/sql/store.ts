@@ -62,6 +62,7 @@ import { exportArchive } from './upkeep/archive/export.ts';
 import { importArchive } from './upkeep/archive/import.ts';
 import { readOnThread } from './upkeep/archive/reading/archive_reader.ts';
 import { countRows, findLargestRuns, listNamespaces } from './upkeep/database_stats.ts';
+import { deleteNamespace } from './upkeep/namespace.ts';
 import {
   claimDuePolicy,
   deletePolicy,
@@ -217,6 +218,7 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return importArchive(this.engine, this.encoder, namespace, parts);
   },
   listNamespaces: onEngine(listNamespaces),
+  deleteNamespace: onEngine(deleteNamespace),
   countRows: onEngine(countRows),
   findLargestRuns: onEngine(findLargestRuns),
   expireRequests: onEngine(expireRequests),

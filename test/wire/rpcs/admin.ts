@@ -1,6 +1,8 @@
 import { expect } from 'vitest';
 import { Role } from '../../../gen/es/anabranch/v1/access_pb.js';
 import type { AdminService } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
+import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
+import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { writeArchive } from '../../../src/archive/write.ts';
 import { isSecret } from '../../../src/domain/access.ts';
 import { ARCHIVE_FORMAT, ARCHIVE_VERSION, type ArchivePart } from '../../../src/domain/archive.ts';
@@ -86,6 +88,20 @@ export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
     requests: () => [[{}]],
     served: ([answer]) => expect(answer!.namespaces).toContain('default'),
     refused: () => ({}),
+  },
+  deleteNamespace: {
+    requests: () => [[{ name: 'nobody', cancelLive: true }]],
+    served: ([answer]) => expect(answer).toMatchObject({ deletedRuns: 0n, deletedTrajectories: 0n }),
+    refused: ({ runs, rollouts }) => ({
+      RUN_ACTIVE: async () => {
+        const { run } = await runs.createRun({ initialStatus: Status.RUNNING });
+        const at = { runId: run!.id, kind: StageKind.TRAIN_STEP, number: 0n, initialStatus: Status.RUNNING };
+        const { stage } = await runs.getOrCreateStage(at);
+        await rollouts.createRollouts({ stageId: stage!.id, rollouts: [{ number: 0n }] });
+        await rollouts.claimRollouts({ stageId: stage!.id, workerId: 'w' });
+        return [{ name: 'default' }];
+      },
+    }),
   },
 };
 

@@ -274,6 +274,61 @@ export declare type ListNamespacesResponse = Message<"anabranch.v1.ListNamespace
 export declare const ListNamespacesResponseSchema: GenMessage<ListNamespacesResponse>;
 
 /**
+ * Request of DeleteNamespace.
+ *
+ * @generated from message anabranch.v1.DeleteNamespaceRequest
+ */
+export declare type DeleteNamespaceRequest = Message<"anabranch.v1.DeleteNamespaceRequest"> & {
+  /**
+   * Name of the namespace. One that has no data is deleted already.
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * Deletes rollouts that are live (INITIALIZING or RUNNING), too. Later calls of their workers fail. Otherwise live
+   * rollouts are an error.
+   *
+   * @generated from field: bool cancel_live = 2;
+   */
+  cancelLive: boolean;
+};
+
+/**
+ * Describes the message anabranch.v1.DeleteNamespaceRequest.
+ * Use `create(DeleteNamespaceRequestSchema)` to create a new message.
+ */
+export declare const DeleteNamespaceRequestSchema: GenMessage<DeleteNamespaceRequest>;
+
+/**
+ * A message of the DeleteNamespace stream.
+ *
+ * @generated from message anabranch.v1.DeleteNamespaceResponse
+ */
+export declare type DeleteNamespaceResponse = Message<"anabranch.v1.DeleteNamespaceResponse"> & {
+  /**
+   * Number of runs that the call has deleted so far.
+   *
+   * @generated from field: int64 deleted_runs = 1;
+   */
+  deletedRuns: bigint;
+
+  /**
+   * Number of trajectories that the call has deleted so far.
+   *
+   * @generated from field: int64 deleted_trajectories = 2;
+   */
+  deletedTrajectories: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.DeleteNamespaceResponse.
+ * Use `create(DeleteNamespaceResponseSchema)` to create a new message.
+ */
+export declare const DeleteNamespaceResponseSchema: GenMessage<DeleteNamespaceResponse>;
+
+/**
  * Request of GetDatabaseStats.
  *
  * @generated from message anabranch.v1.GetDatabaseStatsRequest
@@ -1000,6 +1055,19 @@ export declare const AdminService: GenService<{
     methodKind: "unary";
     input: typeof ListNamespacesRequestSchema;
     output: typeof ListNamespacesResponseSchema;
+  },
+  /**
+   * Deletes everything in a namespace: one experiment after the other with its runs, then the trajectories outside of
+   * runs, then what is left. Streams its progress, and ends when the rows are removed. An interrupted call can be
+   * repeated. What is created meanwhile may stay, so revoke the keys of the namespace first. Keys are not deleted.
+   * Errors: RUN_ACTIVE (nothing was deleted), SERVER_DRAINING.
+   *
+   * @generated from rpc anabranch.v1.AdminService.DeleteNamespace
+   */
+  deleteNamespace: {
+    methodKind: "server_streaming";
+    input: typeof DeleteNamespaceRequestSchema;
+    output: typeof DeleteNamespaceResponseSchema;
   },
 }>;
 

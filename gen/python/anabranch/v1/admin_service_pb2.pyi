@@ -325,6 +325,52 @@ class ListNamespacesResponse(google.protobuf.message.Message):
 Global___ListNamespacesResponse: typing_extensions.TypeAlias = ListNamespacesResponse
 
 @typing.final
+class DeleteNamespaceRequest(google.protobuf.message.Message):
+    """Request of DeleteNamespace."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: builtins.int
+    CANCEL_LIVE_FIELD_NUMBER: builtins.int
+    name: builtins.str
+    """Name of the namespace. One that has no data is deleted already."""
+    cancel_live: builtins.bool
+    """Deletes rollouts that are live (INITIALIZING or RUNNING), too. Later calls of their workers fail. Otherwise live
+    rollouts are an error.
+    """
+    def __init__(
+        self,
+        *,
+        name: builtins.str = ...,
+        cancel_live: builtins.bool = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["cancel_live", b"cancel_live", "name", b"name"]) -> None: ...
+
+Global___DeleteNamespaceRequest: typing_extensions.TypeAlias = DeleteNamespaceRequest
+
+@typing.final
+class DeleteNamespaceResponse(google.protobuf.message.Message):
+    """A message of the DeleteNamespace stream."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    DELETED_RUNS_FIELD_NUMBER: builtins.int
+    DELETED_TRAJECTORIES_FIELD_NUMBER: builtins.int
+    deleted_runs: builtins.int
+    """Number of runs that the call has deleted so far."""
+    deleted_trajectories: builtins.int
+    """Number of trajectories that the call has deleted so far."""
+    def __init__(
+        self,
+        *,
+        deleted_runs: builtins.int = ...,
+        deleted_trajectories: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["deleted_runs", b"deleted_runs", "deleted_trajectories", b"deleted_trajectories"]) -> None: ...
+
+Global___DeleteNamespaceResponse: typing_extensions.TypeAlias = DeleteNamespaceResponse
+
+@typing.final
 class GetDatabaseStatsRequest(google.protobuf.message.Message):
     """Request of GetDatabaseStats."""
 

@@ -87,6 +87,11 @@ class AdminServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesResponse.FromString,
                 _registered_method=True)
+        self.DeleteNamespace = channel.unary_stream(
+                '/anabranch.v1.AdminService/DeleteNamespace',
+                request_serializer=anabranch_dot_v1_dot_admin__service__pb2.DeleteNamespaceRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_admin__service__pb2.DeleteNamespaceResponse.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer(object):
@@ -183,6 +188,16 @@ class AdminServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DeleteNamespace(self, request, context):
+        """Deletes everything in a namespace: one experiment after the other with its runs, then the trajectories outside of
+        runs, then what is left. Streams its progress, and ends when the rows are removed. An interrupted call can be
+        repeated. What is created meanwhile may stay, so revoke the keys of the namespace first. Keys are not deleted.
+        Errors: RUN_ACTIVE (nothing was deleted), SERVER_DRAINING.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -235,6 +250,11 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.ListNamespaces,
                     request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesResponse.SerializeToString,
+            ),
+            'DeleteNamespace': grpc.unary_stream_rpc_method_handler(
+                    servicer.DeleteNamespace,
+                    request_deserializer=anabranch_dot_v1_dot_admin__service__pb2.DeleteNamespaceRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_admin__service__pb2.DeleteNamespaceResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -510,6 +530,33 @@ class AdminService(object):
             '/anabranch.v1.AdminService/ListNamespaces',
             anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesRequest.SerializeToString,
             anabranch_dot_v1_dot_admin__service__pb2.ListNamespacesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteNamespace(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/anabranch.v1.AdminService/DeleteNamespace',
+            anabranch_dot_v1_dot_admin__service__pb2.DeleteNamespaceRequest.SerializeToString,
+            anabranch_dot_v1_dot_admin__service__pb2.DeleteNamespaceResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -185,7 +185,23 @@ _AdminServiceListNamespacesType = typing_extensions.TypeVar(
     ],
 )
 
-class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType, _AdminServiceVacuumDatabaseType, _AdminServiceExportArchiveType, _AdminServiceImportArchiveType, _AdminServiceCreateKeyType, _AdminServiceListKeysType, _AdminServiceRevokeKeyType, _AdminServiceListNamespacesType]):
+_AdminServiceDeleteNamespaceType = typing_extensions.TypeVar(
+    '_AdminServiceDeleteNamespaceType',
+    grpc.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.DeleteNamespaceRequest,
+        anabranch.v1.admin_service_pb2.DeleteNamespaceResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.DeleteNamespaceRequest,
+        anabranch.v1.admin_service_pb2.DeleteNamespaceResponse,
+    ],
+    default=grpc.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.DeleteNamespaceRequest,
+        anabranch.v1.admin_service_pb2.DeleteNamespaceResponse,
+    ],
+)
+
+class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminServiceVerifyDatabaseType, _AdminServiceBackupDatabaseType, _AdminServiceVacuumDatabaseType, _AdminServiceExportArchiveType, _AdminServiceImportArchiveType, _AdminServiceCreateKeyType, _AdminServiceListKeysType, _AdminServiceRevokeKeyType, _AdminServiceListNamespacesType, _AdminServiceDeleteNamespaceType]):
     """For operators: works on the whole database, with the data of all namespaces. Archives are of one namespace.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
@@ -233,6 +249,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
             anabranch.v1.admin_service_pb2.ListNamespacesRequest,
             anabranch.v1.admin_service_pb2.ListNamespacesResponse,
         ],
+        grpc.UnaryStreamMultiCallable[
+            anabranch.v1.admin_service_pb2.DeleteNamespaceRequest,
+            anabranch.v1.admin_service_pb2.DeleteNamespaceResponse,
+        ],
     ], channel: grpc.Channel) -> None: ...
 
     @typing.overload
@@ -276,6 +296,10 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.admin_service_pb2.ListNamespacesRequest,
             anabranch.v1.admin_service_pb2.ListNamespacesResponse,
+        ],
+        grpc.aio.UnaryStreamMultiCallable[
+            anabranch.v1.admin_service_pb2.DeleteNamespaceRequest,
+            anabranch.v1.admin_service_pb2.DeleteNamespaceResponse,
         ],
     ], channel: grpc.aio.Channel) -> None: ...
 
@@ -336,6 +360,13 @@ class AdminServiceStub(typing.Generic[_AdminServiceGetDatabaseStatsType, _AdminS
     ListNamespaces: _AdminServiceListNamespacesType
     """Returns the namespaces that have data, in byte order of their names."""
 
+    DeleteNamespace: _AdminServiceDeleteNamespaceType
+    """Deletes everything in a namespace: one experiment after the other with its runs, then the trajectories outside of
+    runs, then what is left. Streams its progress, and ends when the rows are removed. An interrupted call can be
+    repeated. What is created meanwhile may stay, so revoke the keys of the namespace first. Keys are not deleted.
+    Errors: RUN_ACTIVE (nothing was deleted), SERVER_DRAINING.
+    """
+
 AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.admin_service_pb2.GetDatabaseStatsRequest,
@@ -376,6 +407,10 @@ AdminServiceAsyncStub: typing_extensions.TypeAlias = AdminServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.admin_service_pb2.ListNamespacesRequest,
         anabranch.v1.admin_service_pb2.ListNamespacesResponse,
+    ],
+    grpc.aio.UnaryStreamMultiCallable[
+        anabranch.v1.admin_service_pb2.DeleteNamespaceRequest,
+        anabranch.v1.admin_service_pb2.DeleteNamespaceResponse,
     ],
 ]
 
@@ -491,5 +526,17 @@ class AdminServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.admin_service_pb2.ListNamespacesResponse, collections.abc.Awaitable[anabranch.v1.admin_service_pb2.ListNamespacesResponse]]:
         """Returns the namespaces that have data, in byte order of their names."""
+
+    @abc.abstractmethod
+    def DeleteNamespace(
+        self,
+        request: anabranch.v1.admin_service_pb2.DeleteNamespaceRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[collections.abc.Iterator[anabranch.v1.admin_service_pb2.DeleteNamespaceResponse], collections.abc.AsyncIterator[anabranch.v1.admin_service_pb2.DeleteNamespaceResponse]]:
+        """Deletes everything in a namespace: one experiment after the other with its runs, then the trajectories outside of
+        runs, then what is left. Streams its progress, and ends when the rows are removed. An interrupted call can be
+        repeated. What is created meanwhile may stay, so revoke the keys of the namespace first. Keys are not deleted.
+        Errors: RUN_ACTIVE (nothing was deleted), SERVER_DRAINING.
+        """
 
 def add_AdminServiceServicer_to_server(servicer: AdminServiceServicer, server: typing.Union[grpc.Server, grpc.aio.Server]) -> None: ...

@@ -237,9 +237,9 @@ function* paddedChunks(keys: readonly bigint[]): Generator<readonly bigint[]> {
   for (const some of chunksOf(keys)) yield padded(some);
 }
 
-const LIVE = ['INITIALIZING', 'RUNNING'];
+export const LIVE = ['INITIALIZING', 'RUNNING'];
 
-function runActive(what: string, live: bigint): AnabranchError {
+export function runActive(what: string, live: bigint): AnabranchError {
   return new AnabranchError(
     'RUN_ACTIVE',
     `${what} has live rollouts (INITIALIZING or RUNNING): ${live}. Wait until they end, or set cancel_live (later calls of their workers then fail).`,
