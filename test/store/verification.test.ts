@@ -284,7 +284,7 @@ describeStore('verification', (on) => {
       message: 'the index of names',
     }),
     'a segment that the index of names lacks': ({ root }) => ({
-      sql: `update trajectories set named_to = 3 ${head(root)}`,
+      sql: `update trajectories set indexed_to = 3 ${head(root)}`,
       fault: { check: 'COLUMNS', ...stepsOf(root, 2n) },
       message: 'not in the index of names',
     }),

@@ -44,7 +44,7 @@ create table trajectories (
   max_reward double precision,
   scored_metrics text not null default '[]',
   merged_to bigint not null default 0,
-  named_to bigint not null default 0,
+  indexed_to bigint not null default 0,
   create_digest text not null default '',
   created_by_open boolean not null default false,
   primary key (tree, key)
@@ -118,10 +118,11 @@ create table segments (
 );
 alter table segments alter column body set storage external;
 alter table segments alter column states set storage external;
-create index segments_by_reward on segments (tree, trajectory, max_reward, first_step_number, min_reward)
-  where max_reward is not null;
+create index segments_by_reward on segments (tree, trajectory, max_reward, first_step_number, min_reward, body_bytes)
+  where max_reward is not null and body_bytes is not null;
 create index segments_with_labels on segments (tree, trajectory, first_step_number) where labels <> '[]';
-create index segments_with_states on segments (tree, trajectory, first_step_number) where state_names <> '[]';
+create index segments_with_states on segments (tree, trajectory, first_step_number)
+  where state_names <> '[]' and body_bytes is not null;
 
 -- A row for each step.
 create view steps as
@@ -173,7 +174,7 @@ create type appended_segment as (
 );
 
 -- An index of the segments that have states of a name. It has those with body_bytes, so that plain appends do not write
--- it. Every segment that begins before trajectories.named_to has body_bytes.
+-- it. Every segment that begins before trajectories.indexed_to has body_bytes.
 create table segment_state_names (
   tree bigint not null,
   trajectory bigint not null,

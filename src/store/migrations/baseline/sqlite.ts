@@ -39,7 +39,7 @@ create table trajectories (
   max_reward,
   scored_metrics text not null default '[]',
   merged_to integer not null default 0,
-  named_to integer not null default 0,
+  indexed_to integer not null default 0,
   create_digest text not null default '',
   created_by_open integer not null default 0
 );
@@ -111,9 +111,10 @@ create table segments (
   states blob not null
 );
 create unique index segments_by_trajectory on segments (tree, trajectory, first_step_number);
-create index segments_with_states on segments (tree, trajectory, first_step_number) where state_names <> '[]';
-create index segments_by_reward on segments (tree, trajectory, max_reward, first_step_number, min_reward)
-  where max_reward is not null;
+create index segments_with_states on segments (tree, trajectory, first_step_number)
+  where state_names <> '[]' and body_bytes is not null;
+create index segments_by_reward on segments (tree, trajectory, max_reward, first_step_number, min_reward, body_bytes)
+  where max_reward is not null and body_bytes is not null;
 create index segments_with_labels on segments (tree, trajectory, first_step_number) where labels <> '[]';
 
 -- A row for each step.
@@ -130,7 +131,7 @@ create view steps as
   from segments as s cross join json_each(s.rewards) as r;
 
 -- An index of the segments that have states of a name. It has those with body_bytes, so that plain appends do not write
--- it. Every segment that begins before trajectories.named_to has body_bytes.
+-- it. Every segment that begins before trajectories.indexed_to has body_bytes.
 create table segment_state_names (
   tree integer not null,
   trajectory integer not null,

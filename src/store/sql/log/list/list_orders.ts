@@ -14,6 +14,8 @@ export interface OrderTerms {
   readonly bound: RawBuilder<unknown>;
   /** Conditions on a row that has steps in this order. */
   readonly isKnown: readonly RawBuilder<unknown>[];
+  /** Whether the rows come from an index that has only the segments with `body_bytes`. */
+  readonly isIndexed?: true;
   /** Whether a row may have a step after this one. */
   readonly mayFollow: (after: Rank) => RawBuilder<unknown>;
 }
@@ -43,6 +45,7 @@ const TERMS: Readonly<Record<SearchOrder['by'], (order: SearchOrder) => OrderTer
     step: sql`s.reward`,
     bound: descending ? sql`b.max_reward` : sql`b.min_reward`,
     isKnown: [sql`b.max_reward is not null`],
+    isIndexed: true,
     mayFollow: ({ value }) => (descending ? sql`b.min_reward <= ${value}` : sql`b.max_reward >= ${value}`),
   }),
   METRIC: (order) => ({

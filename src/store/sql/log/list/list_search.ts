@@ -2,7 +2,7 @@ import { type RawBuilder, sql } from 'kysely';
 import type { Engine } from '../../kit/engine.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
-import { columnOfSegment } from '../read/segment_lookup.ts';
+import { columnOfSegment, indexedTo } from '../read/segment_lookup.ts';
 import { searchedSegments } from '../read/steps.ts';
 import { rangeTable } from '../trajectory/range_table.ts';
 import { belongs, segmentConditions, stepConditions } from './list_conditions.ts';
@@ -167,8 +167,8 @@ function candidateTable(
 ): RawBuilder<unknown> {
   const { engine } = scope;
   const terms = termsOf(order);
-  const { table, number, bound, isKnown, mayFollow } = terms;
-  const { beginning, from, of, range } = sourceOf(scope, part, terms);
+  const { table, number, bound, isKnown, isIndexed, mayFollow } = terms;
+  const { beginning, from, of, range, unindexed } = sourceOf(scope, part, terms);
   const direction = directionOf(order);
   const conditions = [
     ...of,
@@ -179,11 +179,19 @@ function candidateTable(
       ? []
       : [sql`${bound} ${order.descending ? sql`>=` : sql`<=`} ${worst.value}`]),
   ];
-  return sql`${beginning} c as materialized (
+  const firstOf = (...further: readonly RawBuilder<unknown>[]) => sql`
     select b.tree, b.trajectory, ${number} as place, ${range}, ${bound} as bound
     from ${sql.join([...from, sql`${engine.sql.table(table)} as b`], sql` cross join `)}
-    where ${sql.join(conditions, sql` and `)}
+    where ${sql.join([...conditions, ...further], sql` and `)}
     order by bound ${direction}, b.trajectory ${direction}, ${number} ${direction}
+    limit ${sql.lit(count)}`;
+  if (table !== 'segments' || (!isIndexed && where.hasState === undefined))
+    return sql`${beginning} c as materialized (${firstOf()})`;
+  const inIndex = firstOf(sql`b.body_bytes is not null`);
+  const others = firstOf(sql`b.body_bytes is null and b.first_step_number >= ${unindexed}`);
+  return sql`${beginning} c as materialized (
+    select * from (${inIndex}) as i union all select * from (${others}) as j
+    order by bound ${direction}, trajectory ${direction}, place ${direction}
     limit ${sql.lit(count)})`;
 }
 
@@ -195,6 +203,8 @@ interface Source {
   readonly of: readonly RawBuilder<unknown>[];
   /** Columns `lo` and `hi`: the range of the steps. */
   readonly range: RawBuilder<unknown>;
+  /** Number from which on indexes may lack segments of the trajectory. */
+  readonly unindexed: RawBuilder<unknown>;
 }
 
 /**
@@ -207,7 +217,8 @@ function sourceOf(scope: ReadScope, part: SearchedPart, { table, number }: Order
   if (!isRanges(part)) {
     const of = [belongs(scope, part), sql`b.tree = o.tree and b.trajectory = o.key`];
     const range = sql`0 as lo, o.next_step_number as hi`;
-    return { beginning: sql``, from: [sql`${engine.sql.table('trajectories')} as o`], of, range };
+    const from = [sql`${engine.sql.table('trajectories')} as o`];
+    return { beginning: sql``, from, of, range, unindexed: sql`o.indexed_to` };
   }
   const own = sql`b.step_number as lo, b.step_number + 1 as hi`;
   const [only, ...others] = part;
@@ -220,11 +231,12 @@ function sourceOf(scope: ReadScope, part: SearchedPart, { table, number }: Order
       sql`+${number} >= ${ofSegments ? sql`coalesce(${begin}, 0)` : sql`${from}`}`,
     ];
     const range = ofSegments ? sql`cast(${from} as bigint) as lo, cast(${to} as bigint) as hi` : own;
-    return { beginning: sql``, from: [], of, range };
+    return { beginning: sql``, from: [], of, range, unindexed: indexedTo(engine, sql`${tree}`, sql`${key}`) };
   }
   const of = [
     sql`b.tree = p.tree and b.trajectory = p.key and +${number} >= ${ofSegments ? sql`p.first` : sql`p.lo`} and +${number} < p.hi`,
   ];
   const beginning = sql`${rangeTable(engine, part)}, ${searchedSegments(engine)},`;
-  return { beginning, from: [sql`p`], of, range: ofSegments ? sql`p.lo, p.hi` : own };
+  const range = ofSegments ? sql`p.lo, p.hi` : own;
+  return { beginning, from: [sql`p`], of, range, unindexed: indexedTo(engine, sql`p.tree`, sql`p.key`) };
 }

@@ -183,13 +183,13 @@ function selectHeads({ db, engine }: Transaction, prepared: readonly PreparedMer
   const refs = prepared.map(({ ref }) => ref);
   return db
     .selectFrom('trajectories')
-    .select(['tree', 'key', 'merged_to', 'named_to'])
+    .select(['tree', 'key', 'merged_to', 'indexed_to'])
     .where(sql<SqlBool>`(tree, key) in (with ${trajectoryTable(engine, refs)} select tree, key from g)`)
     .orderBy('tree')
     .orderBy('key');
 }
 
-const MERGED_UPDATE = rowUpdate(TRAJECTORIES, ['tree', 'key'], ['merged_to', 'named_to']);
+const MERGED_UPDATE = rowUpdate(TRAJECTORIES, ['tree', 'key'], ['merged_to', 'indexed_to']);
 
 /**
  * Does not wait for a writer that holds a trajectory, because that one may wait for the segments. Then a later merge
@@ -202,10 +202,10 @@ async function advance(tx: Transaction, merging: readonly PreparedMerge[]): Prom
     if (!leavesUnindexed || (await indexSegments(tx, ref, { from, to }))) indexed.set(ref.key, each);
   }
   const free = await tx.engine.locks.freeRows(selectHeads(tx, merging), 'write').execute();
-  const moved = free.flatMap(({ tree, key, merged_to, named_to }) => {
+  const moved = free.flatMap(({ tree, key, merged_to, indexed_to }) => {
     const { mergedFrom, mergedTo } = indexed.get(key) ?? {};
     if (mergedTo === undefined || merged_to !== mergedFrom) return [];
-    return [{ tree, key, merged_to: mergedTo, named_to: named_to < mergedTo ? mergedTo : named_to }];
+    return [{ tree, key, merged_to: mergedTo, indexed_to: indexed_to < mergedTo ? mergedTo : indexed_to }];
   });
   await tx.engine.bulk.update(tx.db, MERGED_UPDATE, moved);
   return new Set(moved.map(({ key }) => key));

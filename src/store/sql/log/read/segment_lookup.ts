@@ -21,3 +21,9 @@ export function columnOfSegment<Column extends 'first_step_number' | 'byte_sum'>
     where b.tree = ${tree} and b.trajectory = ${trajectory} and b.first_step_number <= ${stepNumber}
     order by b.first_step_number desc limit 1)`;
 }
+
+/** Number from which on a segment of the trajectory may lack `body_bytes`, and so be absent from indexes. */
+export function indexedTo(engine: Pick<Engine, 'sql'>, tree: unknown, trajectory: unknown): RawBuilder<bigint> {
+  return sql`(select t.indexed_to from ${engine.sql.table('trajectories')} as t
+    where t.tree = ${tree} and t.key = ${trajectory})`;
+}

@@ -4,10 +4,11 @@ import type { OwnedStep } from '../../../contract/step.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
+import { indexedTo } from '../read/segment_lookup.ts';
 import { lastWithStates, readRuns } from '../read/step_runs.ts';
 import { readSteps, searchedSegments } from '../read/steps.ts';
 import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
-import { HAS_STATES, hasStepWith, namedTo } from './step_states.ts';
+import { HAS_STATES, hasStepWith } from './step_states.ts';
 
 /** Returns the last step up to a number that has states of all names, or any state if there are none. */
 export async function findCheckpoint(
@@ -44,7 +45,7 @@ interface LatestRow {
 
 /**
  * Finds the segment by the names of its states, and reads no contents. Each range of the lineage is searched from its
- * end: first the segments that are not in the index of names yet, which merges keep few, then the index.
+ * end: first the segments that indexes may lack, which merges keep few, then the index.
  */
 async function latestWith(
   engine: Engine,
@@ -52,10 +53,10 @@ async function latestWith(
   lineage: readonly OwnedRange[],
   names: readonly string[],
 ): Promise<bigint | undefined> {
-  const latest =
-    names.length === 0
-      ? latestOf(engine, names, sql`p.first`)
-      : sql`coalesce(${latestOf(engine, names, namedTo(engine))}, ${latestNamed(engine, names)})`;
+  const isIndexed = sql`s.body_bytes is not null`;
+  const indexed = names.length === 0 ? latestOf(engine, names, isIndexed) : latestNamed(engine, names);
+  const others = sql`s.first_step_number >= ${indexedTo(engine, sql`p.tree`, sql`p.key`)}`;
+  const latest = sql`coalesce(${latestOf(engine, names, others)}, ${indexed})`;
   const found = await sql<LatestRow>`
     with ${lineageTable(engine, tree, lineage)}, ${searchedSegments(engine)}, ${wantedNames(names)}
     f as materialized (select p.tree, p.key, p.lo, p.hi, ${latest} as first from p)
@@ -69,10 +70,11 @@ async function latestWith(
   return last === undefined ? undefined : first + BigInt(last);
 }
 
-/** The last segment of `p` from a number on, found by the partial index of those with states. */
-function latestOf(engine: Engine, names: readonly string[], from: RawBuilder<unknown>): RawBuilder<unknown> {
+/** The last segment of `p` that meets the condition and has a step with all names. */
+function latestOf(engine: Engine, names: readonly string[], condition: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`(select s.first_step_number from ${engine.sql.table('segments')} as s
-    where s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= ${from}
+    where s.tree = p.tree and s.trajectory = p.key
+      and ${condition}
       and s.first_step_number >= p.first and s.first_step_number < p.hi and ${HAS_STATES} and ${hasStepWith(engine, names)}
     order by s.first_step_number desc limit 1)`;
 }

@@ -11,18 +11,14 @@ import type { ReadScope } from '../../kit/transaction.ts';
 import { readDigest } from '../../kit/values.ts';
 import { segmentsOver } from '../read/read_stored.ts';
 import type { Segment } from '../read/segment.ts';
+import { indexedTo } from '../read/segment_lookup.ts';
 import { readRuns, runBegin, runEnd, runName, runsIn } from '../read/step_runs.ts';
 import { MANY_STEPS, searchedSegments } from '../read/steps.ts';
 import { bytesOf, type StoredStates } from '../read/stored_body.ts';
 import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
 import { smallStatesIn } from './named_states.ts';
 
-/** Number from which on the index of names may lack segments of the trajectory `p`. */
-export function namedTo(engine: Engine): RawBuilder<unknown> {
-  return sql`(select t.named_to from ${engine.sql.table('trajectories')} as t where t.tree = p.tree and t.key = p.key)`;
-}
-
-/** Condition of the partial index that has only the segments with states. */
+/** Condition of the partial index of the segments with states, which has those with `body_bytes`. */
 export const HAS_STATES = sql`s.state_names <> '[]'`;
 
 const STATE_NAMES = sql<string>`s.state_names`;
@@ -145,7 +141,7 @@ async function readNamed(
       select p.tree, p.key, p.lo, p.hi, s.first_step_number
       from p cross join ${stored} as s
       where s.tree = p.tree and s.trajectory = p.key
-        and s.first_step_number >= ${namedTo(engine)}
+        and s.first_step_number >= ${indexedTo(engine, sql`p.tree`, sql`p.key`)}
         and s.first_step_number >= p.first and s.first_step_number < p.hi and ${HAS_STATES} and s.body_bytes is null)
     select s.first_step_number, s.next_step_number, s.writer_epoch, s.commit_time, s.commits, s.reward_sum,
       s.checksum, s.encoding, s.body_bytes, s.body,

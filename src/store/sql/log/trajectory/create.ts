@@ -212,7 +212,7 @@ export function trajectoryRow(
     purging: 0,
     trimming: 0,
     merged_to: begin,
-    named_to: begin,
+    indexed_to: begin,
     create_digest: createDigest,
     created_by_open: flag(opening !== undefined),
   };

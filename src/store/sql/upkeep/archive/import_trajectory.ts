@@ -377,7 +377,7 @@ export class TrajectoryImport {
       // An import that is discarded is no deletion.
       created_by_open: 0,
       merged_to: this.#begin,
-      named_to: this.#begin,
+      indexed_to: this.#begin,
       next_step_number: this.#begin,
       ...sumColumns(this.#sums),
     } as unknown as RowOf<typeof TRAJECTORIES>;
@@ -400,7 +400,7 @@ export class TrajectoryImport {
     const { tree, key } = this.#ref!;
     const end = { next_step_number: this.#end, hidden: this.#hidden ? (1 as const) : (0 as const) };
     const created_by_open = this.#record.created_by_open === true ? (1 as const) : (0 as const);
-    await this.#move(tx, sums, { ...end, merged_to: this.#end, named_to: this.#end, created_by_open });
+    await this.#move(tx, sums, { ...end, merged_to: this.#end, indexed_to: this.#end, created_by_open });
     await this.#insertTags(tx, this.#record);
     if (this.#hidden) return;
     // Its hidden ancestors are needed from now on.

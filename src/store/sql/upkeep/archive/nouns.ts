@@ -74,7 +74,7 @@ export const NOUNS = {
     TRAJECTORIES,
     [
       ...OWN,
-      ...['tree', 'uid', 'parent', 'hidden', 'purging', 'trimming', 'depth', 'merged_to', 'named_to'],
+      ...['tree', 'uid', 'parent', 'hidden', 'purging', 'trimming', 'depth', 'merged_to', 'indexed_to'],
       // Computed from the steps.
       ...['reward_sum', 'byte_sum', 'branch_reward_sum', 'timed_turns', 'turn_seconds', 'min_reward', 'max_reward'],
     ],

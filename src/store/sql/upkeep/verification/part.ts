@@ -13,7 +13,7 @@ const ROWS = 16;
 export interface HeadPart extends HeadRowRead {
   readonly purging: boolean | bigint;
   readonly trimming: boolean | bigint;
-  readonly named_to: bigint;
+  readonly indexed_to: bigint;
 }
 
 export interface SegmentPart extends SegmentRow {
@@ -90,7 +90,7 @@ export async function readPart(engine: Engine, { tree, key }: TrajectoryRef, at:
   };
   const compiled = <Row>(query: RawBuilder<unknown>) => query.compile(engine.db) as CompiledQuery<Row>;
   const [heads, segments, refs, attached, scores, names] = await engine.reads.snapshot([
-    compiled<HeadPart>(sql`select ${sql.join(HEAD_COLUMNS.map((name) => sql.ref(name)))}, purging, trimming, named_to
+    compiled<HeadPart>(sql`select ${sql.join(HEAD_COLUMNS.map((name) => sql.ref(name)))}, purging, trimming, indexed_to
       from ${engine.sql.table('trajectories')} where tree = ${tree} and key = ${key}`),
     compiled<SegmentPart>(sql`select (select b.next_step_number from ${stored} as b
         where ${owned('b')} and b.first_step_number < s.first_step_number

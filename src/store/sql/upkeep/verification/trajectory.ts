@@ -143,7 +143,7 @@ class TrajectoryCheck {
       const first = segment.first_step_number;
       const isIndexed = segment.body_bytes !== null;
       const report = this.#reportOf(head, segment);
-      if (!isIndexed && first < row!.named_to)
+      if (!isIndexed && first < row!.indexed_to)
         report('COLUMNS', `${segmentName(segment)} is not in the index of names`);
       const indexed = (found.get(first) ?? []).map(({ name }) => name).sort();
       found.delete(first);
