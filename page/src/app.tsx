@@ -35,7 +35,7 @@ export function App({ api, canWrite }: { readonly api: Api; readonly canWrite: b
           <span class="brand-name">Anabranch</span>
         </a>
         <span class="space" />
-        {known !== undefined && <CallerBar {...known} />}
+        {known !== undefined && <CallerBar api={api} caller={known} />}
         <a class="dim" href={search}>
           Search
         </a>

@@ -3,6 +3,7 @@ import { useState } from 'preact/hooks';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { type Access, NOBODY, readAccess, writeAccess } from './access.ts';
 import type { Api } from './client.ts';
+import { useLoaded } from './context.ts';
 
 /** Who the server takes this tab for. */
 export interface Caller {
@@ -76,30 +77,42 @@ export function KeyForm({ why }: Refused) {
   );
 }
 
-/** Who calls, and in which namespace. Nothing on a server that asks for no key. */
-export function CallerBar({ name, namespaces, namespace }: Caller) {
+/** Who calls, and in which namespace. Nothing on a server that asks for no key and has one namespace. */
+export function CallerBar({ api, caller }: { readonly api: Api; readonly caller: Caller }) {
+  const { name, namespace } = caller;
   const access = readAccess();
-  if (access.token === '') return null;
+  const { value: choices = [namespace] } = useLoaded('', (signal) => namespacesOf(api, caller, signal));
   return (
     <>
-      {namespaces.length > 1 ? (
+      {choices.length > 1 ? (
         <select
           aria-label="Namespace"
           value={namespace}
           onChange={({ currentTarget: { value } }) => callAs({ ...access, namespace: value })}
         >
-          {namespaces.map((each) => (
+          {choices.map((each) => (
             <option key={each}>{each}</option>
           ))}
         </select>
       ) : (
-        <span class="dim">{namespace}</span>
+        access.token !== '' && <span class="dim">{namespace}</span>
       )}
-      <button type="button" class="plain dim" title={`Forget the key of ${name}`} onClick={() => callAs(NOBODY)}>
-        Sign out
-      </button>
+      {access.token !== '' && (
+        <button type="button" class="plain dim" title={`Forget the key of ${name}`} onClick={() => callAs(NOBODY)}>
+          Sign out
+        </button>
+      )}
     </>
   );
+}
+
+/** The namespaces that the caller may choose from: of those that may see all, the ones that have data. */
+async function namespacesOf({ admin }: Api, caller: Caller, signal: AbortSignal): Promise<readonly string[]> {
+  const { namespace, namespaces, role } = caller;
+  if (!namespaces.includes('*')) return namespaces;
+  if (role !== Role.ADMIN) return [namespace];
+  const found = await admin.listNamespaces({}, { signal });
+  return [...new Set([...found.namespaces, namespace])].sort();
 }
 
 /** Loads the page again: all its calls are made anew. */

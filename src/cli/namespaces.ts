@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { valueJson } from './columns.ts';
+import { counted, valueJson } from './columns.ts';
 import { confirmed } from './confirmation.ts';
 import { type CliContext, CliError } from './context.ts';
 import { addServerOptions, FIRST_ANSWER, type ServerFlags, withServerOnExisting, write } from './server_access.ts';
@@ -58,7 +58,7 @@ function deleteCommand(cli: CliContext): Command {
         }
         const text = flags.json
           ? valueJson({ deletedRuns: `${runs}`, deletedTrajectories: `${trajectories}` })
-          : `Deleted the namespace ${name}: ${runs} runs, ${trajectories} trajectories.`;
+          : `Deleted the namespace ${name}: ${counted(runs, 'run')}, ${counted(trajectories, 'trajectory')}.`;
         await write(cli.stdout, `${text}\n`);
       }),
     );

@@ -98,6 +98,28 @@ describe('the page of a server with authentication', () => {
     for (const { page } of tabs) await page.close();
   });
 
+  it('lets a caller who may see all namespaces choose one, also without authentication', async () => {
+    await using open = await startTestServer();
+    const { page } = await openPage(scene.context);
+    const create = async (namespace: string) => {
+      const client = connectClient({ address: open.url, namespace }, {});
+      await client.trajectories.createTrajectory({ name: `tree of ${namespace}` });
+      client.close();
+    };
+    await create('default');
+    await show(page, open.url);
+    await waitForText(page, 'tree of default');
+    expect(await countOf(page, 'select[aria-label=Namespace]')).toBe(0);
+    await create('other');
+    await page.reload();
+    await page.waitForSelector('select[aria-label=Namespace]');
+    await Promise.all([page.waitForNavigation(), page.select('select[aria-label=Namespace]', 'other')]);
+    await waitForText(page, 'tree of other');
+    expect(await textsOf(page, 'body')).not.toContainEqual(expect.stringContaining('tree of default'));
+    expect(await countOf(page, is('button', 'Sign out'))).toBe(0);
+    await page.close();
+  });
+
   it('shows images, downloads states, and only the operations that the key may do', async () => {
     const client = connectClient({ address: server.url, token: secrets.get('writer')! }, {});
     const { trajectory } = await client.trajectories.createTrajectory({ name: 'with images' });
