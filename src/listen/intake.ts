@@ -1,8 +1,8 @@
 import type { Readable } from 'node:stream';
+import type { Slot, SlotQueue } from '../queue/slot_queue.ts';
 import { cutForSlots, EnvelopeCollector, isEnveloped, MessageBytes, weightOf } from './body.ts';
 import { HEADER_BYTES, isCompressed } from './envelope.ts';
 import { requireHeap } from './heap.ts';
-import type { Slot, SlotQueue } from './slot_queue.ts';
 import type { UnfinishedMessage, UnfinishedMessages } from './unfinished.ts';
 
 /** Shared by the requests of a port. */
@@ -33,7 +33,8 @@ export class Intake {
   #one = false;
   #closed = false;
   #slot: Slot | undefined;
-  #room: (() => Promise<void> | undefined) | undefined;
+  #room: ((principal: string) => Promise<void> | undefined) | undefined;
+  #principal = '';
 
   /** `connection` identifies the request's connection. */
   constructor(body: Readable, headers: Headers, connection: object, options: IntakeOptions) {
@@ -52,8 +53,13 @@ export class Intake {
     this.#one = true;
   }
 
+  /** Declares who sends the messages: large ones of several principals are decoded in turn. */
+  isOf(principal: string): void {
+    this.#principal = principal;
+  }
+
   /** Declares that each message waits until `room` admits it: undefined at once, else when the promise resolves. */
-  waitFor(room: () => Promise<void> | undefined): void {
+  waitFor(room: (principal: string) => Promise<void> | undefined): void {
     this.#room = room;
   }
 
@@ -162,7 +168,7 @@ export class Intake {
   #takeSlot(message: Buffer, compressed: boolean): Promise<void> | undefined {
     this.handOver();
     const weight = weightOf(message, compressed, this.#options.maxMessageBytes);
-    const room = this.#room?.();
+    const room = this.#room?.(this.#principal);
     if (weight === 0 && room === undefined) return void requireHeap(message.length);
     return this.#waitForSlot(Math.max(weight, message.length), weight, room);
   }
@@ -171,7 +177,7 @@ export class Intake {
     await room;
     if (this.#closed) throw requestOver();
     if (weight > 0) {
-      this.#slot = this.#options.decodeQueue.enter(weight);
+      this.#slot = this.#options.decodeQueue.enter(weight, this.#principal);
       if (!(await this.#slot.begun)) throw requestOver();
     }
     try {

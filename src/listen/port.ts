@@ -1,6 +1,7 @@
 import http from 'node:http';
 import http2, { constants } from 'node:http2';
 import net from 'node:net';
+import { SlotQueue } from '../queue/slot_queue.ts';
 import { type ListenAddress, ListenError, type Listening, listenOn } from './address.ts';
 import { SMALL_BYTES } from './body.ts';
 import { Certificate, type CertificateFacts, type CertificateFiles } from './certificate.ts';
@@ -23,7 +24,7 @@ import { OriginGuard, type Refusal } from './origin.ts';
 import { type Protocols, sniff } from './protocol.ts';
 import { SAFE_HEADERS } from './safe_headers.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
-import { SlotQueue, Turns } from './slot_queue.ts';
+import { Turns } from './turns.ts';
 import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
 
 /**

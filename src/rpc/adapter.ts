@@ -62,7 +62,7 @@ interface AdapterOptions {
   /** Waits until an encoded response can be decoded (A5). */
   readonly takeSlot: TakeSlot;
   /** Waits until a message with steps can be decoded (MS3). */
-  readonly roomForSteps: () => Promise<void> | undefined;
+  readonly roomForSteps: (principal: string) => Promise<void> | undefined;
   /** Values of one message. */
   readonly mostValues: number;
 }
@@ -121,6 +121,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
       refuse: (error: ConnectError) => refuseCaller(request, response, error),
       cut: () => cutCall(request),
       onEnd: (listener: () => void) => void response.once('close', listener),
+      intake,
     };
     gate.pass(request, needed, call, (admission) => {
       if (!takesStream(handler.method)) intake.expectOne();
@@ -146,6 +147,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
         refuse: (error: ConnectError) => new Reply(stream, unsent).fail(error),
         cut: () => cutStream(stream),
         onEnd: (listener: () => void) => void stream.once('close', listener),
+        intake,
       };
       gate.pass(head, needed, call, (admission) => {
         admit(served.method, intake);

@@ -18,7 +18,7 @@ import type { Logger } from '../stream/settings.ts';
 import { Refusals } from './audit.ts';
 import type { Admission } from './caller.ts';
 import { toConnectError } from './errors.ts';
-import type { CallHead } from './http.ts';
+import type { CallHead, Intake } from './http.ts';
 
 /**
  * Decides who calls and whether they may, from the headers alone: before the body is read, a slot is taken or a stream
@@ -40,12 +40,12 @@ export class Gate {
    * Returns the admission at once if the credential is known. Errors: UNAUTHENTICATED, PERMISSION_DENIED,
    * INVALID_REQUEST (of the namespace), DATABASE_UNAVAILABLE.
    */
-  admit(head: CallHead, needed: Role): Admission | Promise<Admission> {
+  admit(head: CallHead, needed: Role, address: () => string): Admission | Promise<Admission> {
     const named = namespaceOf(head);
     if (this.#credentials === undefined) {
       return { caller: named === undefined ? ANONYMOUS : { ...ANONYMOUS, namespace: named }, credential: undefined };
     }
-    const credential = this.#credentials.of(secretOf(head));
+    const credential = this.#credentials.of(secretOf(head), address);
     return credential instanceof Promise
       ? credential.then((found) => admissionOf(found, named, needed))
       : admissionOf(credential, named, needed);
@@ -61,6 +61,7 @@ export class Gate {
       return;
     }
     const counted = (admitted: Admission) => {
+      call.intake.isOf(admitted.caller.actor);
       count(admitted, call);
       serve(admitted);
     };
@@ -71,7 +72,7 @@ export class Gate {
     };
     let admission: Admission | Promise<Admission>;
     try {
-      admission = this.admit(head, needed);
+      admission = this.admit(head, needed, call.address);
     } catch (error) {
       refuse(error);
       return;
@@ -94,6 +95,7 @@ interface GatedCall {
   readonly refuse: (error: ConnectError) => void;
   readonly cut: () => void;
   readonly onEnd: (listener: () => void) => void;
+  readonly intake: Pick<Intake, 'isOf'>;
 }
 
 /** Codes of refusals that are audited. */

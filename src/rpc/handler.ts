@@ -100,7 +100,7 @@ export function createHandler({
     gate,
     unsent,
     takeSlot: () => app.store.slots.take(),
-    roomForSteps: () => app.waiting.room(),
+    roomForSteps: (principal) => app.waiting.room(principal),
     routes: (serve) => {
       serve(TrajectoryService, handlers(wire, TrajectoryService, trajectoryService));
       serve(StateService, handlers(wire, StateService, stateService));
@@ -115,7 +115,7 @@ export function createHandler({
   });
   const download = stateDownloads({ wire, unsent, gate });
   const handle: HttpHandler = (request, response, intake) => {
-    if (download(request, response)) return;
+    if (download(request, response, intake)) return;
     if (!isProbe(request)) return rpc.handle(request, response, intake);
     const plain = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
     if (request.method !== 'GET' && request.method !== 'HEAD') {

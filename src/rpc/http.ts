@@ -24,7 +24,9 @@ export interface Intake {
   onlyMessage(): Promise<Uint8Array>;
   /** The body is one message, which is complete when the body ends. To be called before the body is read. */
   expectOne(): void;
-  waitFor(room: () => Promise<void> | undefined): void;
+  /** Who sends the messages. To be called before the body is read. */
+  isOf(principal: string): void;
+  waitFor(room: (principal: string) => Promise<void> | undefined): void;
   /** The message that was read last has reached its handler, or cannot be decoded. Others may be decoded now. */
   handOver(): void;
 }

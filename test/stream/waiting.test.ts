@@ -32,3 +32,15 @@ it('MS3: messages are let in one by one, in order, while there is room', async (
   waiting.add(-60);
   expect([waiting.bytes, waiting.room()]).toEqual([0, undefined]);
 });
+
+it('MS3, MS5: principals are let in in turn', async () => {
+  const waiting = new WaitingSteps(100);
+  waiting.add(100);
+  const entered: string[] = [];
+  const messages = ['many', 'many', 'many', 'one'].map((principal) =>
+    waiting.room(principal)!.then(() => entered.push(principal)),
+  );
+  waiting.add(-1);
+  await Promise.all(messages);
+  expect(entered).toEqual(['many', 'one', 'many', 'many']);
+});
