@@ -20,7 +20,7 @@ import type { UnsentMessages } from '../listen/unsent.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
 import type { Logger } from '../stream/settings.ts';
 import type { Sent } from './call.ts';
-import { contextValues, handOverOf, logCall } from './caller.ts';
+import { admissionOf, contextValues, handOverOf, logCall } from './caller.ts';
 import { describeConnectError } from './errors.ts';
 import { type Gate, roleOf } from './gate.ts';
 import { Reply } from './grpc/reply.ts';
@@ -159,7 +159,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
   return { handle, streamHandlerOf };
 }
 
-type TakeSlot = () => Promise<void> | undefined;
+type TakeSlot = (namespace: string) => Promise<void> | undefined;
 type Answers = Readonly<Record<string, Served['answer']>>;
 type ConnectAnswer = (
   input: Message | AsyncIterable<Message>,
@@ -179,7 +179,7 @@ function forConnect(answers: Answers, takeSlot: TakeSlot): Readonly<Record<strin
       const keepsSlot = !isStream && isLargeInMemory(input);
       if (!isStream && !keepsSlot) handOver();
       const answered = answer(isStream ? eachHandedOver(input, handOver) : input, context);
-      if (Symbol.asyncIterator in answered) return eachMessage(answered, context.requestHeader, takeSlot);
+      if (Symbol.asyncIterator in answered) return eachMessage(answered, context, takeSlot);
       return keepsSlot ? answered.finally(handOver) : answered;
     },
   ]);
@@ -207,8 +207,13 @@ function eachHandedOver(messages: AsyncIterable<Message>, handOver: () => void):
 }
 
 /** JSON needs the messages of encoded responses, which are decoded one at a time (A5). */
-function eachMessage(responses: AsyncIterable<Sent>, header: Headers, takeSlot: TakeSlot): AsyncIterable<Message> {
-  const isJson = /json/i.test(header.get('content-type') ?? '');
+function eachMessage(
+  responses: AsyncIterable<Sent>,
+  { requestHeader, values }: HandlerContext,
+  takeSlot: TakeSlot,
+): AsyncIterable<Message> {
+  const isJson = /json/i.test(requestHeader.get('content-type') ?? '');
+  const { namespace } = admissionOf(values).caller;
   const inner = responses[Symbol.asyncIterator]();
   const iterator: AsyncIterableIterator<Message> = {
     next: async () => {
@@ -216,7 +221,7 @@ function eachMessage(responses: AsyncIterable<Sent>, header: Headers, takeSlot: 
       if (done === true) return { done, value: undefined };
       if (!(value instanceof EncodedResponse)) return { done: false, value };
       if (!isJson) return { done: false, value: value.asUnknown() };
-      await takeSlot();
+      await takeSlot(namespace);
       return { done: false, value: value.decode() };
     },
     return: async (value) => {

@@ -99,7 +99,7 @@ export function createHandler({
     mostValues: info.limits.messageValues,
     gate,
     unsent,
-    takeSlot: () => app.store.slots.take(),
+    takeSlot: (namespace) => app.store.slots.take(namespace),
     roomForSteps: (principal) => app.waiting.room(principal),
     routes: (serve) => {
       serve(TrajectoryService, handlers(wire, TrajectoryService, trajectoryService));

@@ -41,7 +41,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/store/sql/kit': { rooms: [...STORE, 'src/queue'], packages: ['kysely', 'node:crypto', 'node:zlib'] },
   'src/store/sql/log': { rooms: LOG, packages: ['kysely', 'node:crypto', 'node:zlib'] },
   // Searches steps on a thread.
-  'src/store/sql/log/search': { rooms: LOG, packages: ['kysely', 'node:events', 'node:worker_threads'] },
+  'src/store/sql/log/search': { rooms: [...LOG, 'src/queue'], packages: ['kysely', 'node:events', 'node:worker_threads'] },
   'src/store/sql/records': { rooms: RECORDS, packages: ['kysely', 'node:crypto'] },
   'src/store/sql/upkeep': { rooms: UPKEEP, packages: ['kysely', 'node:crypto'] },
   // Questions and requests to Postgres by connections beside the pool, and explanations of its refusals.
@@ -69,7 +69,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     ],
   },
   'src/store/sqlite': {
-    rooms: [...SHARED_SQL, 'src/store/file_guard'],
+    rooms: [...SHARED_SQL, 'src/queue', 'src/store/file_guard'],
     packages: ['kysely', 'node:fs', 'node:os', 'node:sqlite', 'node:worker_threads'],
   },
   // Work on the file of a running server as a whole, by connections of its own.

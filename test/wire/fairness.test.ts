@@ -5,12 +5,14 @@ import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { AppendBatchRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Store } from '../../src/store/contract/store.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer } from '../support/test-server.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
+import { withHeaders } from './headers.ts';
 import { http2Session, inEnvelope, RawCall, until } from './raw.ts';
 
 const APPEND_BATCH = '/anabranch.v1.TrajectoryService/AppendBatch';
@@ -69,4 +71,27 @@ it('MS1, MS5: large messages of several principals are decoded in turn', async (
   await Promise.all(calls);
   expect(asked).toEqual(['many', 'many', 'one', 'many', 'many']);
   session.destroy();
+});
+
+it('MS5: what a call reads and writes is in the turns of its namespace', async () => {
+  const namespaces = new Set<string | undefined>();
+  const observed = (store: Store): Store => {
+    const seen: Store = wrappedStore(store, {
+      within: (call) => {
+        namespaces.add(call.namespace);
+        return store.within(call);
+      },
+    });
+    return seen;
+  };
+  await using server = await startTestServer({ database, settings: { authenticated: true }, wrap: observed });
+  for (const [name, secret] of secrets) {
+    const transport = createGrpcTransport({
+      baseUrl: server.url,
+      interceptors: [withHeaders({ authorization: `Bearer ${secret}` })],
+    });
+    await createClient(RunService, transport).listRuns({});
+    expect([...namespaces], name).toContain(name);
+  }
+  expect(namespaces).toEqual(new Set(secrets.keys()));
 });
