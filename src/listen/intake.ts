@@ -1,6 +1,7 @@
 import type { Readable } from 'node:stream';
 import type { Slot, SlotQueue } from '../queue/slot_queue.ts';
 import { cutForSlots, EnvelopeCollector, isEnveloped, MessageBytes, weightOf } from './body.ts';
+import { Connection } from './connections.ts';
 import { HEADER_BYTES, isCompressed } from './envelope.ts';
 import { requireHeap } from './heap.ts';
 import type { UnfinishedMessage, UnfinishedMessages } from './unfinished.ts';
@@ -35,9 +36,11 @@ export class Intake {
   #slot: Slot | undefined;
   #room: ((principal: string) => Promise<void> | undefined) | undefined;
   #principal = '';
+  readonly #connection: object;
 
   /** `connection` identifies the request's connection. */
   constructor(body: Readable, headers: Headers, connection: object, options: IntakeOptions) {
+    this.#connection = connection;
     this.#options = options;
     this.#reader = new BodyReader(body);
     this.#unfinished = options.unfinished.ofRequest(connection, (error) => this.#reader.fail(() => error));
@@ -53,9 +56,13 @@ export class Intake {
     this.#one = true;
   }
 
-  /** Declares who sends the messages: large ones of several principals are decoded in turn. */
-  isOf(principal: string): void {
+  /**
+   * Declares who sends the messages: large ones of several principals are decoded in turn. `isKnown`: with a valid
+   * credential.
+   */
+  isOf(principal: string, isKnown: boolean): void {
     this.#principal = principal;
+    if (isKnown && this.#connection instanceof Connection) this.#connection.becomeKnown();
   }
 
   /** Declares that each message waits until `room` admits it: undefined at once, else when the promise resolves. */

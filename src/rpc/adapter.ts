@@ -26,6 +26,7 @@ import { type Gate, roleOf } from './gate.ts';
 import { Reply } from './grpc/reply.ts';
 import { isPlain, PlainGrpc, type Served, takesStream, timeoutOf } from './grpc/serve.ts';
 import {
+  answerOf,
   type CallHead,
   cutCall,
   cutStream,
@@ -35,6 +36,7 @@ import {
   hasReadableQuery,
   type Intake,
   isLargeInMemory,
+  onceClosed,
   pathOf,
   type StreamHandler,
 } from './http.ts';
@@ -120,7 +122,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
       address: () => request.socket.remoteAddress ?? '',
       refuse: (error: ConnectError) => refuseCaller(request, response, error),
       cut: () => cutCall(request),
-      onEnd: (listener: () => void) => void response.once('close', listener),
+      onEnd: (listener: () => void) => onceClosed(answerOf(response), listener),
       intake,
     };
     gate.pass(request, needed, call, (admission) => {
@@ -146,7 +148,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
         address: () => stream.session?.socket.remoteAddress ?? '',
         refuse: (error: ConnectError) => new Reply(stream, unsent).fail(error),
         cut: () => cutStream(stream),
-        onEnd: (listener: () => void) => void stream.once('close', listener),
+        onEnd: (listener: () => void) => onceClosed(stream, listener),
         intake,
       };
       gate.pass(head, needed, call, (admission) => {

@@ -39,7 +39,7 @@ export interface Activity {
 export type CallContext = Pick<HandlerContext, 'signal' | 'values' | 'timeoutMs'>;
 
 function callOf({ app, logger, validator }: Wire, context: CallContext): Call {
-  const { caller, credential } = admissionOf(context.values);
+  const { caller, credential, load } = admissionOf(context.values);
   const scope = {
     namespace: caller.namespace,
     get signal() {
@@ -47,7 +47,7 @@ function callOf({ app, logger, validator }: Wire, context: CallContext): Call {
     },
   };
   return {
-    app: appWithin(app, scope, credential?.drain),
+    app: appWithin(app, scope, credential?.drain, load),
     caller,
     check: validator.check,
     errorOf: (error, schema, part) => toPartError(nameField(error, schema, part), logger),

@@ -26,12 +26,14 @@ import type { CallHead, Intake } from './http.ts';
  */
 export class Gate {
   readonly #credentials: App['credentials'];
+  readonly #principals: App['principals'];
   readonly #logger: Logger;
   readonly #refusals: Refusals;
 
   /** Without credentials, every caller may do everything. */
-  constructor(credentials: App['credentials'], logger: Logger) {
+  constructor({ credentials, principals }: Pick<App, 'credentials' | 'principals'>, logger: Logger) {
     this.#credentials = credentials;
+    this.#principals = principals;
     this.#logger = logger;
     this.#refusals = new Refusals(logger);
   }
@@ -52,7 +54,7 @@ export class Gate {
   }
 
   /**
-   * Calls `serve` once the caller is admitted, or refuses the call. `needed` is undefined for what shows no data.
+   * Calls `serve` once the caller is admitted and its call counts, or refuses the call. `needed` is undefined for what shows no data.
    * Errors: those that `serve` throws at once.
    */
   pass(head: CallHead, needed: Role | undefined, call: GatedCall, serve: (admission: Admission) => void): void {
@@ -60,10 +62,16 @@ export class Gate {
       serve(OPEN);
       return;
     }
-    const counted = (admitted: Admission) => {
-      call.intake.isOf(admitted.caller.actor);
-      count(admitted, call);
-      serve(admitted);
+    const admitted = (uncounted: Admission) => {
+      let admission: Admission;
+      try {
+        admission = this.#counted(uncounted, call);
+      } catch (error) {
+        refuse(error);
+        return;
+      }
+      call.intake.isOf(admission.caller.actor, admission.credential !== undefined);
+      serve(admission);
     };
     const refuse = (error: unknown) => {
       const told = toConnectError(error, 'read', this.#logger);
@@ -78,13 +86,29 @@ export class Gate {
       return;
     }
     if (!(admission instanceof Promise)) {
-      counted(admission);
+      admitted(admission);
       return;
     }
-    admission.then(counted, refuse).catch((error: unknown) => {
+    admission.then(admitted, refuse).catch((error: unknown) => {
       this.#logger.error({ err: error }, 'a request could not be handled');
       call.cut();
     });
+  }
+
+  /**
+   * Counts a call until it ends. A key with open calls stays known, so that its streams end when it is revoked. Errors:
+   * CALLER_LIMIT.
+   */
+  #counted(admission: Admission, { onEnd }: GatedCall): Admission {
+    const { caller, credential } = admission;
+    if (credential === undefined) return admission;
+    const { load, leave } = this.#principals.enter(caller.actor);
+    credential.calls += 1;
+    onEnd(() => {
+      credential.calls -= 1;
+      leave();
+    });
+    return { caller, credential, load };
   }
 }
 
@@ -94,6 +118,7 @@ interface GatedCall {
   readonly address: () => string;
   readonly refuse: (error: ConnectError) => void;
   readonly cut: () => void;
+  /** Calls the listener when the call ends, or at once if it has ended. */
   readonly onEnd: (listener: () => void) => void;
   readonly intake: Pick<Intake, 'isOf'>;
 }
@@ -102,15 +127,6 @@ interface GatedCall {
 const AUDITED: ReadonlySet<Code> = new Set([Code.Unauthenticated, Code.PermissionDenied]);
 
 const OPEN: Admission = { caller: ANONYMOUS, credential: undefined };
-
-/** A key with open calls stays known, so that its streams end when it is revoked. */
-function count({ credential }: Admission, { onEnd }: GatedCall): void {
-  if (credential === undefined) return;
-  credential.calls += 1;
-  onEnd(() => {
-    credential.calls -= 1;
-  });
-}
 
 function admissionOf(credential: Credential, named: string | undefined, needed: Role): Admission {
   const { name: actor, role, namespaces } = credential.key;

@@ -91,7 +91,7 @@ export function createHandler({
   const activity: Activity = { handlers: 0 };
   const wire: Wire = { app, logger, activity, validator };
   const health = new Health(SERVICES.map(({ typeName }) => typeName));
-  const gate = new Gate(app.credentials, logger);
+  const gate = new Gate(app, logger);
   const unsent = new UnsentMessages(LIMITS.unsentBytesPerConnection, LIMITS.streamsPerConnection * LIMITS.messageBytes);
   const rpc = createRpcHandler({
     logger,

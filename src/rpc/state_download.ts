@@ -9,7 +9,17 @@ import { contentBytes, type FoundContent, findContent, type StateAddress } from 
 import { streamAnswers, type Wire } from './call.ts';
 import { type Admission, contextValues } from './caller.ts';
 import type { Gate } from './gate.ts';
-import { answer, cutCall, type HttpRequest, type HttpResponse, type Intake, pathOf, write } from './http.ts';
+import {
+  answer,
+  answerOf,
+  cutCall,
+  type HttpRequest,
+  type HttpResponse,
+  type Intake,
+  onceClosed,
+  pathOf,
+  write,
+} from './http.ts';
 
 /**
  * States over plain HTTP, for browsers and curl: `GET /states/DIGEST` and
@@ -62,7 +72,7 @@ export function stateDownloads(
         address: () => request.socket.remoteAddress ?? '',
         refuse: (error: ConnectError) => refuse(response, error),
         cut: () => cutCall(request),
-        onEnd: (listener: () => void) => void response.once('close', listener),
+        onEnd: (listener: () => void) => onceClosed(answerOf(response), listener),
         intake,
       };
       downloads.gate.pass(request, 'READ', call, (admission) => void send(downloads, admission, request, response));
