@@ -34,7 +34,7 @@ export class Intake {
   #one = false;
   #closed = false;
   #slot: Slot | undefined;
-  #room: ((principal: string) => Promise<void> | undefined) | undefined;
+  #room: (() => Promise<void> | undefined) | undefined;
   #principal = '';
   readonly #connection: object;
 
@@ -62,11 +62,13 @@ export class Intake {
    */
   isOf(principal: string, isKnown: boolean): void {
     this.#principal = principal;
-    if (isKnown && this.#connection instanceof Connection) this.#connection.becomeKnown();
+    if (!isKnown) return;
+    this.#unfinished.principal = principal;
+    if (this.#connection instanceof Connection) this.#connection.becomeKnown();
   }
 
   /** Declares that each message waits until `room` admits it: undefined at once, else when the promise resolves. */
-  waitFor(room: (principal: string) => Promise<void> | undefined): void {
+  waitFor(room: () => Promise<void> | undefined): void {
     this.#room = room;
   }
 
@@ -175,7 +177,7 @@ export class Intake {
   #takeSlot(message: Buffer, compressed: boolean): Promise<void> | undefined {
     this.handOver();
     const weight = weightOf(message, compressed, this.#options.maxMessageBytes);
-    const room = this.#room?.(this.#principal);
+    const room = this.#room?.();
     if (weight === 0 && room === undefined) return void requireHeap(message.length);
     return this.#waitForSlot(Math.max(weight, message.length), weight, room);
   }

@@ -20,7 +20,7 @@ import type { UnsentMessages } from '../listen/unsent.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
 import type { Logger } from '../stream/settings.ts';
 import type { Sent } from './call.ts';
-import { admissionOf, contextValues, handOverOf, logCall } from './caller.ts';
+import { type Admission, admissionOf, contextValues, handOverOf, logCall } from './caller.ts';
 import { describeConnectError } from './errors.ts';
 import { type Gate, roleOf } from './gate.ts';
 import { Reply } from './grpc/reply.ts';
@@ -64,7 +64,7 @@ interface AdapterOptions {
   /** Waits until an encoded response can be decoded (A5). */
   readonly takeSlot: TakeSlot;
   /** Waits until a message with steps can be decoded (MS3). */
-  readonly roomForSteps: (principal: string) => Promise<void> | undefined;
+  readonly roomForSteps: (admission: Admission) => Promise<void> | undefined;
   /** Values of one message. */
   readonly mostValues: number;
 }
@@ -96,8 +96,8 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
   const guard = new MessageGuard(mostValues);
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard, unsent);
-  const admit = ({ input }: DescMethod, intake: Intake) => {
-    if (APPENDS.has(input.typeName)) intake.waitFor(roomForSteps);
+  const admit = ({ input }: DescMethod, intake: Intake, admission: Admission) => {
+    if (APPENDS.has(input.typeName)) intake.waitFor(() => roomForSteps(admission));
   };
   const known = new Map<string, Known>();
   routes((service, implementation, isOpen = false) => {
@@ -127,7 +127,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
     };
     gate.pass(request, needed, call, (admission) => {
       if (!takesStream(handler.method)) intake.expectOne();
-      admit(handler.method, intake);
+      admit(handler.method, intake, admission);
       const values = contextValues(admission, call.cut, () => intake.handOver());
       dropEndlessDeadline(request.headers);
       // Throws if the text is not a URL. The port admits only URLs, and responds to errors that are thrown here.
@@ -152,7 +152,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
         intake,
       };
       gate.pass(head, needed, call, (admission) => {
-        admit(served.method, intake);
+        admit(served.method, intake, admission);
         const values = contextValues(admission, call.cut, () => intake.handOver());
         void plain.serve(served, stream, intake, values, timeoutOf(headers));
       });

@@ -100,7 +100,7 @@ export function createHandler({
     gate,
     unsent,
     takeSlot: (namespace) => app.store.slots.take(namespace),
-    roomForSteps: (principal) => app.waiting.room(principal),
+    roomForSteps: ({ caller, load }) => app.waiting.room(caller.actor, load),
     routes: (serve) => {
       serve(TrajectoryService, handlers(wire, TrajectoryService, trajectoryService));
       serve(StateService, handlers(wire, StateService, stateService));

@@ -26,7 +26,7 @@ export interface Intake {
   expectOne(): void;
   /** Who sends the messages, and whether they have shown a valid credential. To be called before the body is read. */
   isOf(principal: string, isKnown: boolean): void;
-  waitFor(room: (principal: string) => Promise<void> | undefined): void;
+  waitFor(room: () => Promise<void> | undefined): void;
   /** The message that was read last has reached its handler, or cannot be decoded. Others may be decoded now. */
   handOver(): void;
 }

@@ -52,7 +52,7 @@ export interface App {
   readonly credentials: Pick<Credentials, 'of'> | undefined;
   readonly principals: Principals;
   /** What the principal of the call does at once. Undefined: it has no limits. */
-  readonly load: Pick<PrincipalLoad, 'enter'> | undefined;
+  readonly load: Pick<PrincipalLoad, 'enter' | 'waitingBytes'> | undefined;
   /** A2: when the drain begins, streams end with SERVER_DRAINING, append streams after the acks of all their frames. */
   readonly drain: Drain;
   /** Drains, commits what was received, and stops all timers. Does not close the store. Idempotent. */

@@ -8,6 +8,8 @@ export type PrincipalLimits = Readonly<
 /** What one principal does at once, with all its keys. */
 export class PrincipalLoad {
   readonly #limits: PrincipalLimits;
+  /** Bytes of its steps that wait to be stored (`WaitingSteps`). */
+  waitingBytes = 0;
   readonly #counts = { streamsPerPrincipal: 0, followersPerPrincipal: 0, watchersPerPrincipal: 0 };
 
   constructor(limits: PrincipalLimits) {
