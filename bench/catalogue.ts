@@ -9,6 +9,7 @@ import { firstStep } from './benches/first_step.ts';
 import { follow, followRemote } from './benches/follow.ts';
 import { backupBesideWriter, exportBesideWriter, retentionBesideWriter } from './benches/greedy_beside_writer.ts';
 import { growth } from './benches/growth.ts';
+import { hostileNeighbour } from './benches/hostile_neighbour.ts';
 import { fanIn, ingestBatch, ingestSingle, ingestSingleTls, sharedStates } from './benches/ingest.ts';
 import { lineage, lineageAppend } from './benches/lineage.ts';
 import { listBest } from './benches/list_best.ts';
@@ -47,6 +48,7 @@ export const BENCHES: readonly Bench[] = [
   backupBesideWriter,
   exportBesideWriter,
   retentionBesideWriter,
+  hostileNeighbour,
   exportBench,
   importBench,
   branch,

@@ -19,6 +19,7 @@ export type ProgramName =
   | 'follow'
   | 'greedy'
   | 'metrics'
+  | 'neighbour'
   | 'read'
   | 'rollout_sql'
   | 'state'

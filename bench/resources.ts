@@ -5,6 +5,7 @@ import { type AddressInfo, createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import tls from 'node:tls';
+import { Role } from '../gen/es/anabranch/v1/access_pb.js';
 import { StageKind } from '../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, openWriter, readSteps } from '../src/client/index.ts';
@@ -340,6 +341,12 @@ export class BenchServer {
     for await (const { step } of readSteps(this.#connected(), { trajectoryId, endStepNumber, follow: true })) {
       if (step.stepNumber + 1n === endStepNumber) return;
     }
+  }
+
+  /** Creates a key of another principal, for a namespace of its own. Needs authentication. */
+  async key(name: string): Promise<string> {
+    const { secret } = await this.#connected().admin.createKey({ name, role: Role.WRITE, namespaces: [name] });
+    return secret;
   }
 
   async stop(): Promise<void> {

@@ -71,6 +71,8 @@ export interface ServerCounts extends PortCounts {
   readonly followers: number;
   /** Memory of steps that are not stored yet, estimated. */
   readonly waitingBytes: number;
+  /** Principals with open calls. */
+  readonly principals: number;
 }
 
 /** Milliseconds that the store may take to close if the database does not answer. */
@@ -137,6 +139,7 @@ export async function serveStore(
     isProbe: service.isProbe,
     limits: {
       maxConnections: config.maxConnections,
+      connectionsPerAddress: app.credentials && LIMITS.connectionsPerAddress,
       messageMs: LIMITS.messageMs,
       unfinishedBytesPerConnection: LIMITS.unfinishedBytesPerConnection,
       unfinishedBytes: LIMITS.unfinishedBytes,
@@ -295,6 +298,7 @@ function runningServer(config: Config, parts: Parts, { host, port: number }: Lis
       handlers: service.activity.handlers,
       followers: app.feeds.followers,
       waitingBytes: app.waiting.bytes,
+      principals: app.principals.size,
     }),
     drain: () => {
       drained ??= drain(config, parts);

@@ -48,9 +48,10 @@ export const lockstep: Bench = {
 
 /** Measures appends that wait for their acks, one after the other. */
 export async function waitForAcks({ warmupSeconds, seconds }: Run, server: BenchServer): Promise<AppendFigures> {
-  const { address, token } = server;
+  const { address, ca, token } = server;
   const settings: AppendSettings = {
     address,
+    ca,
     token,
     trajectories: await server.trajectories(1),
     connections: 1,

@@ -75,6 +75,7 @@ export const REASONS = [
   'UNAUTHENTICATED',
   'PERMISSION_DENIED',
   'API_KEY_NOT_FOUND',
+  'CALLER_LIMIT',
 ] as const;
 
 export type Reason = (typeof REASONS)[number];

@@ -95,6 +95,19 @@ export const LIMITS = Object.freeze({
    * Streams at once on one HTTP/2 connection. Over HTTP/1.1, requests that wait for the response to an earlier one.
    */
   streamsPerConnection: 100,
+  /**
+   * Calls at once of one principal, with all its keys, on a server with authentication. Further ones get CALLER_LIMIT.
+   */
+  streamsPerPrincipal: 5000,
+  /** Reads with `follow` of one principal, in the same way. */
+  followersPerPrincipal: 1000,
+  /** Watched subjects of one principal, in the same way. */
+  watchersPerPrincipal: 1000,
+  /**
+   * Connections of one address that have not shown a valid credential, on a server with authentication. At the limit,
+   * each new one closes the one that has been idle longest. If none is idle, it gets CALLER_LIMIT.
+   */
+  connectionsPerAddress: 1000,
   /** Depth of a branch. A root has 0, a branch one more than the owner of its branch point. */
   branchDepth: 10_000,
   /** Branches that the error of a rejected deletion lists. */

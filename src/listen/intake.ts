@@ -1,8 +1,9 @@
 import type { Readable } from 'node:stream';
+import type { Slot, SlotQueue } from '../queue/slot_queue.ts';
 import { cutForSlots, EnvelopeCollector, isEnveloped, MessageBytes, weightOf } from './body.ts';
+import { Connection } from './connections.ts';
 import { HEADER_BYTES, isCompressed } from './envelope.ts';
 import { requireHeap } from './heap.ts';
-import type { Slot, SlotQueue } from './slot_queue.ts';
 import type { UnfinishedMessage, UnfinishedMessages } from './unfinished.ts';
 
 /** Shared by the requests of a port. */
@@ -34,9 +35,12 @@ export class Intake {
   #closed = false;
   #slot: Slot | undefined;
   #room: (() => Promise<void> | undefined) | undefined;
+  #principal = '';
+  readonly #connection: object;
 
   /** `connection` identifies the request's connection. */
   constructor(body: Readable, headers: Headers, connection: object, options: IntakeOptions) {
+    this.#connection = connection;
     this.#options = options;
     this.#reader = new BodyReader(body);
     this.#unfinished = options.unfinished.ofRequest(connection, (error) => this.#reader.fail(() => error));
@@ -50,6 +54,17 @@ export class Intake {
    */
   expectOne(): void {
     this.#one = true;
+  }
+
+  /**
+   * Declares who sends the messages: large ones of several principals are decoded in turn. `isKnown`: with a valid
+   * credential.
+   */
+  isOf(principal: string, isKnown: boolean): void {
+    this.#principal = principal;
+    if (!isKnown) return;
+    this.#unfinished.principal = principal;
+    if (this.#connection instanceof Connection) this.#connection.becomeKnown();
   }
 
   /** Declares that each message waits until `room` admits it: undefined at once, else when the promise resolves. */
@@ -171,7 +186,7 @@ export class Intake {
     await room;
     if (this.#closed) throw requestOver();
     if (weight > 0) {
-      this.#slot = this.#options.decodeQueue.enter(weight);
+      this.#slot = this.#options.decodeQueue.enter(weight, this.#principal);
       if (!(await this.#slot.begun)) throw requestOver();
     }
     try {

@@ -1,6 +1,7 @@
 import http from 'node:http';
 import http2, { constants } from 'node:http2';
 import net from 'node:net';
+import { SlotQueue } from '../queue/slot_queue.ts';
 import { type ListenAddress, ListenError, type Listening, listenOn } from './address.ts';
 import { SMALL_BYTES } from './body.ts';
 import { Certificate, type CertificateFacts, type CertificateFiles } from './certificate.ts';
@@ -23,7 +24,7 @@ import { OriginGuard, type Refusal } from './origin.ts';
 import { type Protocols, sniff } from './protocol.ts';
 import { SAFE_HEADERS } from './safe_headers.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
-import { SlotQueue, Turns } from './slot_queue.ts';
+import { Turns } from './turns.ts';
 import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
 
 /**
@@ -66,8 +67,11 @@ interface PortOptions {
 interface WhenFull {
   /** Returns true for a health check, which is answered even if there is no room for more connections. */
   isHealthCheck(request: HttpRequest): boolean;
-  /** Answers every other request. The connection is closed afterwards. */
-  refuse(request: HttpRequest, response: HttpResponse): void;
+  /**
+   * Answers every other request. The connection is closed afterwards. `isOfCrowd`: its address has too many, instead of
+   * the port.
+   */
+  refuse(request: HttpRequest, response: HttpResponse, isOfCrowd: boolean): void;
   warn(crowding: Crowding): void;
 }
 
@@ -112,6 +116,7 @@ const LIMITS: PortLimits = {
   maxAgeMs: undefined,
   maxConnections: 10_000,
   reserveConnections: 50,
+  connectionsPerAddress: undefined,
   warnEveryMs: 60_000,
   messageMs: 30_000,
   unfinishedBytesPerConnection: 16 * 1024 * 1024,
@@ -386,7 +391,7 @@ export class Port {
     if (connection !== undefined && !this.#connections.admits(connection)) return false;
     stream.on('error', ignore); // a reset by the peer; users of the stream get 'close'
     const begin = () => {
-      if (!stream.closed && !stream.destroyed) this.#serveStream(stream, headers, session, serve);
+      if (!stream.closed && !stream.destroyed) this.#serveStream(stream, headers, connection ?? session, serve);
     };
     // What came with the headers has arrived then, so that most bodies are read without waiting.
     if (this.#begun.push(begin) === 1) setImmediate(() => this.#serveBegun());
@@ -402,10 +407,10 @@ export class Port {
   #serveStream(
     stream: http2.ServerHttp2Stream,
     headers: http2.IncomingHttpHeaders,
-    session: http2.Http2Session,
+    connection: object,
     serve: StreamHandler,
   ): void {
-    const intake = new Intake(stream, headers, session, this.#intake);
+    const intake = new Intake(stream, headers, connection, this.#intake);
     const close = () => intake.close();
     // A reset emits 'aborted' at once, but 'close' possibly only after all input has been read.
     stream.once('aborted', close);
@@ -425,7 +430,7 @@ export class Port {
     authority: string | undefined,
     connection: Connection | undefined,
   ): void {
-    const intake = new Intake(request, request.headers, connectionOf(request), this.#intake);
+    const intake = new Intake(request, request.headers, connection ?? connectionOf(request), this.#intake);
     Object.defineProperty(request, Symbol.asyncIterator, { value: () => intake.messages() });
     closeWhenGone(intake, request, response);
     linger(request, response, intake, this.#limits.lingerMs);
@@ -441,7 +446,7 @@ export class Port {
       if (!('stream' in response)) response.shouldKeepAlive = false;
       if (!this.#whenFull.isHealthCheck(request)) {
         this.#connections.refuse(connection);
-        this.#whenFull.refuse(request, response);
+        this.#whenFull.refuse(request, response, this.#connections.isOfCrowd(connection));
         return;
       }
     }

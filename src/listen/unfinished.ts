@@ -26,8 +26,16 @@ export class MessageTimeoutError extends Error {
   }
 }
 
-/** Bytes of the unfinished messages of one connection, or of all. At the bound, only the favoured message may grow. */
+/** The part of all bytes that one principal may take: the others never wait for the messages of one alone. */
+const PRINCIPAL_PART = 7 / 8;
+
+/**
+ * Bytes of the unfinished messages of one connection, of one principal, or of all. At the bound, only the favoured
+ * message may grow.
+ */
 interface Usage {
+  /** The bound, without the room for one whole message. */
+  readonly share: number;
   bytes: number;
   favoured: UnfinishedMessage | undefined;
 }
@@ -40,9 +48,10 @@ interface Usage {
 export class UnfinishedMessages {
   readonly #limits: UnfinishedLimits;
   readonly #connectionShare: number;
-  readonly #totalShare: number;
   readonly #connections = new WeakMap<object, Usage>();
-  readonly #total: Usage = { bytes: 0, favoured: undefined };
+  /** Only of those that have large unfinished messages. */
+  readonly #principals = new Map<string, Usage>();
+  readonly #total: Usage;
   /** In the order of their first bytes, which is the order of their deadlines. */
   readonly #open = new Set<UnfinishedMessage>();
   /** In the order in which they asked for room. */
@@ -52,7 +61,7 @@ export class UnfinishedMessages {
   constructor(limits: UnfinishedLimits, largestMessageBytes: number) {
     this.#limits = limits;
     this.#connectionShare = limits.unfinishedBytesPerConnection - largestMessageBytes;
-    this.#totalShare = limits.unfinishedBytes - largestMessageBytes;
+    this.#total = usageOf(limits.unfinishedBytes - largestMessageBytes);
   }
 
   /** Bytes counted now. */
@@ -67,10 +76,10 @@ export class UnfinishedMessages {
   ofRequest(connection: object, onTimeout: (error: MessageTimeoutError) => void): UnfinishedMessage {
     let found = this.#connections.get(connection);
     if (found === undefined) {
-      found = { bytes: 0, favoured: undefined };
+      found = usageOf(this.#connectionShare);
       this.#connections.set(connection, found);
     }
-    return new UnfinishedMessage(this, found, onTimeout);
+    return new UnfinishedMessage(this, [found, this.#total], onTimeout);
   }
 
   /** Called by the message. */
@@ -84,7 +93,9 @@ export class UnfinishedMessages {
    * returns a promise that resolves when there is room, or when the message ends.
    */
   admit(message: UnfinishedMessage): Promise<void> | undefined {
-    if (this.#fit(message) || this.#isSmall(message)) return undefined;
+    const isSmall = this.#isSmall(message);
+    if (!isSmall && message.principal !== undefined) this.#countForPrincipal(message, message.principal);
+    if (this.#fit(message) || isSmall) return undefined;
     this.#waiting.add(message);
     return new Promise((resolve) => {
       message.resume = resolve;
@@ -93,12 +104,16 @@ export class UnfinishedMessages {
 
   /** Called by the message. */
   end(message: UnfinishedMessage): void {
-    const { connection, countedBytes } = message;
+    const { usages, countedBytes, principal } = message;
     this.#open.delete(message);
-    connection.bytes -= countedBytes;
-    this.#total.bytes -= countedBytes;
-    if (connection.favoured === message) connection.favoured = undefined;
-    if (this.#total.favoured === message) this.#total.favoured = undefined;
+    for (const usage of usages) {
+      usage.bytes -= countedBytes;
+      if (usage.favoured === message) usage.favoured = undefined;
+    }
+    if (usages.length === 3) {
+      message.usages = [usages[0]!, this.#total];
+      if (usages[1]!.bytes === 0) this.#principals.delete(principal!);
+    }
     if (this.#waiting.delete(message)) message.resume();
     for (const waiting of this.#waiting) {
       if (this.#fit(waiting)) {
@@ -108,20 +123,36 @@ export class UnfinishedMessages {
     }
   }
 
+  /** Small messages do not wait, so they need not look for their principal. */
+  #countForPrincipal(message: UnfinishedMessage, principal: string): void {
+    const { usages, countedBytes } = message;
+    if (usages.length === 3) return;
+    const usage = this.#principals.get(principal) ?? usageOf(this.#total.share * PRINCIPAL_PART);
+    this.#principals.set(principal, usage);
+    usage.bytes += countedBytes;
+    message.usages = [usages[0]!, usage, this.#total];
+  }
+
   /** Counts all bytes of the message, if there is room. */
   #fit(message: UnfinishedMessage): boolean {
-    const { connection } = message;
+    const { usages } = message;
     const more = message.heldBytes - message.countedBytes;
-    const roomInConnection = more <= this.#connectionShare - unfavouredBytes(connection);
-    const roomInTotal = more <= this.#totalShare - unfavouredBytes(this.#total);
-    if ((!roomInConnection || !roomInTotal) && this.#isSmall(message)) return false;
-    if (!roomInConnection || !roomInTotal) connection.favoured ??= message;
-    if (!roomInTotal && connection.favoured === message) this.#total.favoured ??= message;
-    if (!roomInConnection && connection.favoured !== message) return false;
-    if (!roomInTotal && this.#total.favoured !== message) return false;
-    connection.bytes += more;
-    this.#total.bytes += more;
+    if (usages.some((usage) => !hasRoom(usage, more)) && !this.#isFavoured(message, more)) return false;
+    for (const usage of usages) usage.bytes += more;
     message.countedBytes += more;
+    return true;
+  }
+
+  /** Whether a message may grow in spite of the bounds. To be favoured in one, it must be in the narrower ones, too. */
+  #isFavoured(message: UnfinishedMessage, more: number): boolean {
+    if (this.#isSmall(message)) return false;
+    const { usages } = message;
+    let isFavoured = true;
+    for (const [i, usage] of usages.entries()) {
+      if (isFavoured && usages.slice(i).some((each) => !hasRoom(each, more))) usage.favoured ??= message;
+      isFavoured = usage.favoured === message;
+      if (!isFavoured && !hasRoom(usage, more)) return false;
+    }
     return true;
   }
 
@@ -131,9 +162,7 @@ export class UnfinishedMessages {
 
   /** Returns whether no message of any connection can be admitted now. Later messages need no check then. */
   #isFull({ heldBytes, countedBytes }: UnfinishedMessage): boolean {
-    return (
-      this.#total.favoured !== undefined && heldBytes - countedBytes > this.#totalShare - unfavouredBytes(this.#total)
-    );
+    return this.#total.favoured !== undefined && !hasRoom(this.#total, heldBytes - countedBytes);
   }
 
   readonly #giveUp = () => {
@@ -154,7 +183,10 @@ export class UnfinishedMessages {
 export class UnfinishedMessage {
   readonly #all: UnfinishedMessages;
   readonly #onTimeout: (error: MessageTimeoutError) => void;
-  readonly connection: Usage;
+  /** From the narrowest bound to that of all. */
+  usages: readonly Usage[];
+  /** Who sends it, if a valid credential says so. */
+  principal: string | undefined;
   /** Bytes that have arrived. */
   heldBytes = 0;
   /** Bytes that are counted against the bounds. */
@@ -165,9 +197,9 @@ export class UnfinishedMessage {
   resume: () => void = () => undefined;
   #begun = false;
 
-  constructor(all: UnfinishedMessages, connection: Usage, onTimeout: (error: MessageTimeoutError) => void) {
+  constructor(all: UnfinishedMessages, usages: readonly Usage[], onTimeout: (error: MessageTimeoutError) => void) {
     this.#all = all;
-    this.connection = connection;
+    this.usages = usages;
     this.#onTimeout = onTimeout;
   }
 
@@ -201,6 +233,10 @@ export class UnfinishedMessage {
   }
 }
 
-function unfavouredBytes({ bytes, favoured }: Usage): number {
-  return bytes - (favoured?.countedBytes ?? 0);
+function usageOf(share: number): Usage {
+  return { share, bytes: 0, favoured: undefined };
+}
+
+function hasRoom({ share, bytes, favoured }: Usage, more: number): boolean {
+  return more <= share - bytes + (favoured?.countedBytes ?? 0);
 }

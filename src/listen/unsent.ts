@@ -1,6 +1,6 @@
 import { constants, type Http2Session, type ServerHttp2Stream } from 'node:http2';
+import { SlotQueue } from '../queue/slot_queue.ts';
 import { cutStream, type HttpResponse } from './http.ts';
-import { SlotQueue } from './slot_queue.ts';
 
 const LARGE_BYTES = 128 * 1024;
 

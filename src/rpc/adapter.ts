@@ -20,12 +20,13 @@ import type { UnsentMessages } from '../listen/unsent.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
 import type { Logger } from '../stream/settings.ts';
 import type { Sent } from './call.ts';
-import { contextValues, handOverOf, logCall } from './caller.ts';
+import { type Admission, admissionOf, contextValues, handOverOf, logCall } from './caller.ts';
 import { describeConnectError } from './errors.ts';
 import { type Gate, roleOf } from './gate.ts';
 import { Reply } from './grpc/reply.ts';
 import { isPlain, PlainGrpc, type Served, takesStream, timeoutOf } from './grpc/serve.ts';
 import {
+  answerOf,
   type CallHead,
   cutCall,
   cutStream,
@@ -35,6 +36,7 @@ import {
   hasReadableQuery,
   type Intake,
   isLargeInMemory,
+  onceClosed,
   pathOf,
   type StreamHandler,
 } from './http.ts';
@@ -62,7 +64,7 @@ interface AdapterOptions {
   /** Waits until an encoded response can be decoded (A5). */
   readonly takeSlot: TakeSlot;
   /** Waits until a message with steps can be decoded (MS3). */
-  readonly roomForSteps: () => Promise<void> | undefined;
+  readonly roomForSteps: (admission: Admission) => Promise<void> | undefined;
   /** Values of one message. */
   readonly mostValues: number;
 }
@@ -94,8 +96,8 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
   const guard = new MessageGuard(mostValues);
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard, unsent);
-  const admit = ({ input }: DescMethod, intake: Intake) => {
-    if (APPENDS.has(input.typeName)) intake.waitFor(roomForSteps);
+  const admit = ({ input }: DescMethod, intake: Intake, admission: Admission) => {
+    if (APPENDS.has(input.typeName)) intake.waitFor(() => roomForSteps(admission));
   };
   const known = new Map<string, Known>();
   routes((service, implementation, isOpen = false) => {
@@ -120,11 +122,12 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
       address: () => request.socket.remoteAddress ?? '',
       refuse: (error: ConnectError) => refuseCaller(request, response, error),
       cut: () => cutCall(request),
-      onEnd: (listener: () => void) => void response.once('close', listener),
+      onEnd: (listener: () => void) => onceClosed(answerOf(response), listener),
+      intake,
     };
     gate.pass(request, needed, call, (admission) => {
       if (!takesStream(handler.method)) intake.expectOne();
-      admit(handler.method, intake);
+      admit(handler.method, intake, admission);
       const values = contextValues(admission, call.cut, () => intake.handOver());
       dropEndlessDeadline(request.headers);
       // Throws if the text is not a URL. The port admits only URLs, and responds to errors that are thrown here.
@@ -145,10 +148,11 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
         address: () => stream.session?.socket.remoteAddress ?? '',
         refuse: (error: ConnectError) => new Reply(stream, unsent).fail(error),
         cut: () => cutStream(stream),
-        onEnd: (listener: () => void) => void stream.once('close', listener),
+        onEnd: (listener: () => void) => onceClosed(stream, listener),
+        intake,
       };
       gate.pass(head, needed, call, (admission) => {
-        admit(served.method, intake);
+        admit(served.method, intake, admission);
         const values = contextValues(admission, call.cut, () => intake.handOver());
         void plain.serve(served, stream, intake, values, timeoutOf(headers));
       });
@@ -157,7 +161,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
   return { handle, streamHandlerOf };
 }
 
-type TakeSlot = () => Promise<void> | undefined;
+type TakeSlot = (namespace: string) => Promise<void> | undefined;
 type Answers = Readonly<Record<string, Served['answer']>>;
 type ConnectAnswer = (
   input: Message | AsyncIterable<Message>,
@@ -177,7 +181,7 @@ function forConnect(answers: Answers, takeSlot: TakeSlot): Readonly<Record<strin
       const keepsSlot = !isStream && isLargeInMemory(input);
       if (!isStream && !keepsSlot) handOver();
       const answered = answer(isStream ? eachHandedOver(input, handOver) : input, context);
-      if (Symbol.asyncIterator in answered) return eachMessage(answered, context.requestHeader, takeSlot);
+      if (Symbol.asyncIterator in answered) return eachMessage(answered, context, takeSlot);
       return keepsSlot ? answered.finally(handOver) : answered;
     },
   ]);
@@ -205,8 +209,13 @@ function eachHandedOver(messages: AsyncIterable<Message>, handOver: () => void):
 }
 
 /** JSON needs the messages of encoded responses, which are decoded one at a time (A5). */
-function eachMessage(responses: AsyncIterable<Sent>, header: Headers, takeSlot: TakeSlot): AsyncIterable<Message> {
-  const isJson = /json/i.test(header.get('content-type') ?? '');
+function eachMessage(
+  responses: AsyncIterable<Sent>,
+  { requestHeader, values }: HandlerContext,
+  takeSlot: TakeSlot,
+): AsyncIterable<Message> {
+  const isJson = /json/i.test(requestHeader.get('content-type') ?? '');
+  const { namespace } = admissionOf(values).caller;
   const inner = responses[Symbol.asyncIterator]();
   const iterator: AsyncIterableIterator<Message> = {
     next: async () => {
@@ -214,7 +223,7 @@ function eachMessage(responses: AsyncIterable<Sent>, header: Headers, takeSlot: 
       if (done === true) return { done, value: undefined };
       if (!(value instanceof EncodedResponse)) return { done: false, value };
       if (!isJson) return { done: false, value: value.asUnknown() };
-      await takeSlot();
+      await takeSlot(namespace);
       return { done: false, value: value.decode() };
     },
     return: async (value) => {

@@ -39,9 +39,15 @@ export interface Activity {
 export type CallContext = Pick<HandlerContext, 'signal' | 'values' | 'timeoutMs'>;
 
 function callOf({ app, logger, validator }: Wire, context: CallContext): Call {
-  const { caller, credential } = admissionOf(context.values);
+  const { caller, credential, load } = admissionOf(context.values);
+  const scope = {
+    namespace: caller.namespace,
+    get signal() {
+      return context.signal;
+    },
+  };
   return {
-    app: appWithin(app, context, credential?.drain),
+    app: appWithin(app, scope, credential?.drain, load),
     caller,
     check: validator.check,
     errorOf: (error, schema, part) => toPartError(nameField(error, schema, part), logger),
@@ -253,7 +259,7 @@ function answers<T>(
   explain: (error: unknown) => unknown = same,
   { isWatched, isLarge }: Sending = UNWATCHED,
 ): AsyncIterable<T> {
-  const { credential } = admissionOf(values);
+  const { caller, credential } = admissionOf(values);
   let inner: AsyncGenerator<T> | undefined;
   let over = false;
   let slow: AnabranchError | undefined;
@@ -282,7 +288,7 @@ function answers<T>(
       const result = await inner.next();
       await credential?.checked();
       if (result.done !== true) {
-        if (isLarge) await wire.app.store.slots.take();
+        if (isLarge) await wire.app.store.slots.take(caller.namespace);
         watch?.given(result.value instanceof EncodedResponse ? result.value.resumeAt : undefined);
         return result;
       }

@@ -2,6 +2,7 @@ import type { DescMethod } from '@bufbuild/protobuf';
 import { Code, type ContextValues, createContextKey, createContextValues } from '@connectrpc/connect';
 import type { Principal } from '../domain/caller.ts';
 import type { Credential } from '../stream/credentials.ts';
+import type { PrincipalLoad } from '../stream/principals.ts';
 import type { Logger } from '../stream/settings.ts';
 
 /** A call that the gate has admitted (N1, N2). */
@@ -9,6 +10,8 @@ export interface Admission {
   readonly caller: Principal;
   /** Undefined without authentication. */
   readonly credential: Credential | undefined;
+  /** Undefined without authentication, and before the call is counted. */
+  readonly load?: PrincipalLoad;
 }
 
 const ADMISSION = createContextKey<Admission | undefined>(undefined, { description: 'who calls' });

@@ -89,6 +89,7 @@ const CODES: Readonly<Record<Reason, Code>> = {
   UNAUTHENTICATED: Code.Unauthenticated,
   PERMISSION_DENIED: Code.PermissionDenied,
   API_KEY_NOT_FOUND: Code.NotFound,
+  CALLER_LIMIT: Code.ResourceExhausted,
 };
 
 /** How long a caller should wait before a retry. */
@@ -101,6 +102,7 @@ const RETRY_AFTER_MS: Readonly<Partial<Record<Reason, number>>> = {
   DATABASE_READ_ONLY: 5_000,
   BACKUP_IN_PROGRESS: 5_000,
   MEMORY_FULL: 1_000,
+  CALLER_LIMIT: 1_000,
 };
 
 /** A read of a missing state is NOT_FOUND; a write that refers to one is FAILED_PRECONDITION. */

@@ -18,7 +18,7 @@ import type { Logger } from '../stream/settings.ts';
 import { Refusals } from './audit.ts';
 import type { Admission } from './caller.ts';
 import { toConnectError } from './errors.ts';
-import type { CallHead } from './http.ts';
+import type { CallHead, Intake } from './http.ts';
 
 /**
  * Decides who calls and whether they may, from the headers alone: before the body is read, a slot is taken or a stream
@@ -26,12 +26,14 @@ import type { CallHead } from './http.ts';
  */
 export class Gate {
   readonly #credentials: App['credentials'];
+  readonly #principals: App['principals'];
   readonly #logger: Logger;
   readonly #refusals: Refusals;
 
   /** Without credentials, every caller may do everything. */
-  constructor(credentials: App['credentials'], logger: Logger) {
+  constructor({ credentials, principals }: Pick<App, 'credentials' | 'principals'>, logger: Logger) {
     this.#credentials = credentials;
+    this.#principals = principals;
     this.#logger = logger;
     this.#refusals = new Refusals(logger);
   }
@@ -40,19 +42,19 @@ export class Gate {
    * Returns the admission at once if the credential is known. Errors: UNAUTHENTICATED, PERMISSION_DENIED,
    * INVALID_REQUEST (of the namespace), DATABASE_UNAVAILABLE.
    */
-  admit(head: CallHead, needed: Role): Admission | Promise<Admission> {
+  admit(head: CallHead, needed: Role, address: () => string): Admission | Promise<Admission> {
     const named = namespaceOf(head);
     if (this.#credentials === undefined) {
       return { caller: named === undefined ? ANONYMOUS : { ...ANONYMOUS, namespace: named }, credential: undefined };
     }
-    const credential = this.#credentials.of(secretOf(head));
+    const credential = this.#credentials.of(secretOf(head), address);
     return credential instanceof Promise
       ? credential.then((found) => admissionOf(found, named, needed))
       : admissionOf(credential, named, needed);
   }
 
   /**
-   * Calls `serve` once the caller is admitted, or refuses the call. `needed` is undefined for what shows no data.
+   * Calls `serve` once the caller is admitted and its call counts, or refuses the call. `needed` is undefined for what shows no data.
    * Errors: those that `serve` throws at once.
    */
   pass(head: CallHead, needed: Role | undefined, call: GatedCall, serve: (admission: Admission) => void): void {
@@ -60,9 +62,16 @@ export class Gate {
       serve(OPEN);
       return;
     }
-    const counted = (admitted: Admission) => {
-      count(admitted, call);
-      serve(admitted);
+    const admitted = (uncounted: Admission) => {
+      let admission: Admission;
+      try {
+        admission = this.#counted(uncounted, call);
+      } catch (error) {
+        refuse(error);
+        return;
+      }
+      call.intake.isOf(admission.caller.actor, admission.credential !== undefined);
+      serve(admission);
     };
     const refuse = (error: unknown) => {
       const told = toConnectError(error, 'read', this.#logger);
@@ -71,19 +80,35 @@ export class Gate {
     };
     let admission: Admission | Promise<Admission>;
     try {
-      admission = this.admit(head, needed);
+      admission = this.admit(head, needed, call.address);
     } catch (error) {
       refuse(error);
       return;
     }
     if (!(admission instanceof Promise)) {
-      counted(admission);
+      admitted(admission);
       return;
     }
-    admission.then(counted, refuse).catch((error: unknown) => {
+    admission.then(admitted, refuse).catch((error: unknown) => {
       this.#logger.error({ err: error }, 'a request could not be handled');
       call.cut();
     });
+  }
+
+  /**
+   * Counts a call until it ends. A key with open calls stays known, so that its streams end when it is revoked. Errors:
+   * CALLER_LIMIT.
+   */
+  #counted(admission: Admission, { onEnd }: GatedCall): Admission {
+    const { caller, credential } = admission;
+    if (credential === undefined) return admission;
+    const { load, leave } = this.#principals.enter(caller.actor);
+    credential.calls += 1;
+    onEnd(() => {
+      credential.calls -= 1;
+      leave();
+    });
+    return { caller, credential, load };
   }
 }
 
@@ -93,22 +118,15 @@ interface GatedCall {
   readonly address: () => string;
   readonly refuse: (error: ConnectError) => void;
   readonly cut: () => void;
+  /** Calls the listener when the call ends, or at once if it has ended. */
   readonly onEnd: (listener: () => void) => void;
+  readonly intake: Pick<Intake, 'isOf'>;
 }
 
 /** Codes of refusals that are audited. */
 const AUDITED: ReadonlySet<Code> = new Set([Code.Unauthenticated, Code.PermissionDenied]);
 
 const OPEN: Admission = { caller: ANONYMOUS, credential: undefined };
-
-/** A key with open calls stays known, so that its streams end when it is revoked. */
-function count({ credential }: Admission, { onEnd }: GatedCall): void {
-  if (credential === undefined) return;
-  credential.calls += 1;
-  onEnd(() => {
-    credential.calls -= 1;
-  });
-}
 
 function admissionOf(credential: Credential, named: string | undefined, needed: Role): Admission {
   const { name: actor, role, namespaces } = credential.key;

@@ -91,7 +91,7 @@ export function createHandler({
   const activity: Activity = { handlers: 0 };
   const wire: Wire = { app, logger, activity, validator };
   const health = new Health(SERVICES.map(({ typeName }) => typeName));
-  const gate = new Gate(app.credentials, logger);
+  const gate = new Gate(app, logger);
   const unsent = new UnsentMessages(LIMITS.unsentBytesPerConnection, LIMITS.streamsPerConnection * LIMITS.messageBytes);
   const rpc = createRpcHandler({
     logger,
@@ -99,8 +99,8 @@ export function createHandler({
     mostValues: info.limits.messageValues,
     gate,
     unsent,
-    takeSlot: () => app.store.slots.take(),
-    roomForSteps: () => app.waiting.room(),
+    takeSlot: (namespace) => app.store.slots.take(namespace),
+    roomForSteps: ({ caller, load }) => app.waiting.room(caller.actor, load),
     routes: (serve) => {
       serve(TrajectoryService, handlers(wire, TrajectoryService, trajectoryService));
       serve(StateService, handlers(wire, StateService, stateService));
@@ -115,7 +115,7 @@ export function createHandler({
   });
   const download = stateDownloads({ wire, unsent, gate });
   const handle: HttpHandler = (request, response, intake) => {
-    if (download(request, response)) return;
+    if (download(request, response, intake)) return;
     if (!isProbe(request)) return rpc.handle(request, response, intake);
     const plain = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
     if (request.method !== 'GET' && request.method !== 'HEAD') {

@@ -24,6 +24,8 @@ export interface Intake {
   onlyMessage(): Promise<Uint8Array>;
   /** The body is one message, which is complete when the body ends. To be called before the body is read. */
   expectOne(): void;
+  /** Who sends the messages, and whether they have shown a valid credential. To be called before the body is read. */
+  isOf(principal: string, isKnown: boolean): void;
   waitFor(room: () => Promise<void> | undefined): void;
   /** The message that was read last has reached its handler, or cannot be decoded. Others may be decoded now. */
   handOver(): void;
@@ -64,6 +66,17 @@ export function answer(
 /** Returns false if the reader has to take bytes (event `drain`) before more are written. */
 export function write(response: HttpResponse, bytes: Uint8Array): boolean {
   return 'stream' in response ? response.write(bytes) : response.write(bytes);
+}
+
+/** Returns what closes when a response ends. */
+export function answerOf(response: HttpResponse): ServerHttp2Stream | ServerResponse {
+  return 'stream' in response ? response.stream : response;
+}
+
+/** Calls the listener when an answer closes, or at once if it has: its caller may have left before. */
+export function onceClosed(answer: ServerHttp2Stream | ServerResponse, listener: () => void): void {
+  if (answer.destroyed) listener();
+  else answer.once('close', listener);
 }
 
 /** Ends a call whose response is not read: gRPC calls this code RESOURCE_EXHAUSTED. */

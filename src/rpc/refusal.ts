@@ -3,6 +3,7 @@ import { Code, type ConnectError } from '@connectrpc/connect';
 import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { AnabranchError, type Reason } from '../domain/errors.ts';
+import { LIMITS } from '../domain/limits.ts';
 import { connectErrorOf } from './errors.ts';
 import { answer, type HttpRequest, type HttpResponse, pathOf } from './http.ts';
 
@@ -63,8 +64,17 @@ export function refuseQuery(request: HttpRequest, response: HttpResponse): void 
   refuse(request, response, 400, 'INVALID_REQUEST', text);
 }
 
-/** The connection is one of the reserve. The port closes it after this response, so that a retry may find room. */
-export function refuseForRoom(request: HttpRequest, response: HttpResponse): void {
+/**
+ * The connection is one of the reserve: of its address (`isOfCrowd`), or of the port. The port closes it after this
+ * response, so that a retry may find room.
+ */
+export function refuseForRoom(request: HttpRequest, response: HttpResponse, isOfCrowd: boolean): void {
+  if (isOfCrowd) {
+    const most = LIMITS.connectionsPerAddress;
+    const text = `The address has ${most} connections that have not shown a valid credential, which is the limit connectionsPerAddress, and all of them have calls in progress. Retry later.`;
+    refuse(request, response, 429, 'CALLER_LIMIT', text, { limit: 'connectionsPerAddress', most: `${most}` });
+    return;
+  }
   const text =
     'The server has reached its limit of connections, and all of them have calls in progress. Retry later, and share one connection among calls. ' +
     'The operator can raise --max-connections.';

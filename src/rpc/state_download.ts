@@ -9,7 +9,17 @@ import { contentBytes, type FoundContent, findContent, type StateAddress } from 
 import { streamAnswers, type Wire } from './call.ts';
 import { type Admission, contextValues } from './caller.ts';
 import type { Gate } from './gate.ts';
-import { answer, cutCall, type HttpRequest, type HttpResponse, pathOf, write } from './http.ts';
+import {
+  answer,
+  answerOf,
+  cutCall,
+  type HttpRequest,
+  type HttpResponse,
+  type Intake,
+  onceClosed,
+  pathOf,
+  write,
+} from './http.ts';
 
 /**
  * States over plain HTTP, for browsers and curl: `GET /states/DIGEST` and
@@ -51,8 +61,10 @@ export interface Downloads {
 }
 
 /** Returns a function that serves a request whose path names a state, and returns false for other paths. */
-export function stateDownloads(downloads: Downloads): (request: HttpRequest, response: HttpResponse) => boolean {
-  return (request, response) => {
+export function stateDownloads(
+  downloads: Downloads,
+): (request: HttpRequest, response: HttpResponse, intake: Intake) => boolean {
+  return (request, response, intake) => {
     const path = pathOf(request);
     if (!BY_DIGEST.test(path) && !BY_STEP.test(path)) return false;
     if (request.method === 'GET' || request.method === 'HEAD') {
@@ -60,7 +72,8 @@ export function stateDownloads(downloads: Downloads): (request: HttpRequest, res
         address: () => request.socket.remoteAddress ?? '',
         refuse: (error: ConnectError) => refuse(response, error),
         cut: () => cutCall(request),
-        onEnd: (listener: () => void) => void response.once('close', listener),
+        onEnd: (listener: () => void) => onceClosed(answerOf(response), listener),
+        intake,
       };
       downloads.gate.pass(request, 'READ', call, (admission) => void send(downloads, admission, request, response));
     } else {

@@ -9,6 +9,7 @@ import { ImportSlots } from './import_slots.ts';
 import { createLineageCache, type LineageCache } from './lineage_cache.ts';
 import { type Maintenance, startMaintenance } from './maintenance.ts';
 import { Merging } from './merging.ts';
+import { type PrincipalLoad, Principals } from './principals.ts';
 import { startRetention } from './retention.ts';
 import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
 import { type AppSettings, DEFAULT_SETTINGS, type Logger } from './settings.ts';
@@ -51,6 +52,9 @@ export interface App {
   /** Undefined: callers are not authenticated. */
   readonly credentials: Pick<Credentials, 'of'> | undefined;
   readonly tokens: Pick<TokenKeys, 'seal' | 'open'>;
+  readonly principals: Principals;
+  /** What the principal of the call does at once. Undefined: it has no limits. */
+  readonly load: Pick<PrincipalLoad, 'enter' | 'waitingBytes'> | undefined;
   /** A2: when the drain begins, streams end with SERVER_DRAINING, append streams after the acks of all their frames. */
   readonly drain: Drain;
   /** Drains, commits what was received, and stops all timers. Does not close the store. Idempotent. */
@@ -72,6 +76,7 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const drain = createDrain();
   const credentials = settings.authenticated ? new Credentials({ store, logger, drain, settings }) : undefined;
+  const principals = new Principals(settings.perPrincipal);
   const imports = new ImportSlots(drain, settings.slowReaderMs);
   const maintenance = startMaintenance(store, logger, settings);
   const retention = startRetention({ store, logger, settings, newLease: ids.uid }, settings.retentionMs, drain);
@@ -101,12 +106,14 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
     maintenance,
     credentials,
     tokens: new TokenKeys(store),
+    principals,
+    load: undefined,
     drain,
     close,
   };
 }
 
 /** Returns the context for one call: its statements end when the call does, and its streams with its credential. */
-export function appWithin(app: App, call: CallScope, drain = app.drain): App {
-  return { ...app, call, store: app.store.within(call), drain };
+export function appWithin(app: App, call: CallScope, drain = app.drain, load: App['load'] = undefined): App {
+  return { ...app, call, store: app.store.within(call), drain, load };
 }

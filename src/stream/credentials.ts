@@ -1,5 +1,6 @@
 import { type ApiKey, type CredentialFault, isSecret, secretDigest, unauthenticated } from '../domain/access.ts';
 import { AnabranchError } from '../domain/errors.ts';
+import { SlotQueue } from '../queue/slot_queue.ts';
 import type { Store } from '../store/contract/store.ts';
 import { Chore } from './chore.ts';
 import { createDrain, type Drain } from './drain.ts';
@@ -42,9 +43,8 @@ export class Credentials {
   /** Until when a secret is refused. */
   readonly #unknown = new Map<string, number>();
   readonly #lookups = new Map<string, Promise<Credential>>();
-  readonly #waiting: (() => void)[] = [];
+  readonly #places = new SlotQueue(MOST_LOOKUPS);
   readonly #checks: Chore;
-  #running = 0;
   #checkedAt = performance.now();
   #onChecked = Promise.withResolvers<void>();
 
@@ -58,10 +58,10 @@ export class Credentials {
   }
 
   /**
-   * Returns the credential of a secret, at once if it is known. Errors: UNAUTHENTICATED, DATABASE_UNAVAILABLE, and
-   * those of the database.
+   * Returns the credential of a secret, at once if it is known. Addresses look up unknown ones in turn. Errors:
+   * UNAUTHENTICATED, DATABASE_UNAVAILABLE, and those of the database.
    */
-  of(secret: string): Credential | Promise<Credential> {
+  of(secret: string, address = () => ''): Credential | Promise<Credential> {
     if (!isSecret(secret)) throw unauthenticated('malformed');
     const digest = secretDigest(secret);
     const name = digest.toString('latin1');
@@ -75,7 +75,7 @@ export class Credentials {
     if (refusedUntil !== undefined && refusedUntil > performance.now()) throw unauthenticated('unknown');
     let lookup = this.#lookups.get(name);
     if (lookup === undefined) {
-      lookup = this.#lookUp(name, digest).finally(() => this.#lookups.delete(name));
+      lookup = this.#lookUp(name, digest, address()).finally(() => this.#lookups.delete(name));
       this.#lookups.set(name, lookup);
     }
     return lookup;
@@ -89,10 +89,10 @@ export class Credentials {
     return performance.now() - this.#checkedAt > this.#options.settings.keyTrustMs;
   }
 
-  async #lookUp(name: string, digest: Buffer): Promise<Credential> {
-    if (this.#running >= MOST_LOOKUPS) await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    else this.#running += 1;
+  async #lookUp(name: string, digest: Buffer, address: string): Promise<Credential> {
+    const place = this.#places.enter(1, address);
     try {
+      await place.begun;
       const key = await this.#options.store.findKey(digest);
       if (key === undefined) {
         this.#refuse(name);
@@ -102,10 +102,7 @@ export class Credentials {
       if (isExpired(key)) throw unauthenticated('expired');
       return this.#keep(name, key);
     } finally {
-      // The place is handed over, so that no call that comes meanwhile takes it as well.
-      const next = this.#waiting.shift();
-      if (next === undefined) this.#running -= 1;
-      else next();
+      place.end();
     }
   }
 

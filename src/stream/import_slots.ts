@@ -1,16 +1,16 @@
 import { AnabranchError } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
+import { SlotQueue } from '../queue/slot_queue.ts';
 import type { Drain } from './drain.ts';
 
 /** Bytes that an import must send in the time in which a reader must read something. */
 const LEAST_BYTES = 64 * 1024;
 
-/** Lets a few imports run at once. The others wait in the order in which they came, and hold no bytes. */
+/** Lets a few imports run at once. The others wait, those of several principals in turn, and hold no bytes. */
 export class ImportSlots {
   readonly #drain: Drain;
   readonly #stallMs: number;
-  readonly #waiting = new Set<() => void>();
-  #running = 0;
+  readonly #slots = new SlotQueue(LIMITS.imports);
 
   constructor(drain: Drain, stallMs: number) {
     this.#drain = drain;
@@ -18,15 +18,20 @@ export class ImportSlots {
   }
 
   /** Waits for a slot. Returns a function that ends it. Errors: SERVER_DRAINING, the reason of the signal. */
-  async enter(signal: AbortSignal): Promise<() => void> {
+  async enter(principal: string, signal: AbortSignal): Promise<() => void> {
     signal.throwIfAborted();
-    if (this.#running >= LIMITS.imports) await this.#turn(signal);
-    else this.#running += 1;
-    let isOver = false;
-    return () => {
-      if (!isOver) this.#leave();
-      isOver = true;
-    };
+    const { begun, end } = this.#slots.enter(1, principal);
+    signal.addEventListener('abort', end);
+    try {
+      await this.#drain.race(begun);
+      signal.throwIfAborted();
+      return end;
+    } catch (error) {
+      end();
+      throw error;
+    } finally {
+      signal.removeEventListener('abort', end);
+    }
   }
 
   /**
@@ -42,7 +47,7 @@ export class ImportSlots {
       const stalled = Promise.withResolvers<never>();
       let waitsSince = performance.now();
       const check = () => {
-        if (this.#waiting.size > 0) stalled.reject(importStalled(this.#stallMs));
+        if (this.#slots.waitingWeight > 0) stalled.reject(importStalled(this.#stallMs));
         begin();
         waitsSince = performance.now();
         timer = setTimeout(check, left);
@@ -53,40 +58,13 @@ export class ImportSlots {
         left -= performance.now() - waitsSince;
         bytes += bytesOf(arrived);
         if (bytes >= LEAST_BYTES) begin();
-        else if (left <= 0 && this.#waiting.size > 0) throw importStalled(this.#stallMs);
+        else if (left <= 0 && this.#slots.waitingWeight > 0) throw importStalled(this.#stallMs);
         else if (left <= 0) begin();
         return arrived;
       } finally {
         clearTimeout(timer);
       }
     };
-  }
-
-  /** Resolves once a slot was handed over. */
-  async #turn(signal: AbortSignal): Promise<void> {
-    const turn = Promise.withResolvers<void>();
-    const giveUp = () => turn.reject(signal.reason);
-    this.#waiting.add(turn.resolve);
-    signal.addEventListener('abort', giveUp);
-    try {
-      await this.#drain.race(turn.promise);
-    } catch (error) {
-      // It was handed over meanwhile.
-      if (!this.#waiting.delete(turn.resolve)) this.#leave();
-      throw error;
-    } finally {
-      signal.removeEventListener('abort', giveUp);
-    }
-  }
-
-  #leave(): void {
-    const [next] = this.#waiting;
-    if (next === undefined) {
-      this.#running -= 1;
-      return;
-    }
-    this.#waiting.delete(next);
-    next();
   }
 }
 

@@ -1,5 +1,6 @@
 import { isReadOnly } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
+import type { PrincipalLimits } from './principals.ts';
 
 export interface AppSettings {
   /** Maximum number of group commits in flight: 1 for an engine with one writer, more for concurrent transactions. */
@@ -46,6 +47,8 @@ export interface AppSettings {
   /** Time between two checks for revoked keys. Keys that were not checked for `keyTrustMs` are not accepted. */
   readonly keyCheckMs: number;
   readonly keyTrustMs: number;
+  /** Limits of one principal, if callers must show an API key. */
+  readonly perPrincipal: PrincipalLimits;
 }
 
 export const DEFAULT_SETTINGS: AppSettings = {
@@ -70,6 +73,7 @@ export const DEFAULT_SETTINGS: AppSettings = {
   authenticated: false,
   keyCheckMs: 2000,
   keyTrustMs: 5000,
+  perPrincipal: LIMITS,
 };
 
 /** The part of pino's interface that is used. Payloads are never logged. */

@@ -15,6 +15,7 @@ const PROGRAMS = [
     'claims/worker',
     'collect-states',
     'controls/faulty-server',
+    'hostile/neighbour-child',
     'memory/measure',
     'merging-server',
     'migrating-server',

@@ -23,6 +23,8 @@ const SHARED_SQL = [...UPKEEP, 'src/store/sql', 'src/store/migrations'];
 const PROGRAM = ['commander', 'picocolors', 'cli-progress', 'node:*'];
 
 export const ROOMS: Readonly<Record<string, Room>> = {
+  // Places for which callers wait in turn, whatever the places are.
+  'src/queue': { rooms: [], packages: [] },
   'src/domain': { rooms: ['src/domain/numbers'], packages: ['node:buffer', 'node:crypto', 'node:zlib'] },
   // Numbers in contents, which the server, the page and the command line read alike.
   'src/domain/numbers': { rooms: [], packages: [] },
@@ -36,10 +38,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: ['kysely', 'kysely/migration', 'node:crypto'],
   },
   'src/store/sql': { rooms: UPKEEP, packages: ['kysely'] },
-  'src/store/sql/kit': { rooms: STORE, packages: ['kysely', 'node:crypto', 'node:zlib'] },
+  'src/store/sql/kit': { rooms: [...STORE, 'src/queue'], packages: ['kysely', 'node:crypto', 'node:zlib'] },
   'src/store/sql/log': { rooms: LOG, packages: ['kysely', 'node:crypto', 'node:zlib'] },
   // Searches steps on a thread.
-  'src/store/sql/log/search': { rooms: LOG, packages: ['kysely', 'node:events', 'node:worker_threads'] },
+  'src/store/sql/log/search': { rooms: [...LOG, 'src/queue'], packages: ['kysely', 'node:events', 'node:worker_threads'] },
   'src/store/sql/records': { rooms: RECORDS, packages: ['kysely', 'node:crypto'] },
   'src/store/sql/upkeep': { rooms: UPKEEP, packages: ['kysely', 'node:crypto'] },
   // Questions and requests to Postgres by connections beside the pool, and explanations of its refusals.
@@ -67,7 +69,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     ],
   },
   'src/store/sqlite': {
-    rooms: [...SHARED_SQL, 'src/store/file_guard'],
+    rooms: [...SHARED_SQL, 'src/queue', 'src/store/file_guard'],
     packages: ['kysely', 'node:fs', 'node:os', 'node:sqlite', 'node:worker_threads'],
   },
   // Work on the file of a running server as a whole, by connections of its own.
@@ -86,7 +88,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
 
   // Long-lived parts, which know neither wire nor engine.
-  'src/stream': { rooms: STORE, packages: ['node:events', 'node:worker_threads'] },
+  'src/stream': { rooms: [...STORE, 'src/queue'], packages: ['node:events', 'node:worker_threads'] },
   // The methods of the services, a folder a noun, with what they share in `request`.
   'src/service': {
     rooms: [...STORE, 'src/domain/numbers', 'src/stream', 'src/archive', 'gen'],
@@ -123,9 +125,9 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/listen/envelope.ts': { rooms: [], packages: [] },
   // What every response of the port has, for whoever writes one.
   'src/listen/safe_headers.ts': { rooms: [], packages: [] },
-  'src/listen/unsent.ts': { rooms: ['src/listen'], packages: ['node:http2'] },
+  'src/listen/unsent.ts': { rooms: ['src/listen', 'src/queue'], packages: ['node:http2'] },
   'src/listen': {
-    rooms: ['src/listen/envelope.ts', 'src/listen/safe_headers.ts'],
+    rooms: ['src/listen/envelope.ts', 'src/listen/safe_headers.ts', 'src/queue'],
     packages: [
       'node:crypto',
       'node:fs',

@@ -28,13 +28,14 @@ async function listen(limits: Partial<PortLimits>) {
     limits,
     whenFull: {
       isHealthCheck: ({ url }: HttpRequest) => url === '/health' || url === '/health/watch',
-      refuse: (_, response: HttpResponse) => {
+      refuse: (_, response: HttpResponse, isOfCrowd) => {
         response.statusCode = 503;
-        response.end('full');
+        response.end(isOfCrowd ? 'crowded' : 'full');
       },
       warn: (crowding) => warnings.push(crowding),
     },
-    handler: ({ url }, response) => {
+    handler: ({ url }, response, intake) => {
+      if (url === '/known') intake.isOf('somebody', true);
       if (url === '/call' || url === '/health/watch') endings.push(() => response.end('ended'));
       else response.end('served');
     },
@@ -242,7 +243,7 @@ describe('A4: when every connection has a call in progress', () => {
       await busyPeer('/health/watch');
     }
     expect(regular.peer.socket.closed).toBe(false);
-    expect(warnings).toEqual([{ closedIdle: 0, refused: 1 }]);
+    expect(warnings).toEqual([{ closedIdle: 0, refused: 1, ofAddresses: 0 }]);
   });
 
   it('without a reserve, a new connection is closed when it is accepted', async () => {
@@ -250,7 +251,7 @@ describe('A4: when every connection has a call in progress', () => {
     await busyPeer();
     expect(await speak(number, GET)).toBe('');
     expect(port.counts()).toMatchObject({ sockets: 1, requests: 1 });
-    expect(warnings).toEqual([{ closedIdle: 0, refused: 1 }]);
+    expect(warnings).toEqual([{ closedIdle: 0, refused: 1, ofAddresses: 0 }]);
   });
 
   it('idle connections do not fill the reserve: the longest idle one is closed for a new one', async () => {
@@ -281,15 +282,58 @@ describe('A4: when every connection has a call in progress', () => {
   });
 });
 
+describe('MS6: the connections of an address that have not shown a valid credential', () => {
+  const CROWDED = { connectionsPerAddress: 2 };
+
+  it('are closed, the longest idle one first, when more come; the others of the address are not', async () => {
+    const { peer, settled, warnings } = await listen(CROWDED);
+    const known = [await peer(), await peer()];
+    for (const each of known) {
+      await each.get('/known');
+      await settled();
+    }
+    const strangers = [await peer(), await peer(), await peer(), await peer()];
+    await Promise.all([strangers[0]!.closed, strangers[1]!.closed]);
+    expect([...known, strangers[2]!, strangers[3]!].map(({ socket }) => socket.closed)).toEqual(Array(4).fill(false));
+    expect(warnings).toEqual([{ closedIdle: 1, refused: 0, ofAddresses: 1 }]);
+  });
+
+  it('are told so if more come while all have calls in progress, which go on', async () => {
+    const { peer, busyPeer } = await listen(CROWDED);
+    const busy = [await busyPeer(), await busyPeer()];
+    const late = await peer();
+    await late.get('/');
+    await late.closed;
+    expect(late.received).toMatch(/^HTTP\/1\.1 503 .*connection: close.*crowded$/is);
+    const probe = await peer();
+    await probe.get('/health');
+    expect(probe.received).toMatch(/^HTTP\/1\.1 200 .*served$/is);
+    for (const { peer: each, end } of busy) {
+      end();
+      await until(() => each.received.includes('ended'), 'the call is answered');
+    }
+    const next = await peer();
+    await next.get('/');
+    expect(next.received).toMatch(/^HTTP\/1\.1 200 .*served$/is);
+  });
+
+  it('are as many as there are where no bound is set', async () => {
+    const { peer, port } = await listen({});
+    const strangers = [];
+    for (let i = 0; i < 20; i += 1) strangers.push(await peer());
+    expect(port.counts().sockets).toBe(20);
+  });
+});
+
 describe('A4: the server warns the operator', () => {
   it('at the first closed connection, then at most once a minute, with the number of connections closed since', async () => {
     const { port, peer, warnings } = await listen({ maxConnections: 1 });
     for (let i = 0; i < 21; i += 1) await peer();
-    expect(warnings).toEqual([{ closedIdle: 1, refused: 0 }]);
+    expect(warnings).toEqual([{ closedIdle: 1, refused: 0, ofAddresses: 0 }]);
     await port.drain(0);
     expect(warnings).toEqual([
-      { closedIdle: 1, refused: 0 },
-      { closedIdle: 19, refused: 0 },
+      { closedIdle: 1, refused: 0, ofAddresses: 0 },
+      { closedIdle: 19, refused: 0, ofAddresses: 0 },
     ]);
   });
 
@@ -300,8 +344,8 @@ describe('A4: the server warns the operator', () => {
     await (await peer()).get();
     await until(() => warnings.length >= 2, 'the second warning is logged');
     expect(warnings).toEqual([
-      { closedIdle: 1, refused: 0 },
-      { closedIdle: 0, refused: 1 },
+      { closedIdle: 1, refused: 0, ofAddresses: 0 },
+      { closedIdle: 0, refused: 1, ofAddresses: 0 },
     ]);
     expect(busy.socket.closed).toBe(false);
   });

@@ -55,6 +55,27 @@ describe('MS2: the bytes of unfinished messages', () => {
     expect(all.bytes).toBe(10);
   });
 
+  it('have a bound per principal, which leaves room for the others, and for one whole message', async () => {
+    const all = new UnfinishedMessages(LIMITS, LARGEST);
+    const messageOf = (principal: string) => {
+      const message = all.ofRequest({}, failed);
+      message.principal = principal;
+      return message;
+    };
+    const many = Array.from({ length: 7 }, () => messageOf('many'));
+    // 7/8 of 60 bytes, and one message.
+    const held = many.map((message) => hold(message, 10));
+    expect(held.map(({ waits }) => waits)).toEqual([false, false, false, false, false, false, true]);
+    expect(hold(messageOf('one'), 5), 'another principal does not wait').toEqual({ waits: false });
+    expect(all.bytes).toBe(65);
+    many[0]!.end();
+    await settled();
+    expect(held[6]).toEqual({ waits: false });
+    for (const message of many) message.end();
+    expect(all.bytes).toBe(5);
+    expect(hold(messageOf('many'), 10), 'nothing of it is left').toEqual({ waits: false });
+  });
+
   it('have a bound for all connections, which keeps room for one whole message', async () => {
     const all = new UnfinishedMessages(LIMITS, LARGEST);
     const messages = Array.from({ length: 8 }, () => all.ofRequest({}, failed));

@@ -66,6 +66,7 @@ describe('errors on the wire', () => {
     'DATABASE_UNAVAILABLE',
     'SERVER_DRAINING',
     'TOO_MANY_CONNECTIONS',
+    'CALLER_LIMIT',
   ] as Reason[])('%s has a retry delay', (reason) => {
     const sent = toConnectError(new AnabranchError(reason, 'later'), 'write', new Log());
     const { retryDelay } = sent.findDetails(RetryInfoSchema)[0]!;

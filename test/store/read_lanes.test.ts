@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest';
+import type { CallScope } from '../../src/store/contract/store.ts';
 import { ReadLanes } from '../../src/store/sql/kit/reading/lanes.ts';
 
 const QUICK_MS = 50;
@@ -15,8 +16,8 @@ class Scene {
   }
 
   /** Requests a read, which runs until the test ends it. */
-  ask(name: string, kind = name, signal?: AbortSignal): Promise<string> {
-    return this.lanes.run(kind, signal, () => {
+  ask(name: string, kind = name, call?: CallScope): Promise<string> {
+    return this.lanes.run(kind, call, () => {
       this.begun.push(name);
       return new Promise((resolve, reject) => {
         this.#ends.set(name, (milliseconds) => resolve({ value: name, milliseconds }));
@@ -190,7 +191,7 @@ describe('A5: lanes of reads', () => {
     const scene = new Scene(1, 0);
     const controller = new AbortController();
     const running = scene.ask('a');
-    const leaving = scene.ask('b', 'b', controller.signal).catch((error: unknown) => error);
+    const leaving = scene.ask('b', 'b', controller).catch((error: unknown) => error);
     const staying = scene.ask('c');
     controller.abort('left');
     expect(await leaving).toBe('left');
@@ -198,6 +199,16 @@ describe('A5: lanes of reads', () => {
     await scene.end('c', 1);
     expect(await Promise.all([running, staying])).toEqual(['a', 'c']);
     expect(scene.begun).toEqual(['a', 'c']);
+  });
+
+  it('MS5: start reads of several namespaces in turn', async () => {
+    const all = new Scene(1, 0);
+    const of = (namespace: string) => ({ signal: new AbortController().signal, namespace });
+    const names = ['many 1', 'many 2', 'many 3', 'one 1', 'one 2'];
+    const reads = names.map((name) => all.ask(name, 'row', of(name.slice(0, -2))));
+    for (const name of ['many 1', 'many 2', 'one 1', 'many 3', 'one 2']) await all.end(name, 1);
+    await Promise.all(reads);
+    expect(all.begun).toEqual(['many 1', 'many 2', 'one 1', 'many 3', 'one 2']);
   });
 
   it('A1: reject all waiting reads when the database becomes unavailable', async () => {

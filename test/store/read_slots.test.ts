@@ -54,6 +54,32 @@ describe('A5: slots of readers', () => {
       if (i > 0) expect(iteration).toBeGreaterThan(seen[i - 1]!.iteration);
   });
 
+  it('MS5: deliver large results to namespaces in turn', async () => {
+    const slots = new ReadSlots();
+    const seen: string[] = [];
+    const read = async (namespace: string) => {
+      await slots.handOver(LARGE, namespace);
+      seen.push(namespace);
+    };
+    // The first slot is free. The others wait.
+    await Promise.all(['many', 'many', 'many', 'many', 'one', 'one'].map(read));
+    expect(seen).toEqual(['many', 'many', 'one', 'many', 'one', 'many']);
+  });
+
+  it('MS5: let namespaces read by key in turn while there are writes', async () => {
+    vi.spyOn(performance, 'now').mockReturnValue(0);
+    const slots = new ReadSlots();
+    slots.wrote();
+    const seen: string[] = [];
+    const read = async (namespace: string) => {
+      await slots.takeByKey(namespace);
+      seen.push(namespace);
+    };
+    await Promise.all([...Array.from({ length: 10 }, () => 'many'), 'one'].map(read));
+    vi.restoreAllMocks();
+    expect(seen.indexOf('one')).toBe(5);
+  });
+
   it('let four reads by key run in each iteration of the event loop while there are writes, and any number otherwise', async () => {
     const slots = new ReadSlots();
     expect(Array.from({ length: 10 }, () => slots.takeByKey())).toEqual(Array(10).fill(undefined));
@@ -103,20 +129,20 @@ describe('A5: slots of readers', () => {
       const slots = new ReadSlots();
       const [writer, other] = [{}, {}];
       slots.wrote(writer);
-      await slots.take(writer);
+      await slots.take('', writer);
       vi.advanceTimersByTime(LONG_MS);
       slots.wrote(writer);
       // No timer fires until the test moves the time, so this waits for none.
-      await slots.take(writer);
+      await slots.take('', writer);
       vi.advanceTimersByTime(LONG_MS);
       // Nobody waits when the work ends.
       await iterations();
-      await slots.take(writer);
+      await slots.take('', writer);
       vi.advanceTimersByTime(LONG_MS);
       slots.wrote(other);
       slots.wrote(writer);
       let granted = false;
-      const third = slots.take(writer)?.then(() => {
+      const third = slots.take('', writer)?.then(() => {
         granted = true;
       });
       await iterations();
@@ -146,7 +172,7 @@ describe('A5: slots of readers', () => {
     const slots = new ReadSlots();
     slots.wrote();
     const order: string[] = [];
-    await slots.handOver(LARGE, PARSED_MS);
+    await slots.handOver(LARGE, undefined, PARSED_MS);
     const next = slots.handOver(LARGE).then(() => order.push('page'));
     const rest = setTimeout(() => order.push('rest'), PARSED_MS - 1);
     await next;

@@ -87,6 +87,22 @@ describeApp('group commit', (on) => {
     expect(source.ends).toEqual([3n, 4n]);
   });
 
+  it('W7, MS5: what does not fit into a group waits, the trajectories of several principals in turn', async () => {
+    const { committer, calls, scene } = await setUp({ groupSteps: 2 });
+    const submit = async (actor: string) => {
+      const trajectory = await scene.create();
+      const source = new RecordingSource();
+      const own = { ...batch(scene, trajectory, [0n]), caller: { ...scene.caller, actor } };
+      return { source, begin: () => committer.submit(source, own, 10) };
+    };
+    const all = await Promise.all([...Array.from({ length: 5 }, () => 'many'), 'one', 'other'].map(submit));
+    for (const { begin } of all) begin();
+    await committer.idle();
+    const actors = calls.map(({ batches }) => batches.map(({ caller }) => caller.actor));
+    expect(actors).toEqual([['many', 'one'], ['other', 'many'], ['many', 'many'], ['many']]);
+    for (const { source } of all) expect(source.ends).toEqual([1n]);
+  });
+
   it('W7: concurrent groups share no trajectory', async () => {
     const gates = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
     const { committer, calls, scene } = await setUp({ commitsAtOnce: 2, before: (n) => gates[n]?.promise });

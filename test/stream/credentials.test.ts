@@ -69,6 +69,33 @@ describe('the keys that callers have shown', () => {
     await credentials.stop();
   });
 
+  it('MS5: that are not known are looked up for addresses in turn', async () => {
+    const gate = Promise.withResolvers<void>();
+    const asked: string[] = [];
+    const names = new Map<string, string>();
+    const slow = wrappedStore(store, {
+      findKey: async (digest) => {
+        asked.push(names.get(digest.toString('hex'))!);
+        await gate.promise;
+        return undefined;
+      },
+    });
+    const drain = createDrain();
+    const settings = { keyCheckMs: 2000, keyTrustMs: 5000 };
+    const credentials = new Credentials({ store: slow, logger, drain, settings });
+    const show = async (address: string) => {
+      const secret = newSecret();
+      names.set(secretDigest(secret).toString('hex'), address);
+      await Promise.resolve(credentials.of(secret, () => address)).catch(() => undefined);
+    };
+    const all = [...Array.from({ length: 40 }, () => show('many')), show('one')];
+    gate.resolve();
+    await Promise.all(all);
+    expect(asked).toHaveLength(41);
+    expect(asked.indexOf('one')).toBe(17);
+    await credentials.stop();
+  });
+
   it('N2: that do not exist are refused without another look for two seconds', async () => {
     const { state, credentials } = credentialsOf();
     const secret = newSecret();

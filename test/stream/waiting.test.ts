@@ -32,3 +32,33 @@ it('MS3: messages are let in one by one, in order, while there is room', async (
   waiting.add(-60);
   expect([waiting.bytes, waiting.room()]).toEqual([0, undefined]);
 });
+
+it('MS3, MS5: principals are let in in turn', async () => {
+  const waiting = new WaitingSteps(100);
+  waiting.add(100);
+  const entered: string[] = [];
+  const messages = ['many', 'many', 'many', 'one'].map((principal) =>
+    waiting.room(principal)!.then(() => entered.push(principal)),
+  );
+  waiting.add(-1);
+  await Promise.all(messages);
+  expect(entered).toEqual(['many', 'one', 'many', 'many']);
+});
+
+it('MS3: a principal with nearly all of the memory waits alone', async () => {
+  const waiting = new WaitingSteps(80);
+  const [many, one] = [{ waitingBytes: 0 }, { waitingBytes: 0 }];
+  waiting.add(70, many);
+  let isLetIn = false;
+  const message = waiting.room('many', many)!.then(() => (isLetIn = true));
+  await waiting.room('one', one);
+  waiting.add(5, one);
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(isLetIn).toBe(false);
+  waiting.add(-5, one);
+  await waiting.room('one', one);
+  expect(isLetIn).toBe(false);
+  waiting.add(-1, many);
+  await message;
+  expect([many, one, waiting.bytes]).toEqual([{ waitingBytes: 69 }, { waitingBytes: 0 }, 69]);
+});

@@ -114,7 +114,7 @@ function scopeOf({ runId, trajectoryId }: ExportArchiveRequest): ArchiveScope {
  */
 export const importArchive: ClientStream<(typeof AdminService)['method']['importArchive']> = async (frames, call) => {
   const { app, caller, signal } = call;
-  const leave = await app.imports.enter(signal);
+  const leave = await app.imports.enter(caller.actor, signal);
   let last: ImportProgress | undefined;
   try {
     const parts = app.store.readArchive(chunksOf(frames, call));

@@ -39,6 +39,7 @@ async function* responsesOf(
   call: Call,
   signal: AbortSignal,
 ): AsyncGenerator<WatchResponse | undefined, void, undefined> {
+  const leave = call.app.load?.enter('watchersPerPrincipal');
   try {
     call.check(WatchSubjectSchema, subject);
     for await (const told of watchSubject(subject, call, signal)) {
@@ -47,6 +48,8 @@ async function* responsesOf(
   } catch (error) {
     if (!isOfSubject(error)) throw error;
     yield create(WatchResponseSchema, { name, error: call.errorOf(error, WatchSubjectSchema, subject) });
+  } finally {
+    leave?.();
   }
 }
 

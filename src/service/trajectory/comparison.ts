@@ -224,7 +224,7 @@ export async function compareBranches(
     higher,
     lower,
     signTestP: signTest(higher, higher + lower),
-    ...(pairs.length === 0 ? {} : await meanDifference(app, differences, { confidence, seed, signal })),
+    ...(pairs.length === 0 ? {} : await meanDifference(app, caller, differences, { confidence, seed, signal })),
   };
 }
 
@@ -237,6 +237,7 @@ const MEASURES: Readonly<Record<WireMeasure, BranchMeasure>> = {
 
 async function meanDifference(
   { store }: App,
+  { namespace }: Caller,
   differences: Float64Array,
   { confidence, seed, signal }: { readonly confidence: number; readonly seed: number; readonly signal: AbortSignal },
 ) {
@@ -246,7 +247,7 @@ async function meanDifference(
   for (const mean of resampledMeans(differences, seed)) {
     if (count % inSlot === 0) {
       signal.throwIfAborted();
-      await store.slots.take();
+      await store.slots.take(namespace);
     }
     means[count] = mean;
     count += 1;

@@ -231,7 +231,7 @@ async function stateSeries(
     for (const { stepNumber, state } of found) {
       if (stepNumber < from) continue;
       const bytes = state.size > STATE_BYTES ? NO_BYTES : await bytesOf(store, namespace, state, last);
-      await store.slots.take();
+      await store.slots.take(namespace);
       const number = stateNumber(bytes, state.mediaType, value.path);
       if (number !== undefined) {
         stepNumbers.push(stepNumber);

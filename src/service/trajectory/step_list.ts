@@ -54,7 +54,7 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   const more =
     last !== undefined && (found.length > page.length || (await list(1, afterStep(last, request))).length > 0);
   await requireThere(app, caller, request, trajectory);
-  if (page.length >= MANY_STEPS) await app.store.slots.take();
+  if (page.length >= MANY_STEPS) await app.store.slots.take(namespace);
   return create(ListStepsResponseSchema, {
     steps: page.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) })),
     nextPageToken: more ? await tokens.seal(cursorText(afterStep(last, request))) : '',

@@ -112,15 +112,17 @@ export interface Store
 export interface Slots {
   /**
    * Must be awaited before such work. Undefined means that the work may start at once. The slot ends with the iteration
-   * of the event loop. `writer`: who writes the results. Its own writes do not delay it.
+   * of the event loop. Namespaces are served in turn. `writer`: who writes the results. Its own writes do not delay it.
    */
-  take(writer?: object): Promise<void> | undefined;
+  take(namespace?: string, writer?: object): Promise<void> | undefined;
 }
 
 /** One call, as far as the store depends on it. */
 export interface CallScope {
   /** Aborted when the answer is no longer needed: the caller has disconnected, or its deadline has passed. */
   readonly signal: AbortSignal;
+  /** In whose turn its statements run, where several namespaces wait. Default: that of the server's own work. */
+  readonly namespace?: string;
 }
 
 /** The store cannot be opened. The message tells the operator why and what to do. */

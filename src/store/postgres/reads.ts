@@ -59,7 +59,7 @@ export class PostgresReads implements Reads {
     const { rows: tables, parseMs } = await this.#readInLane(all.map(({ sql: text }) => text).join(';'), (lease) =>
       inTransaction(lease, BEGIN_SNAPSHOT, () => Promise.all(all.map((query) => rowsIn(lease, query)))),
     );
-    return (await this.#deps.slots.handOverAll(tables, parseMs)) as RowsOf<Rows>;
+    return (await this.#deps.slots.handOverAll(tables, this.#call?.namespace, parseMs)) as RowsOf<Rows>;
   }
 
   /** Runs several statements, each of which depends on the rows of the one before, in one snapshot. */
@@ -78,13 +78,13 @@ export class PostgresReads implements Reads {
   /** Runs a read and hands over its rows in a slot. `kind` is equal for reads of about the same cost. */
   async #read<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Row[]> {
     const { rows, parseMs } = await this.#readInLane(kind, work);
-    return this.#deps.slots.handOver(rows, parseMs);
+    return this.#deps.slots.handOver(rows, this.#call?.namespace, parseMs);
   }
 
   /** Runs a read that takes about as long as others of its kind. */
   #readInLane<Row>(kind: string, work: (lease: Lease) => Promise<Row[]>): Promise<Parsed<Row[]>> {
     const { lanes } = this.#deps;
-    return lanes.run(kind, this.#call?.signal, async () => {
+    return lanes.run(kind, this.#call, async () => {
       try {
         return await this.#readOnce(work).catch((error: unknown) => {
           if (this.#deps.pool.forget(error)) return this.#readOnce(work);

@@ -1,4 +1,5 @@
 import { Worker } from 'node:worker_threads';
+import type { CallScope } from '../contract/store.ts';
 import { type Identity, identityOf } from '../file_guard/identity.ts';
 import { ReadLanes, type Timed } from '../sql/kit/reading/lanes.ts';
 import type { RangeExtrema, SeriesRange } from '../sql/records/metric/points.ts';
@@ -19,13 +20,13 @@ export class ReadThreads {
   }
 
   /**
-   * When the signal is aborted, rejects with its reason: a waiting job at once, a running job when its statement has
-   * ended.
+   * When the call ends, rejects with the reason of its signal: a waiting job at once, a running job when its statement
+   * has ended.
    */
-  async run<Job extends ReadJob>(job: Job, signal: AbortSignal | undefined): Promise<ReadResult<Job>> {
+  async run<Job extends ReadJob>(job: Job, call: CallScope | undefined): Promise<ReadResult<Job>> {
     try {
-      return (await this.#lanes.run(kindOf(job), signal, (lane) =>
-        this.#threads[lane]!.run(job, signal),
+      return (await this.#lanes.run(kindOf(job), call, (lane) =>
+        this.#threads[lane]!.run(job, call?.signal),
       )) as ReadResult<Job>;
     } catch (error) {
       throw translateError(error);

@@ -44,22 +44,22 @@ export class SqliteReads implements Reads {
     const statements = all.map(({ sql: text, parameters }) => ({ text, parameters }));
     const found = await this.#runOnThread({ kind: 'snapshot', statements });
     const tables = found.map(({ columns, rows }) => objectsOf(columns, rows));
-    return (await this.#deps.slots.handOverAll(tables)) as RowsOf<Rows>;
+    return (await this.#deps.slots.handOverAll(tables, this.#call?.namespace)) as RowsOf<Rows>;
   }
 
   async read<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
-    return this.#deps.slots.handOver(await this.#runOnThread(job));
+    return this.#deps.slots.handOver(await this.#runOnThread(job), this.#call?.namespace);
   }
 
   async #rows(kind: StatementJob['kind'], query: CompiledQuery<unknown>): Promise<unknown[]> {
     const job: StatementJob = { kind, text: query.sql, parameters: query.parameters };
     const found = isByKey(query) ? await this.#runHere(job) : undefined;
-    return found === undefined ? this.read(job) : this.#deps.slots.handOver(found);
+    return found === undefined ? this.read(job) : this.#deps.slots.handOver(found, this.#call?.namespace);
   }
 
   /** Returns undefined if a thread must read the rows. */
   async #runHere(job: StatementJob): Promise<unknown[] | undefined> {
-    await this.#deps.slots.takeByKey();
+    await this.#deps.slots.takeByKey(this.#call?.namespace);
     this.#call?.signal.throwIfAborted();
     try {
       return this.#deps.keyReads.run(job);
@@ -71,7 +71,7 @@ export class SqliteReads implements Reads {
   async #runOnThread<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
     const { threads, watch } = this.#deps;
     try {
-      return await threads.run(job, this.#call?.signal);
+      return await threads.run(job, this.#call);
     } catch (error) {
       throw await watch.explain(error);
     }

@@ -26,11 +26,12 @@ export class SqliteTransactions implements Transactions {
   }
 
   run<T>(work: (tx: Tx, afterCommit: AfterCommit) => Promise<T | Later<T>>): Promise<T> {
-    return this.#deps.writes.run(async (tx, afterCommit) => {
+    const whileWanted = async (tx: Tx, afterCommit: AfterCommit): Promise<T> => {
       this.#call?.signal.throwIfAborted(); // The call may have ended while it waited for the write lock.
       const result = await work(tx, afterCommit);
       return result instanceof Later ? result.value : result;
-    }, this);
+    };
+    return this.#deps.writes.run(whileWanted, this, this.#call?.namespace);
   }
 
   async ask<Row>(_tx: Tx, query: CompiledQuery<Row>): Promise<Row[]> {

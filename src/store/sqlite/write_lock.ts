@@ -1,3 +1,4 @@
+import { SlotQueue } from '../../queue/slot_queue.ts';
 import { isLocked } from './errors.ts';
 
 /**
@@ -11,7 +12,7 @@ const RETRY_MS = 10;
 const ANOTHER_LOCK_MS = 1000;
 
 /**
- * Runs transactions one after the other, in order of arrival. While another program holds the write lock of the file,
+ * Runs transactions one after the other: those of a namespace in order of arrival, and namespaces in turn. While another program holds the write lock of the file,
  * the first one retries by a timer, so that the thread serves other work. SQLite's own busy timeout would block the
  * thread.
  */
@@ -19,7 +20,7 @@ export class WriteLock {
   /** Number of requested transactions, in total and at the last call of `hadOthers`. */
   #asked = 0;
   #seen = 0;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #turns = new SlotQueue(1);
   /** Start of the current lock; undefined if the last attempt did not find the file locked. */
   #lockedSince: number | undefined;
   /** Time of the last attempt that found the file locked. */
@@ -28,12 +29,13 @@ export class WriteLock {
   /**
    * `transaction` must fail without effect if the file is locked. Errors: DATABASE_UNAVAILABLE if the file has been
    * locked for `WAIT_MS`. The time counts from the first failed attempt of any transaction, because callers may have
-   * waited for earlier ones.
+   * waited for earlier ones. Default namespace: that of the server's own work, which has the commit groups.
    */
-  run<T>(transaction: () => T | Promise<T>): Promise<T> {
+  run<T>(transaction: () => T | Promise<T>, namespace?: string): Promise<T> {
     this.#asked += 1;
-    const result = this.#last.then(() => this.#retryWhileLocked(transaction));
-    this.#last = result.catch(() => {});
+    const { begun, end } = this.#turns.enter(1, namespace);
+    const result = begun.then(() => this.#retryWhileLocked(transaction));
+    result.then(end, end);
     return result;
   }
 

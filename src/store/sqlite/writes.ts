@@ -32,8 +32,12 @@ export class Writes {
     this.#heads = new HeadChanges(deps.writer);
   }
 
-  /** Runs `work` in one transaction. `by` is the writer, if it is known. */
-  run<T>(work: (tx: Tx, afterCommit: AfterCommit) => Promise<T>, by?: object): Promise<T> {
+  /** Runs `work` in one transaction. `by` is the writer, if it is known. Namespaces are served in turn. */
+  run<T>(
+    work: (tx: Tx, afterCommit: AfterCommit) => Promise<T>,
+    by?: object,
+    namespace?: string,
+  ): Promise<T> {
     const { writing } = this.#deps;
     return this.#guarded(
       () =>
@@ -51,6 +55,7 @@ export class Writes {
           }
         }),
       by,
+      namespace,
     );
   }
 
@@ -78,7 +83,7 @@ export class Writes {
     return this.#deps.lock.hadOthers();
   }
 
-  async #guarded<T>(transaction: () => T | Promise<T>, by?: object): Promise<T> {
+  async #guarded<T>(transaction: () => T | Promise<T>, by?: object, namespace?: string): Promise<T> {
     const { slots, lock, watch, wal } = this.#deps;
     slots.wrote(by);
     let result: T;
@@ -86,7 +91,7 @@ export class Writes {
       result = await lock.run(() => {
         watch.lost.throwIfAborted();
         return transaction();
-      });
+      }, namespace);
     } catch (error) {
       throw await watch.explain(error);
     }

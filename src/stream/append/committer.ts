@@ -1,4 +1,5 @@
 import { trajectoryLocked } from '../../domain/append.ts';
+import { InTurn, type Waiting } from '../../queue/in_turn.ts';
 import type { AppendBatch, AppendOutcome, AppendStore } from '../../store/contract/append.ts';
 import { Contended, DatabaseSilent, isOutage } from '../../store/contract/store.ts';
 import type { Appended } from '../merging.ts';
@@ -59,6 +60,8 @@ interface Queue {
   /** Number of entries that were taken. */
   taken: number;
   inFlight: boolean;
+  /** Its place in `#ready`. Undefined while its entries are in flight. */
+  waiting: Waiting<Queue> | undefined;
 }
 
 /** Entries of one trajectory and one source that are committed together. */
@@ -78,6 +81,7 @@ export const LOCK_RETRY_MS = 20;
 /**
  * W7: commits the batches of all streams in groups. An idle committer commits at once; while a group commits, batches
  * gather for the next one. If several groups may be in flight, a large one does not wait, nor any for a slow commit.
+ * What does not fit into a group waits for the next one, the trajectories of several principals in turn.
  */
 export class Committer {
   /** Number of batches that wait or are in flight. */
@@ -86,12 +90,12 @@ export class Committer {
   readonly #logger: Logger;
   readonly #options: Required<CommitterOptions>;
   readonly #queues = new Map<bigint, Queue>();
-  /** Queues with batches and nothing in flight, the longest waiting one first. */
-  readonly #ready = new Set<Queue>();
+  /** Queues with batches and nothing in flight, by the principal of their next batch. */
+  readonly #ready = new InTurn<Queue>();
   /**
    * Portions whose trajectories other transactions hold: those that get a transaction each, and those with `waitEnd`.
    */
-  readonly #busy: Portion[] = [];
+  readonly #busy = new InTurn<Portion>();
   readonly #locked: Portion[] = [];
   #groupsInFlight = 0;
   #busyInFlight = 0;
@@ -119,13 +123,17 @@ export class Committer {
     const { key } = batch.ref;
     let queue = this.#queues.get(key);
     if (queue === undefined) {
-      queue = { key, entries: [], taken: 0, inFlight: false };
+      queue = { key, entries: [], taken: 0, inFlight: false, waiting: undefined };
       this.#queues.set(key, queue);
     }
     queue.entries.push({ source, batch, bytes });
     this.pending += 1;
-    if (!queue.inFlight) this.#ready.add(queue);
+    if (!queue.inFlight) this.#makeReady(queue);
     this.#gather();
+  }
+
+  #makeReady(queue: Queue): void {
+    queue.waiting ??= this.#ready.add(queue.entries[queue.taken]!.batch.caller.actor, queue);
   }
 
   /** Resolves when no batch waits or is in flight. */
@@ -168,22 +176,21 @@ export class Committer {
 
   #isWorthStarting(): boolean {
     let bytes = 0;
-    for (const { entries, taken } of this.#ready) {
-      for (let i = taken; i < entries.length; i += 1) {
-        bytes += entries[i]!.bytes;
-        if (bytes >= WORTH_BYTES) return true;
-      }
-    }
-    return false;
+    return this.#ready.some(({ entries, taken }) => {
+      for (let i = taken; i < entries.length && bytes < WORTH_BYTES; i += 1) bytes += entries[i]!.bytes;
+      return bytes >= WORTH_BYTES;
+    });
   }
 
   #takeGroup(): Portion[] {
     const group: Portion[] = [];
     const room = { bytes: this.#options.groupBytes, steps: this.#options.groupSteps, first: true };
-    for (const queue of this.#ready) {
+    for (let next = this.#ready.next(); next !== undefined; next = this.#ready.next()) {
+      const { item: queue } = next;
       const entries = this.#takeFitting(queue, room);
       if (entries.length === 0 && queue.taken < queue.entries.length) break; // the group is full
-      this.#ready.delete(queue);
+      this.#ready.serve(next);
+      queue.waiting = undefined;
       if (entries.length === 0) this.#queues.delete(queue.key);
       else {
         queue.inFlight = true;
@@ -294,11 +301,12 @@ export class Committer {
       const waiting = queue.entries.splice(queue.taken);
       this.pending -= waiting.length;
       for (const { source, batch, bytes } of waiting) if (!source.over) source.failed(batch, bytes, error);
-      if (queue.inFlight) continue;
-      this.#ready.delete(queue);
+      if (queue.waiting === undefined) continue;
+      this.#ready.delete(queue.waiting);
+      queue.waiting = undefined;
       this.#queues.delete(queue.key);
     }
-    for (const portion of [...this.#busy.splice(0), ...this.#locked.splice(0)]) this.#fail(portion, error);
+    for (const portion of [...this.#busy.clear(), ...this.#locked.splice(0)]) this.#fail(portion, error);
     this.#resolveIdle();
   }
 
@@ -306,7 +314,7 @@ export class Committer {
   #setAside(portion: Portion): void {
     const { source, batch } = portion.entries[0]!;
     if (source.lockWaitMs === undefined) {
-      this.#busy.push(portion);
+      this.#busy.add(batch.caller.actor, portion);
       return;
     }
     const now = performance.now();
@@ -328,10 +336,11 @@ export class Committer {
   /** Commits portions whose trajectories other transactions hold, each in a transaction that waits for the lock. */
   #commitBusy(): void {
     while (this.#busyInFlight < this.#options.busyCommitsAtOnce) {
-      const portion = this.#busy.shift();
-      if (portion === undefined) return;
+      const next = this.#busy.next();
+      if (next === undefined) return;
+      this.#busy.serve(next);
       this.#busyInFlight += 1;
-      void this.#commitAlone(portion).finally(() => {
+      void this.#commitAlone(next.item).finally(() => {
         this.#busyInFlight -= 1;
         this.#commitBusy();
         this.#gather();
@@ -397,7 +406,7 @@ export class Committer {
   #release(queue: Queue, entries: number): void {
     this.pending -= entries;
     queue.inFlight = false;
-    if (queue.entries.length > queue.taken) this.#ready.add(queue);
+    if (queue.entries.length > queue.taken) this.#makeReady(queue);
     else this.#queues.delete(queue.key);
     this.#resolveIdle();
   }

@@ -46,8 +46,8 @@ export async function commitEntries(
   if (given.length === 0) return [];
   app.call.signal.throwIfAborted();
   const bytes = given.reduce((sum, entry) => sum + ('kind' in entry ? 0 : memoryOf(entry)), 0);
-  app.waiting.add(bytes);
-  return commit(app, caller, given, lockWaitMs).finally(() => app.waiting.add(-bytes));
+  app.waiting.add(bytes, app.load);
+  return commit(app, caller, given, lockWaitMs).finally(() => app.waiting.add(-bytes, app.load));
 }
 
 async function commit(

@@ -206,7 +206,7 @@ export class AppendSession implements BatchSource {
 
   #count(bytes: number): void {
     this.#pendingBytes += bytes;
-    this.#app.waiting.add(bytes);
+    this.#app.waiting.add(bytes, this.#app.load);
   }
 
   #endInput(): void {

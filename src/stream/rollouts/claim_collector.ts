@@ -1,3 +1,4 @@
+import { InTurn } from '../../queue/in_turn.ts';
 import type { ClaimOutcome, ClaimRequest, RolloutStore } from '../../store/contract/rollout.ts';
 import { isOutage } from '../../store/contract/store.ts';
 import type { Logger } from '../settings.ts';
@@ -10,7 +11,8 @@ export type Claimed = Extract<ClaimOutcome, { kind: 'claimed' }>;
 
 /**
  * Combines concurrent claims into one call of the store. An idle collector calls at once; during a call, requests
- * gather for the next one. So many workers need about as many transactions as one worker.
+ * gather for the next one, those of several namespaces in turn. So many workers need about as many transactions as one
+ * worker.
  */
 export interface ClaimCollector {
   /** Returns undefined if the signal was aborted before the call of the store. Throws the error of this request. */
@@ -27,11 +29,11 @@ interface Waiting {
 }
 
 export function createClaimCollector(store: Pick<RolloutStore, 'claimRollouts'>, logger: Logger): ClaimCollector {
-  let waiting: Waiting[] = [];
+  const waiting = new InTurn<Waiting>();
   let running: Promise<void> | undefined;
 
   const run = async (): Promise<void> => {
-    while (waiting.length > 0) {
+    while (waiting.size > 0) {
       // Requests that have already arrived share the call.
       await new Promise((resolve) => setImmediate(resolve));
       const call = takeCall();
@@ -43,26 +45,26 @@ export function createClaimCollector(store: Pick<RolloutStore, 'claimRollouts'>,
   const takeCall = (): Waiting[] => {
     const call: Waiting[] = [];
     let rollouts = 0;
-    let taken = 0;
-    for (const one of waiting) {
-      const size = one.request.trajectories.length;
-      if (call.length > 0 && (call.length === MAX_REQUESTS || rollouts + size > MAX_ROLLOUTS)) break;
-      taken += 1;
+    for (let next = waiting.next(); next !== undefined; next = waiting.next()) {
+      const { item: one } = next;
       if (one.signal.aborted) {
+        waiting.delete(next);
         one.resolve(undefined);
         continue;
       }
+      const size = one.request.trajectories.length;
+      if (call.length > 0 && (call.length === MAX_REQUESTS || rollouts + size > MAX_ROLLOUTS)) break;
+      waiting.serve(next);
       rollouts += size;
       call.push(one);
     }
-    waiting = waiting.slice(taken);
     return call;
   };
 
   return {
     claim: (request, signal) =>
       new Promise((resolve, reject) => {
-        waiting.push({ request, signal, resolve, reject });
+        waiting.add(request.caller.namespace, { request, signal, resolve, reject });
         running ??= run();
       }),
     async idle() {

@@ -71,7 +71,7 @@ class Feed {
   readonly #stop: () => void;
 
   constructor(deps: FeedDeps, namespace: string, trajectory: Trajectory, shown: Shown, onEmpty: () => void) {
-    this.#deps = deps;
+    this.#deps = { ...deps, store: deps.store.within({ signal: new AbortController().signal, namespace }) };
     this.#namespace = namespace;
     this.#shown = shown;
     this.latest = trajectory;

@@ -41,7 +41,7 @@ export interface StepsRead {
  * RD1: returns the steps [start, end) in order, across branch points. With `follow` (RD2, R2), then returns new steps
  * live, each once, until `end`, the seal, or the abort of the signal. Each hint, poll or reconnection reads again by
  * number, so no hint needs to be reliable. Reads at most one page ahead of the client. Errors: TRAJECTORY_NOT_FOUND,
- * RANGE_BEYOND_END, TRAJECTORY_DELETED, SERVER_DRAINING.
+ * RANGE_BEYOND_END, TRAJECTORY_DELETED, CALLER_LIMIT, SERVER_DRAINING.
  */
 export async function* readSteps(
   app: App,
@@ -64,6 +64,7 @@ async function* readParts(app: App, caller: Caller, args: ReadStepsArgs): AsyncG
     yield* readRange(app, caller, trajectory, args);
     return;
   }
+  const leave = app.load?.enter('followersPerPrincipal');
   // The row was read before this subscription, so the feed reads it again before it waits.
   const follower = app.feeds.join(caller.namespace, trajectory, args);
   const wake = () => follower.wake();
@@ -75,6 +76,7 @@ async function* readParts(app: App, caller: Caller, args: ReadStepsArgs): AsyncG
     args.signal.removeEventListener('abort', wake);
     unsubscribeDrain();
     follower.leave();
+    leave?.();
   }
 }
 

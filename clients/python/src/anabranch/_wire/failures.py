@@ -45,6 +45,7 @@ _TRANSIENT_REASONS = frozenset(
         "STORAGE_FULL",
         "BACKUP_IN_PROGRESS",
         "MEMORY_FULL",
+        "CALLER_LIMIT",
         "DATABASE_UNAVAILABLE",
         "DATABASE_READ_ONLY",
         "STORAGE_LOST",

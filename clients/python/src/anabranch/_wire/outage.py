@@ -33,6 +33,7 @@ _RETRIED = frozenset(
         "STORAGE_LOST",
         "SLOW_READER",
         "TOO_MANY_CONNECTIONS",
+        "CALLER_LIMIT",
     }
 )
 

@@ -1,3 +1,6 @@
+import { InTurn } from '../../../../queue/in_turn.ts';
+import type { CallScope } from '../../../contract/store.ts';
+
 /** Run time in milliseconds above which a read marks its kind as slow. */
 const QUICK_MS = 50;
 /** Reads up to this run time do not tire a lane. */
@@ -33,7 +36,7 @@ interface Entry {
 }
 
 /**
- * Runs reads in lanes, in order of arrival. Some lanes serve only kinds whose last read was quick, so that long reads
+ * Runs reads in lanes: those of a namespace in order of arrival, and namespaces in turn. Some lanes serve only kinds whose last read was quick, so that long reads
  * do not delay a read of a single row. Writes do not use lanes: they have threads and connections of their own.
  */
 export class ReadLanes {
@@ -48,7 +51,7 @@ export class ReadLanes {
   readonly #worked: number[];
   /** By kind, until when it counts as slow. A kind that is not here has not ended yet, and counts as slow. */
   readonly #slowUntil = new Map<string, number>();
-  readonly #waiting: Entry[] = [];
+  readonly #waiting = new InTurn<Entry>();
   readonly #pauses: ((resume: () => void) => void)[] = [];
   #paused = false;
   #closed: Error | undefined;
@@ -63,15 +66,16 @@ export class ReadLanes {
 
   /**
    * Calls `work` when a lane is free. A kind is the text of a statement: reads of one kind are expected to take about
-   * the same time. If the signal is aborted while the read waits, rejects with the signal's reason. Once `work` runs,
-   * it must observe the signal itself.
+   * the same time. If the call ends while the read waits, rejects with the reason of its signal. Once `work` runs, it
+   * must observe the signal itself.
    */
-  run<T>(kind: string, signal: AbortSignal | undefined, work: (lane: number) => Promise<Timed<T>>): Promise<T> {
+  run<T>(kind: string, call: CallScope | undefined, work: (lane: number) => Promise<Timed<T>>): Promise<T> {
+    const signal = call?.signal;
     if (signal?.aborted) return Promise.reject(signal.reason);
     if (this.#closed !== undefined) return Promise.reject(this.#closed);
     return new Promise((resolve, reject) => {
       const leave = () => {
-        this.#waiting.splice(this.#waiting.indexOf(entry), 1);
+        this.#waiting.delete(place);
         reject(signal?.reason);
       };
       const stopWaiting = () => signal?.removeEventListener('abort', leave);
@@ -95,7 +99,7 @@ export class ReadLanes {
         },
       };
       signal?.addEventListener('abort', leave);
-      this.#waiting.push(entry);
+      const place = this.#waiting.add(call?.namespace ?? '', entry);
       this.#dispatch();
     });
   }
@@ -113,7 +117,7 @@ export class ReadLanes {
 
   /** Rejects waiting reads. Running reads continue. */
   rejectWaiting(error: unknown): void {
-    for (const { reject } of this.#waiting.splice(0)) reject(error);
+    for (const { reject } of this.#waiting.clear()) reject(error);
   }
 
   /** Rejects all reads that have not started, now and later. Requested pauses never begin. */
@@ -144,15 +148,16 @@ export class ReadLanes {
     });
   }
 
-  /** Takes the oldest waiting read that the lane may run now. */
+  /** Takes the next waiting read that the lane may run now. */
   #takeFor(lane: number): Entry | undefined {
     const now = performance.now();
     for (const entry of this.#running) if (entry !== undefined) this.#noteLong(entry, now);
     const pausing = this.#pauses.length > 0;
     if (pausing && !this.#running.some((entry) => entry !== undefined && !this.#isQuick(entry, now))) return undefined;
     const quickOnly = pausing || lane < this.#quickLanes;
-    const at = quickOnly ? this.#waiting.findIndex((entry) => this.#isQuick(entry, now)) : 0;
-    return at === -1 ? undefined : this.#waiting.splice(at, 1)[0];
+    const next = this.#waiting.next(quickOnly ? (entry) => this.#isQuick(entry, now) : undefined);
+    if (next !== undefined) this.#waiting.serve(next);
+    return next?.item;
   }
 
   #isQuick({ kind }: Entry, now: number): boolean {

@@ -1,3 +1,4 @@
+import { InTurn } from '../../../../queue/in_turn.ts';
 import type { Slots } from '../../../contract/store.ts';
 
 /** Length of one work period of all readers together, in milliseconds. Work that starts within it may end after it. */
@@ -18,11 +19,11 @@ const KEY_READS = 4;
 
 /**
  * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at
- * a time, each in its own iteration of the event loop. While there are writes, the readers pause after each work period
+ * a time, each in its own iteration of the event loop, and to namespaces in turn. While there are writes, the readers pause after each work period
  * in proportion to its length. The time in which the thread parsed their rows is part of that length.
  */
 export class ReadSlots implements Slots {
-  readonly #waiting: { readonly writer: object | undefined; readonly resolve: () => void }[] = [];
+  readonly #waiting = new InTurn<{ readonly writer: object | undefined; readonly resolve: () => void }>();
   /**
    * Start of the current work period, end of the last work, and time of the last requested write, in milliseconds of
    * `performance.now()`.
@@ -41,7 +42,7 @@ export class ReadSlots implements Slots {
   #granting = false;
   /** Reads by key in this iteration of the event loop, and those that wait for a later one. */
   #keyReads = 0;
-  readonly #waitingByKey: (() => void)[] = [];
+  readonly #waitingByKey = new InTurn<() => void>();
 
   /** Records that a write was requested, by `writer` if it is known. */
   wrote(writer?: object): void {
@@ -54,15 +55,16 @@ export class ReadSlots implements Slots {
    * Returns the rows. Many rows wait for a slot; what the reader does in the same iteration of the event loop belongs
    * to the slot. `parseMs` is for how long this thread was busy with the rows already.
    */
-  async handOver<Rows extends readonly unknown[]>(rows: Rows, parseMs = 0): Promise<Rows> {
-    await this.#takeFor(rows.length, parseMs);
+  async handOver<Rows extends readonly unknown[]>(rows: Rows, namespace?: string, parseMs = 0): Promise<Rows> {
+    await this.#takeFor(rows.length, namespace, parseMs);
     return rows;
   }
 
   /** Like `handOver`, for the rows of several queries. */
-  async handOverAll<Rows extends readonly unknown[]>(all: Rows[], parseMs = 0): Promise<Rows[]> {
+  async handOverAll<Rows extends readonly unknown[]>(all: Rows[], namespace?: string, parseMs = 0): Promise<Rows[]> {
     await this.#takeFor(
       all.reduce((sum, rows) => sum + rows.length, 0),
+      namespace,
       parseMs,
     );
     return all;
@@ -72,8 +74,8 @@ export class ReadSlots implements Slots {
    * Waits for a slot if there are many rows. The time in which they were parsed belongs to the work period that begins
    * then.
    */
-  async #takeFor(rows: number, parseMs: number): Promise<void> {
-    if (rows >= MANY_ROWS) await this.take();
+  async #takeFor(rows: number, namespace: string | undefined, parseMs: number): Promise<void> {
+    if (rows >= MANY_ROWS) await this.take(namespace);
     this.#parsedMs += parseMs;
   }
 
@@ -83,28 +85,31 @@ export class ReadSlots implements Slots {
   }
 
   /** Waits, while there are writes, until few reads by key have run in this iteration of the event loop. */
-  takeByKey(): Promise<void> | undefined {
+  takeByKey(namespace = ''): Promise<void> | undefined {
     if (!this.#isWritten(performance.now())) return undefined;
-    if (this.#keyReads >= KEY_READS) return new Promise((resolve) => this.#waitingByKey.push(resolve));
+    if (this.#keyReads >= KEY_READS) return new Promise((resolve) => void this.#waitingByKey.add(namespace, resolve));
     if (this.#keyReads === 0) setImmediate(() => this.#grantByKey());
     this.#keyReads += 1;
     return undefined;
   }
 
   #grantByKey(): void {
-    const granted = this.#waitingByKey.splice(0, KEY_READS);
-    this.#keyReads = granted.length;
-    if (granted.length > 0) setImmediate(() => this.#grantByKey());
-    for (const resolve of granted) resolve();
+    this.#keyReads = Math.min(this.#waitingByKey.size, KEY_READS);
+    if (this.#keyReads > 0) setImmediate(() => this.#grantByKey());
+    for (let granted = 0; granted < this.#keyReads; granted += 1) {
+      const next = this.#waitingByKey.next()!;
+      this.#waitingByKey.serve(next);
+      next.item();
+    }
   }
 
-  take(writer?: object): Promise<void> | undefined {
+  take(namespace = '', writer?: object): Promise<void> | undefined {
     if (!this.#granting && this.#mayWork(writer)) {
       this.#begin();
       return undefined;
     }
     return new Promise((resolve) => {
-      this.#waiting.push({ writer, resolve });
+      this.#waiting.add(namespace, { writer, resolve });
       if (this.#granting) return;
       this.#granting = true;
       this.#grantLater();
@@ -153,21 +158,22 @@ export class ReadSlots implements Slots {
     };
     const now = performance.now();
     const left = this.#workedMs(this.#endedAt) * PAUSE_PER_WORK - (now - this.#endedAt);
-    if (left > 0 && this.#isWritten(now, this.#waiting[0]!.writer)) setTimeout(work, Math.ceil(left));
+    if (left > 0 && this.#isWritten(now, this.#waiting.next()!.item.writer)) setTimeout(work, Math.ceil(left));
     else setImmediate(work);
   }
 
   /** Grants one slot, and the next one in the next iteration of the event loop. */
   #grant(): void {
-    const { resolve } = this.#waiting.shift()!;
+    const next = this.#waiting.next()!;
+    this.#waiting.serve(next);
     this.#begin();
-    resolve();
+    next.item.resolve();
     this.#grantLater();
   }
 
   #grantLater(): void {
     setImmediate(() => {
-      if (this.#waiting.length === 0) this.#granting = false;
+      if (this.#waiting.size === 0) this.#granting = false;
       else if (this.#workedMs(this.#endedAt) < WORK_MS) this.#grant();
       else this.#rest();
     });

@@ -2,7 +2,6 @@ import { sql } from 'kysely';
 import { clipRanges } from '../../../../domain/lineage.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { OwnedStep, StepFilter, StepPage, StepSort, StepView } from '../../../contract/step.ts';
-import type { Engine } from '../../kit/engine.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { attachedTo, readStored, selectStored } from '../read/read_stored.ts';
@@ -25,7 +24,7 @@ export async function listSteps(
 ): Promise<OwnedStep[]> {
   for (;;) {
     const listed = await findListed(scope, where, order, page);
-    const steps = await readListed(scope.engine, listed, page, view);
+    const steps = await readListed(scope, listed, page, view);
     // Undefined: steps were deleted between the statements, so the page is read again.
     if (steps !== undefined) return steps;
   }
@@ -135,7 +134,7 @@ const BYTES_PER_READ = 1024 * 1024;
  * one of the steps was deleted.
  */
 async function readListed(
-  engine: Engine,
+  scope: ReadScope,
   listed: readonly ListedStep[],
   { maxBytes, inlineBytes = 0 }: StepPage,
   view: StepView,
@@ -143,7 +142,7 @@ async function readListed(
   const steps: OwnedStep[] = [];
   let bytes = 0;
   for (const some of bySegments(listed)) {
-    const found = await readSegments(engine, some, view, inlineBytes);
+    const found = await readSegments(scope, some, view, inlineBytes);
     for (const { key, ownerId, stepNumber } of some) {
       const step = found.get(tupleKey(key, stepNumber));
       if (step === undefined) return undefined;
@@ -182,7 +181,7 @@ interface FoundStep extends Pick<OwnedStep, 'step' | 'states'> {
 
 /** Returns those of the steps that still exist, by owner and number. */
 async function readSegments(
-  engine: Engine,
+  { engine, namespace }: ReadScope,
   listed: readonly ListedStep[],
   view: StepView,
   inlineBytes: number,
@@ -207,7 +206,7 @@ async function readSegments(
   });
   const stored = await readStored(engine, query);
   const passed = ranges.reduce((steps, { from, to }) => steps + (to - from), 0n);
-  if (passed >= MANY_STEPS) await engine.slots.take();
+  if (passed >= MANY_STEPS) await engine.slots.take(namespace);
   const found = new Map<string, FoundStep>();
   const named = inlineBytes > 0 ? new NamedStates(view, inlineBytes) : undefined;
   for (const row of stored.segments) {

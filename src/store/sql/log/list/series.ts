@@ -70,7 +70,7 @@ async function sampleRewards(
       from p cross join ${engine.sql.table('trajectories')} as o cross join ${engine.sql.table('segments')} as s
       where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
         and s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi`);
-    await engine.slots.take();
+    await engine.slots.take(namespace);
     const asked = new Map(piece.map((range) => [range.key, range]));
     for (const [trajectory, first, next, rewardSum, rewards] of rows) {
       const range = asked.get(BigInt(trajectory))!;
@@ -148,7 +148,7 @@ async function sampleContents(
     const waiting: WaitingStep[] = [];
     for (const { segment, begin, end } of rows) {
       if (begin !== from) break;
-      if (begin > before) await scope.engine.slots.take();
+      if (begin > before) await scope.engine.slots.take(scope.namespace);
       for (const at = new SegmentCursor(segment); at.stepNumber < end - 1n && at.next(); ) {
         if (at.stepNumber < begin) continue;
         const step = at.read(view);
@@ -185,7 +185,7 @@ async function sampleTensorStates(
   for (let at = 0; at < waiting.length; at += STATES_TOGETHER) {
     const some = waiting.slice(at, at + STATES_TOGETHER);
     const found = await readWholeStates(scope, [...new Set(some.flatMap(({ states }) => states))]);
-    await scope.engine.slots.take();
+    await scope.engine.slots.take(scope.namespace);
     for (const { step } of some) {
       const number = contentValue(step, value, (digest) => found.get(digest as Digest));
       if (number !== undefined) sampler.add(step.stepNumber, number);

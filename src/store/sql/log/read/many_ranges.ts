@@ -21,7 +21,7 @@ export async function readEncodedRanges(
   const { segments, attached } = await readSegments(scope, unionOf(wanted, lineages), inlineBytes > 0);
   let count = 0n;
   for (const { from, to } of wanted) count += to - from;
-  if (count >= MANY_STEPS) await scope.engine.slots.take();
+  if (count >= MANY_STEPS) await scope.engine.slots.take(scope.namespace);
   return wanted.map(({ from }, i) => {
     const rows = lineages[i]!.flatMap((range) => partsOf(range, segments.get(range.key) ?? []));
     const encoder = new PageEncoder(view, encodedBytes(rows, view));

@@ -172,7 +172,7 @@ export async function readPage(
     count += end - begin;
     return { ...found, begin, end };
   });
-  if (count >= MANY_STEPS) await engine.slots.take();
+  if (count >= MANY_STEPS) await engine.slots.take(namespace);
   return { rows, attached: stored.attached };
 }
 

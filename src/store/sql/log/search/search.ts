@@ -49,5 +49,5 @@ export async function searchSteps(
       };
     }),
   );
-  return searcher.search({ text, limit, segments });
+  return searcher.search(namespace, { text, limit, segments });
 }

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import type { FoundText } from '../../../../domain/step_search.ts';
+import { SlotQueue } from '../../../../queue/slot_queue.ts';
 import type { SearchJob, SearchReply } from './search_job.ts';
 
 /** `.ts` in a checkout, `.js` in the package. */
@@ -9,17 +10,21 @@ const PROGRAM = new URL(`./search_thread${import.meta.url.endsWith('.ts') ? '.ts
 /** The thread ends after this time without work, in milliseconds. */
 const IDLE_MS = 30_000;
 
-/** Searches segments on a thread, one job at a time. The thread starts with the first job. */
+/** Searches segments on a thread, one job at a time, namespaces in turn. The thread starts with the first job. */
 export class StepSearcher {
   #worker: Worker | undefined;
   #idleTimer: NodeJS.Timeout | undefined;
-  #last: Promise<unknown> = Promise.resolve();
+  readonly #turns = new SlotQueue(1);
   #isClosed = false;
 
-  search(job: SearchJob): Promise<readonly FoundText[]> {
-    const found = this.#last.then(() => this.#run(job));
-    this.#last = found.catch(() => undefined);
-    return found;
+  async search(namespace: string, job: SearchJob): Promise<readonly FoundText[]> {
+    const { begun, end } = this.#turns.enter(1, namespace);
+    await begun;
+    try {
+      return await this.#run(job);
+    } finally {
+      end();
+    }
   }
 
   async close(): Promise<void> {

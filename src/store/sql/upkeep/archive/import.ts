@@ -41,7 +41,7 @@ export async function* importArchive(
     for await (const part of parts) {
       for (const each of 'checked' in part ? [part] : checkedPart(part)) {
         // Without it, SQLite stores all parts that have arrived in one iteration of the event loop.
-        await engine.slots.take(engine.transactions);
+        await engine.slots.take(namespace, engine.transactions);
         await run.add(each);
       }
       yield run.progress;
@@ -96,7 +96,7 @@ class Import {
         'they do not follow the record of the trajectory',
       );
     }
-    const read = await readSteps(part, small, () => this.#engine.slots.take(this.#engine.transactions));
+    const read = await readSteps(part, small, () => this.#engine.slots.take(this.#namespace, this.#engine.transactions));
     if (this.#trajectory === undefined || this.#trajectory.isStored) await this.#states.keep(inline);
     await this.#trajectory?.add({ ...read, bytes: part.bytes, attached, inline, smallBytes });
   }

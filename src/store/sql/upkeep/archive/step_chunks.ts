@@ -104,7 +104,7 @@ export async function* stepChunks(
   for (let from = begin; ; ) {
     const { page, states } = await reading;
     // The slot of the reading ended with its iteration.
-    await scope.engine.slots.take();
+    await scope.engine.slots.take(scope.namespace);
     const chunk = new ChunkBuilder(from, states);
     for (const row of page.rows) {
       if (row.begin !== chunk.next) break;

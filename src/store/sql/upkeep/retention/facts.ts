@@ -53,7 +53,7 @@ export async function* readFacts(
     if (last === undefined) return;
     const facts: SizedFacts[] = [];
     for (const row of rows) {
-      await scope.engine.slots.take();
+      await scope.engine.slots.take(scope.namespace);
       const found = factsOf(row, attached);
       facts.push(...found.filter(({ stepNumber }) => stepNumber >= at && stepNumber < to));
     }

@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { SlotQueue } from '../../src/listen/slot_queue.ts';
+import { SlotQueue } from '../../src/queue/slot_queue.ts';
 
 /** Enters the queue and records the name when the slot starts. */
 function visitor(queue: SlotQueue, begun: string[]) {
-  return (name: string, weight: number) => {
-    const slot = queue.enter(weight);
+  return (name: string, weight: number, key?: string) => {
+    const slot = queue.enter(weight, key);
     void slot.begun.then((began) => began && begun.push(name));
     return slot;
   };
@@ -25,6 +25,17 @@ describe('MS1, T13: large messages wait for slots', () => {
     first.end();
     await settled();
     expect(begun).toEqual(['first', 'second', 'third']);
+  });
+
+  it('MS5: keys are served in turn, and those of one key in order of arrival', async () => {
+    const begun: string[] = [];
+    const enter = visitor(new SlotQueue(10), begun);
+    const slots = [enter('a1', 10, 'a'), enter('a2', 10, 'a'), enter('a3', 10, 'a'), enter('b1', 10, 'b')];
+    for (const i of [0, 1, 3, 2]) {
+      await settled();
+      slots[i]!.end();
+    }
+    expect(begun).toEqual(['a1', 'a2', 'b1', 'a3']);
   });
 
   it('a weight above the capacity gets a slot alone', async () => {
