@@ -57,7 +57,7 @@ export function stateDownloads(downloads: Downloads): (request: HttpRequest, res
     if (!BY_DIGEST.test(path) && !BY_STEP.test(path)) return false;
     if (request.method === 'GET' || request.method === 'HEAD') {
       const call = {
-        address: () => request.socket.remoteAddress ?? '',
+        socket: () => request.socket,
         refuse: (error: ConnectError) => refuse(response, error),
         cut: () => cutCall(request),
         onEnd: (listener: () => void) => void response.once('close', listener),

@@ -1,3 +1,4 @@
+import type { Verifiers } from '../domain/identity.ts';
 import type { CallScope, Store } from '../store/contract/store.ts';
 import { Committer } from './append/committer.ts';
 import { WaitingSteps } from './append/waiting.ts';
@@ -26,6 +27,8 @@ interface AppDeps {
   /** The file of the database, if it must be shortened by its user. */
   readonly file?: ShrinkableFile | undefined;
   readonly ids: Ids;
+  /** Of credentials that are no API keys. Default: none are accepted. */
+  readonly verifiers?: Verifiers | undefined;
   readonly logger: Logger;
   readonly settings: Partial<AppSettings>;
 }
@@ -48,14 +51,14 @@ export interface App {
   readonly merging: Pick<Merging, 'idle' | 'isWorking'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
   /** Undefined: callers are not authenticated. */
-  readonly credentials: Pick<Credentials, 'of'> | undefined;
+  readonly credentials: Pick<Credentials, 'of' | 'ofCertificate'> | undefined;
   /** A2: when the drain begins, streams end with SERVER_DRAINING, append streams after the acks of all their frames. */
   readonly drain: Drain;
   /** Drains, commits what was received, and stops all timers. Does not close the store. Idempotent. */
   close(): Promise<void>;
 }
 
-export function createApp({ store, file, ids, logger, settings: given }: AppDeps): App {
+export function createApp({ store, file, ids, verifiers = {}, logger, settings: given }: AppDeps): App {
   const settings: AppSettings = Object.freeze({ ...DEFAULT_SETTINGS, ...given });
   const lineages = createLineageCache();
   const changes = createChangeHub(store);
@@ -69,7 +72,7 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const drain = createDrain();
-  const credentials = settings.authenticated ? new Credentials({ store, logger, drain, settings }) : undefined;
+  const credentials = settings.authenticated ? new Credentials({ store, verifiers, logger, drain, settings }) : undefined;
   const imports = new ImportSlots(drain, settings.slowReaderMs);
   const maintenance = startMaintenance(store, logger, settings);
   const retention = startRetention({ store, logger, settings, newLease: ids.uid }, settings.retentionMs, drain);
