@@ -40,10 +40,10 @@ export class KeySet {
 
   /**
    * Returns the keys that a token with this key id can be signed by, as text that tells different ones apart. Undefined:
-   * there is none. Without an id, any key can have signed it.
+   * there is none. Without a text as id, any key can have signed it.
    */
   textOf(kid: unknown): string | undefined {
-    return kid === undefined ? [...this.#texts.values()].join() : this.#texts.get(String(kid));
+    return typeof kid === 'string' ? this.#texts.get(kid) : [...this.#texts.values()].join();
   }
 }
 
