@@ -17,7 +17,10 @@ export class KeyFile implements KeySource {
     });
   }
 
-  renew(): undefined {}
+  /** The file is watched. */
+  renew(): undefined {
+    return undefined;
+  }
 
   open(): Promise<void> {
     return this.#files.open();
