@@ -9,6 +9,7 @@ import type { CopyProgress } from './domain/archive.ts';
 import { AnabranchError } from './domain/errors.ts';
 import { LIMITS } from './domain/limits.ts';
 import type { VerificationProgress } from './domain/verification.ts';
+import { type IdentityTimes, type OpenVerifiers, openVerifiers } from './identity/verifiers.ts';
 import { ListenError, type Listening } from './listen/address.ts';
 import { HEAP_BYTES } from './listen/heap.ts';
 import { Port, type PortCounts, type PortLimits, type TlsOptions } from './listen/port.ts';
@@ -36,6 +37,8 @@ export interface ServerDeps {
   /** Overrides of settings, for programs that contain a server, such as tests. */
   readonly settings?: Partial<AppSettings>;
   readonly portLimits?: Partial<PortLimits>;
+  /** Overrides of the times of keys and files that tell who calls. */
+  readonly identityTimes?: Partial<IdentityTimes> | undefined;
   /** For programs that start many servers: compiling the rules is most of the work of a start. */
   readonly validator?: Validator | undefined;
 }
@@ -89,14 +92,19 @@ export async function startServer(config: Config, deps: ServerDeps): Promise<Run
 export async function serveStore(
   store: Store,
   config: Config,
-  { logger, settings, portLimits, validator }: ServerDeps,
+  { logger, settings, portLimits, identityTimes, validator }: ServerDeps,
 ): Promise<RunningServer> {
   const commitsAtOnce = config.database.engine === 'sqlite' ? 1 : 2;
   const database = databaseParts(config, store);
+  const verifiers = await verifiersOf(config, logger, identityTimes).catch(async (error: unknown) => {
+    await store.close();
+    throw error;
+  });
   const app = createApp({
     store,
     file: database.file,
     ids: pooledIds(),
+    verifiers,
     logger,
     settings: {
       stateTtlHours: config.stateTtlHours,
@@ -158,10 +166,11 @@ export async function serveStore(
   });
   try {
     if (config.adminKeyFile !== undefined) await ensureAdminKey(store, config.adminKeyFile, app.ids.uuid());
-    if (app.credentials !== undefined) await warnWithoutKeys(store, logger);
+    if (app.credentials !== undefined && verifiers === undefined) await warnWithoutKeys(store, logger);
     const listening = await port.listen();
-    return runningServer(config, { store, app, service, port, logger }, listening);
+    return runningServer(config, { store, app, verifiers, service, port, logger }, listening);
   } catch (error) {
+    verifiers?.stop();
     await app.close();
     await store.close();
     throw error instanceof ListenError ? new StartError(error.message, { cause: error }) : error;
@@ -175,6 +184,26 @@ async function warnWithoutKeys(store: Store, logger: Logger): Promise<void> {
   logger.warn(
     'callers need an API key, and there is none: stop the server and run `anabranch keys create NAME --role admin --database URL`, or start it with --admin-key-file FILE',
   );
+}
+
+/** Undefined: only API keys are accepted. Errors: StartError. */
+async function verifiersOf(
+  { identity }: Config,
+  logger: Logger,
+  times: Partial<IdentityTimes> | undefined,
+): Promise<OpenVerifiers | undefined> {
+  if (identity === undefined) return undefined;
+  const mapping = {
+    using: () => logger.info('uses the mapping of tokens and client certificates'),
+    refused: (reason: string) => logger.warn(`the mapping in use stays, because the file cannot replace it: ${reason}`),
+  };
+  const keys = {
+    using: ({ size }: { readonly size: number }) => logger.info({ keys: size }, 'uses the keys of the issuer of tokens'),
+    failed: (reason: string) => logger.warn(`the keys of the issuer of tokens could not be renewed: ${reason}`),
+  };
+  return openVerifiers(identity, { mapping, keys }, times).catch((error: Error) => {
+    throw new StartError(error.message, { cause: error });
+  });
 }
 
 function tlsOptions(files: NonNullable<Config['tls']>, logger: Logger): TlsOptions {
@@ -279,6 +308,7 @@ async function open(config: Config, logger: Logger): Promise<Store> {
 interface Parts {
   readonly store: Store;
   readonly app: App;
+  readonly verifiers: OpenVerifiers | undefined;
   readonly service: ServiceHandler;
   readonly port: Port;
   readonly logger: Logger;
@@ -307,8 +337,9 @@ function runningServer(config: Config, parts: Parts, { host, port: number }: Lis
   };
 }
 
-async function drain(config: Config, { store, app, service, port, logger }: Parts): Promise<void> {
+async function drain(config: Config, { store, app, verifiers, service, port, logger }: Parts): Promise<void> {
   service.health.stop();
+  verifiers?.stop();
   app.drain.begin();
   await port.drain(store.lost?.aborted === true ? LOST_DRAIN_MS : config.drainSeconds * 1000);
   const closing = app

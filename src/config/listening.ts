@@ -1,5 +1,6 @@
 import { isIPv4, isIPv6 } from 'node:net';
 import { resolve } from 'node:path';
+import { type IdentityConfig, identityContradictions, parseIdentity } from './identity.ts';
 import { AUTH_MODES } from './table.ts';
 import { ConfigError, type Values } from './values.ts';
 
@@ -7,11 +8,15 @@ import { ConfigError, type Values } from './values.ts';
 export interface ListenConfig {
   /** A host and a port, or the absolute path of a Unix socket. */
   readonly listen: { readonly host: string; readonly port: number } | { readonly socket: string };
-  /** Absolute paths of the certificate and its key. Undefined: no TLS. */
-  readonly tls: { readonly certFile: string; readonly keyFile: string } | undefined;
+  /** Absolute paths of the certificate, its key, and the authorities of client certificates. Undefined: no TLS. */
+  readonly tls:
+    | { readonly certFile: string; readonly keyFile: string; readonly clientCaFile: string | undefined }
+    | undefined;
   readonly insecure: boolean;
-  /** Whether callers need an API key. */
+  /** Whether callers need a credential. */
   readonly authenticated: boolean;
+  /** What is accepted besides API keys. Undefined: nothing. */
+  readonly identity: IdentityConfig | undefined;
   /** Absolute path of the file with the first key. */
   readonly adminKeyFile: string | undefined;
 }
@@ -29,13 +34,14 @@ export function parseListening(values: Values, cwd: string): ListenConfig & { re
   const authenticated = values.isSet('auth')
     ? values.choice('auth', AUTH_MODES) === 'required'
     : !isLocal(listen) && !insecure;
-  const faults = contradictions(values, listen, authenticated);
+  const faults = [...contradictions(values, listen, authenticated), ...identityContradictions(values, authenticated)];
   if (faults.length > 0) throw new ConfigError(faults.join('\n'));
-  const [certFile, keyFile, adminKeyFile] = (['tlsCert', 'tlsKey', 'adminKeyFile'] as const).map((name) =>
+  const files = ['tlsCert', 'tlsKey', 'clientCa', 'adminKeyFile'] as const;
+  const [certFile, keyFile, clientCaFile, adminKeyFile] = files.map((name) =>
     values.text(name) === '' ? undefined : resolve(cwd, values.text(name)),
   );
-  const tls = certFile === undefined || keyFile === undefined ? undefined : { certFile, keyFile };
-  const config = { listen, tls, insecure, authenticated, adminKeyFile };
+  const tls = certFile === undefined || keyFile === undefined ? undefined : { certFile, keyFile, clientCaFile };
+  const config = { listen, tls, insecure, authenticated, identity: parseIdentity(values, cwd), adminKeyFile };
   const missing = isLocal(listen)
     ? []
     : protections(config, values.bool('disableTls')).filter(({ present }) => !present);

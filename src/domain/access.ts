@@ -14,17 +14,21 @@ export function includesRole(held: Role, needed: Role): boolean {
 /** In place of namespaces: all of them, also those that do not exist yet. */
 export const EVERY_NAMESPACE = '*';
 
-/** An API key, without its secret. */
-export interface ApiKey {
-  readonly id: string;
-  /** Name of the principal. Several keys can have one name: a rotation keeps its leases. */
+/** Who calls, and what they may do (N2): by an API key, a token or a certificate. */
+export interface Identity {
+  /** Name of the principal. Several credentials can have one name: a rotation keeps its leases. */
   readonly name: string;
   readonly role: Role;
   /** Not empty. `*`: all. */
   readonly namespaces: readonly string[];
-  readonly createTime: Instant;
   /** Undefined: never. */
   readonly expireTime: Instant | undefined;
+}
+
+/** An API key, without its secret. */
+export interface ApiKey extends Identity {
+  readonly id: string;
+  readonly createTime: Instant;
   readonly revokeTime: Instant | undefined;
 }
 
@@ -66,18 +70,29 @@ function base62(value: bigint, length: number): string {
   return text.padStart(length, '0');
 }
 
-export type CredentialFault = 'missing' | 'malformed' | 'unknown' | 'revoked' | 'expired' | 'repeated';
-
-const FAULTS: Readonly<Record<CredentialFault, string>> = {
+/** What may be wrong with a credential: a key, a token of an identity provider, or a client's certificate. */
+const FAULTS = {
   missing:
     'The call has no credential: send the header "authorization: Bearer KEY". An operator creates keys with `anabranch keys create`.',
   malformed:
-    'The header "authorization" is not "Bearer" and an API key of Anabranch: check that the key was copied whole.',
+    'The header "authorization" is not "Bearer" and an API key or a token that this server accepts: check that it was copied whole.',
   unknown: 'The API key does not exist on this installation.',
   revoked: 'The API key was revoked: ask an operator for a new one.',
-  expired: 'The API key has expired: ask an operator for a new one.',
+  expired: 'The credential has expired: use a new one, or ask an operator for it.',
   repeated: 'The call has more than one header "authorization": send one.',
-};
+  algorithm: 'The token is not signed, or by an algorithm other than RS, PS, ES and EdDSA.',
+  key_unknown:
+    'The server has no key of the issuer that the token names: the key was withdrawn, or the server cannot reach the issuer.',
+  signature: 'The signature of the token does not match the key of the issuer.',
+  issuer: 'The token is of another issuer than --jwt-issuer of the server.',
+  audience: 'The token is for another audience than --jwt-audience of the server.',
+  not_yet_valid: 'The token is not valid yet: check the clocks of its issuer and of the server.',
+  claims: 'The token needs the claims "exp", a number, and "sub", 1 to 512 printable characters of ASCII.',
+  changed: 'What the credential allows has changed meanwhile: call again.',
+  untrusted: 'The certificate of the client is of no authority that this server trusts (--client-ca).',
+  names: 'The certificate of the client needs exactly one URI, else exactly one DNS name, as subject alternative name.',
+} as const;
+export type CredentialFault = keyof typeof FAULTS;
 
 /** The text says what is wrong with a credential, and never repeats any of it. */
 export function unauthenticated(fault: CredentialFault): AnabranchError {
@@ -85,14 +100,19 @@ export function unauthenticated(fault: CredentialFault): AnabranchError {
 }
 
 export function roleTooLow(needed: Role, held: Role): AnabranchError {
-  return denied(`The call needs the role ${needed}, and the key has ${held}.`, { needed_role: needed, role: held });
+  return denied(`The call needs the role ${needed}, and the credential has ${held}.`, { needed_role: needed, role: held });
+}
+
+/** Of a credential that is valid, and of nobody that an operator has given a role. */
+export function withoutRole(): AnabranchError {
+  return denied('The credential is valid, but the server gives its subject no role (--principals).', {});
 }
 
 export function namespaceDenied(namespace: string): AnabranchError {
-  return denied(`The key is not for the namespace "${namespace}".`, { namespace });
+  return denied(`The credential is not for the namespace "${namespace}".`, { namespace });
 }
 
 function denied(message: string, metadata: Readonly<Record<string, string>>): AnabranchError {
   const reason: Reason = 'PERMISSION_DENIED';
-  return new AnabranchError(reason, `${message} Use another key, or ask an operator for one.`, { metadata });
+  return new AnabranchError(reason, `${message} Use another credential, or ask an operator.`, { metadata });
 }

@@ -30,6 +30,11 @@ export const ANONYMOUS: Principal = Object.freeze({
   namespaces: Object.freeze([EVERY_NAMESPACE]),
 });
 
+/** The namespaces of a credential for which none was named. */
+export function defaultNamespaces(role: Role): readonly string[] {
+  return [role === 'ADMIN' ? EVERY_NAMESPACE : DEFAULT_NAMESPACE];
+}
+
 /** Checks a namespace from outside, before rows or keys are created with it (N1). Errors: INVALID_REQUEST. */
 export function parseNamespace(text: string): string {
   if (!NAMESPACE.test(text)) {

@@ -1,14 +1,17 @@
-import { constants, createHash, createPrivateKey, X509Certificate } from 'node:crypto';
-import { readFile } from 'node:fs/promises';
+import { constants, createPrivateKey, X509Certificate } from 'node:crypto';
 import tls from 'node:tls';
+import { WatchedFiles } from '../watched_files.ts';
 
 /** TLS 1.2 without renegotiation, which HTTP/2 forbids (RFC 9113, section 9.2.1), and 1.3, which has none. */
-const VERSIONS = { minVersion: 'TLSv1.2', secureOptions: constants.SSL_OP_NO_RENEGOTIATION } as const;
+const MIN_VERSION = 'TLSv1.2';
+const SECURE_OPTIONS = constants.SSL_OP_NO_RENEGOTIATION;
 
 /** Files in PEM format: a certificate with the chain of its issuers, and its private key. */
 export interface CertificateFiles {
   readonly certFile: string;
   readonly keyFile: string;
+  /** Certificates of the authorities of client certificates. Undefined: clients are not asked for one. */
+  readonly clientCaFile?: string | undefined;
 }
 
 /** What the log says about a certificate. */
@@ -19,88 +22,35 @@ export interface CertificateFacts {
 }
 
 export interface CertificateEvents {
-  /** Called for the first certificate, and for each that replaces it. */
-  use(context: tls.SecureContextOptions, facts: CertificateFacts): void;
+  /** Called for the first certificate, and for each that replaces it. `ca` has the authorities of client certificates. */
+  use(context: tls.SecureContextOptions & { readonly ca: Buffer | undefined }, facts: CertificateFacts): void;
   /** Called once for files that cannot be used. The certificate before stays in use. */
   refuse(reason: string): void;
 }
 
 /**
- * The certificate of a port. Its files are read again every `everyMs`, because mounted secrets are replaced by changing
- * links above them. A pair is used only if it is complete, matches and is valid now.
+ * The certificate of a port, and the authorities of its clients, from files that are watched. They are used only if all
+ * are complete, match and are valid now.
  */
-export class Certificate {
-  readonly #files: CertificateFiles;
-  readonly #everyMs: number;
-  readonly #events: CertificateEvents;
-  #used: string | undefined;
-  /** Why the files could not be used at the last look, and whether this was reported. */
-  #fault: string | undefined;
-  #reported = false;
-  #timer: NodeJS.Timeout | undefined;
-  #stopped = false;
-
-  constructor(files: CertificateFiles, everyMs: number, events: CertificateEvents) {
-    this.#files = files;
-    this.#everyMs = everyMs;
-    this.#events = events;
-  }
-
-  /** Reads the files, and watches them from then on. Throws an error that says what is wrong with them. */
-  async open(): Promise<void> {
-    await this.#load();
-    this.#schedule();
-  }
-
-  stop(): void {
-    this.#stopped = true;
-    clearTimeout(this.#timer);
-  }
-
-  #schedule(): void {
-    if (this.#stopped) return;
-    this.#timer = setTimeout(() => void this.#look().then(() => this.#schedule()), this.#everyMs).unref();
-  }
-
-  async #look(): Promise<void> {
-    try {
-      await this.#load();
-      this.#fault = undefined;
-    } catch (error) {
-      const { message } = error as Error;
-      // Two files are not replaced at once: only what is wrong twice in a row is reported.
-      if (message !== this.#fault) this.#reported = false;
-      else if (!this.#reported) {
-        this.#reported = true;
-        this.#events.refuse(message);
-      }
-      this.#fault = message;
-    }
-  }
-
-  async #load(): Promise<void> {
-    const [cert, key] = await Promise.all([read(this.#files.certFile), read(this.#files.keyFile)]);
-    const digest = createHash('sha256').update(cert).update('\0').update(key).digest('base64');
-    if (this.#stopped || digest === this.#used) return;
-    const context = { cert, key, ...VERSIONS };
-    this.#events.use(context, check(this.#files, context));
-    this.#used = digest;
-  }
-}
-
-async function read(file: string): Promise<Buffer> {
-  try {
-    return await readFile(file);
-  } catch (error) {
-    throw new Error(`${file} cannot be read (${(error as NodeJS.ErrnoException).code}).`, { cause: error });
-  }
+export function watchCertificate(files: CertificateFiles, everyMs: number, events: CertificateEvents): WatchedFiles {
+  const { certFile, keyFile, clientCaFile } = files;
+  const all = [certFile, keyFile, ...(clientCaFile === undefined ? [] : [clientCaFile])];
+  return new WatchedFiles(all, everyMs, {
+    use: ([cert = Buffer.alloc(0), key = Buffer.alloc(0), ca]) => {
+      // A resumed session could pass for a client without a certificate of its own.
+      const secureOptions = SECURE_OPTIONS | (ca === undefined ? 0 : constants.SSL_OP_NO_TICKET);
+      const context = { cert, key, ca, minVersion: MIN_VERSION, secureOptions } as const;
+      events.use(context, check(files, context));
+    },
+    refuse: (reason) => events.refuse(reason),
+  });
 }
 
 function check(
-  { certFile, keyFile }: CertificateFiles,
-  context: { readonly cert: Buffer; readonly key: Buffer },
+  { certFile, keyFile, clientCaFile }: CertificateFiles,
+  context: { readonly cert: Buffer; readonly key: Buffer; readonly ca: Buffer | undefined },
 ): CertificateFacts {
-  const { cert, key } = context;
+  const { cert, key, ca } = context;
   const certificate = parse(
     () => new X509Certificate(cert),
     () => `${certFile} holds no certificate in PEM format.`,
@@ -110,9 +60,8 @@ function check(
     () => `${keyFile} holds no private key in PEM format, or one that needs a passphrase.`,
   );
   if (!certificate.checkPrivateKey(privateKey)) throw new Error(`${keyFile} is not the key of ${certFile}.`);
-  const [from, until] = [new Date(certificate.validFrom), new Date(certificate.validTo)];
-  if (until.getTime() < Date.now()) throw new Error(`${certFile} has expired on ${until.toISOString()}.`);
-  if (from.getTime() > Date.now()) throw new Error(`${certFile} is not valid before ${from.toISOString()}.`);
+  checkTime(certFile, certificate);
+  if (clientCaFile !== undefined && ca !== undefined) checkAuthorities(clientCaFile, ca);
   // The rest of the chain, and what OpenSSL demands, such as the size of the key.
   parse(
     () => tls.createSecureContext(context),
@@ -121,8 +70,29 @@ function check(
   return {
     subject: certificate.subject.replaceAll('\n', ', '),
     names: certificate.subjectAltName ?? '',
-    validUntil: until.toISOString(),
+    validUntil: new Date(certificate.validTo).toISOString(),
   };
+}
+
+const PEM = /-----BEGIN CERTIFICATE-----[^-]*-----END CERTIFICATE-----/gu;
+
+/** A bundle may have authorities that have expired, besides those that replace them. */
+function checkAuthorities(file: string, pem: Buffer): void {
+  const authorities = (pem.toString('latin1').match(PEM) ?? []).map((one, i) =>
+    parse(
+      () => new X509Certificate(one),
+      () => `Certificate ${i + 1} of ${file} is damaged.`,
+    ),
+  );
+  const [first] = authorities;
+  if (first === undefined) throw new Error(`${file} holds no certificate in PEM format.`);
+  if (authorities.every(({ validTo }) => new Date(validTo).getTime() < Date.now())) checkTime(file, first);
+}
+
+function checkTime(file: string, { validFrom, validTo }: X509Certificate): void {
+  const [from, until] = [new Date(validFrom), new Date(validTo)];
+  if (until.getTime() < Date.now()) throw new Error(`${file} has expired on ${until.toISOString()}.`);
+  if (from.getTime() > Date.now()) throw new Error(`${file} is not valid before ${from.toISOString()}.`);
 }
 
 function parse<T>(make: () => T, fault: (reason: string) => string): T {

@@ -1,5 +1,6 @@
 import type net from 'node:net';
 import tls from 'node:tls';
+import { noteCertificate } from './client_certificate.ts';
 import type { Protocols } from './protocol.ts';
 import { Throttle } from './throttle.ts';
 
@@ -23,6 +24,8 @@ interface Visit {
   readonly socket: net.Socket;
   readonly protocols: Protocols;
   readonly ends: string;
+  /** Of the certificate of the client, when the handshake began. */
+  authorities: { readonly replaced: boolean };
   begunAt: number;
   reason: string | undefined;
 }
@@ -34,18 +37,24 @@ interface Visit {
  */
 export class Handshakes {
   readonly #limits: HandshakeLimits;
-  readonly #server = tls.createServer({ ALPNProtocols: ['h2', 'http/1.1'] });
+  readonly #server: tls.Server;
   /** The oldest first. */
   readonly #running = new Map<string, Visit>();
   /** The newest last. */
   readonly #waiting: Visit[] = [];
   readonly #reports: Throttle;
+  /** Of client certificates. `#ca` tells them apart. */
+  #authorities = { replaced: false };
+  #ca: Buffer | undefined;
   #turn: NodeJS.Timeout | undefined;
   #failed = 0;
   #reason = '';
 
-  constructor(limits: HandshakeLimits, report: (failed: FailedHandshakes) => void) {
+  /** `asksClients`: for a certificate. What it proves is decided for each call, which may show another credential. */
+  constructor(limits: HandshakeLimits, asksClients: boolean, report: (failed: FailedHandshakes) => void) {
     this.#limits = limits;
+    const asked = { requestCert: asksClients, rejectUnauthorized: false };
+    this.#server = tls.createServer({ ALPNProtocols: ['h2', 'http/1.1'], ...asked });
     this.#reports = new Throttle(limits.warnEveryMs, () => {
       report({ failed: this.#failed, reason: this.#reason });
       this.#failed = 0;
@@ -62,14 +71,30 @@ export class Handshakes {
     return this.#running.size + this.#waiting.length;
   }
 
-  /** Handshakes that begin from now on use this certificate. Established connections keep theirs. */
-  use(context: tls.SecureContextOptions): void {
+  /**
+   * Handshakes that begin from now on use this certificate. Established connections keep theirs. Returns true if the
+   * authorities of client certificates are others than before.
+   */
+  use(context: tls.SecureContextOptions & { readonly ca: Buffer | undefined }): boolean {
     this.#server.setSecureContext(context);
+    const isSame = this.#ca === undefined || context.ca === undefined || this.#ca.equals(context.ca);
+    this.#ca = context.ca;
+    if (isSame) return false;
+    this.#authorities.replaced = true;
+    this.#authorities = { replaced: false };
+    return true;
   }
 
   /** The socket must be paused. */
   begin(socket: net.Socket, protocols: Protocols): void {
-    const visit: Visit = { socket, protocols, ends: endsOf(socket), begunAt: 0, reason: undefined };
+    const visit: Visit = {
+      socket,
+      protocols,
+      ends: endsOf(socket),
+      authorities: this.#authorities,
+      begunAt: 0,
+      reason: undefined,
+    };
     socket.once('close', () => this.#leave(visit));
     this.#waiting.push(visit);
     this.#admit();
@@ -85,6 +110,7 @@ export class Handshakes {
       const visit = this.#waiting.pop();
       if (visit === undefined) break;
       visit.begunAt = performance.now();
+      visit.authorities = this.#authorities;
       this.#running.set(visit.ends, visit);
       this.#server.emit('connection', visit.socket);
     }
@@ -110,6 +136,7 @@ export class Handshakes {
       return;
     }
     this.#running.delete(visit.ends);
+    noteCertificate(secure, visit.authorities);
     if (secure.alpnProtocol === 'h2') visit.protocols.http2(secure);
     else visit.protocols.http1(secure);
     this.#admit();

@@ -4,7 +4,9 @@ import net from 'node:net';
 import { SlotQueue } from '../queue/slot_queue.ts';
 import { type ListenAddress, ListenError, type Listening, listenOn } from './address.ts';
 import { SMALL_BYTES } from './body.ts';
-import { Certificate, type CertificateFacts, type CertificateFiles } from './certificate.ts';
+import type { WatchedFiles } from '../watched_files.ts';
+import { type CertificateFacts, type CertificateFiles, watchCertificate } from './certificate.ts';
+import { certificateOf } from './client_certificate.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
 import { HEADER_BYTES } from './envelope.ts';
 import { type FailedHandshakes, type HandshakeLimits, Handshakes } from './handshakes.ts';
@@ -171,7 +173,7 @@ export class Port {
   readonly #turns: Turns;
   readonly #connections: Connections;
   readonly #handshakes: Handshakes | undefined;
-  readonly #certificate: Certificate | undefined;
+  readonly #certificate: WatchedFiles | undefined;
   readonly #whenFull: WhenFull;
   readonly #origins: OriginGuard;
   readonly #intake: IntakeOptions;
@@ -195,8 +197,8 @@ export class Port {
     const scheme = tls === undefined ? 'http' : 'https';
     this.#origins = new OriginGuard(options.allowedHosts, options.allowedOrigins ?? [], options.isPage, scheme);
     if (tls !== undefined) {
-      this.#handshakes = new Handshakes(this.#limits, tls.failed);
-      this.#certificate = createCertificate(tls, this.#handshakes, this.#limits.certificateMs);
+      this.#handshakes = new Handshakes(this.#limits, tls.clientCaFile !== undefined, tls.failed);
+      this.#certificate = this.#watchCertificate(tls, this.#handshakes);
     }
     const { maxMessageBytes } = options;
     this.#intake = {
@@ -316,6 +318,17 @@ export class Port {
     this.#sessions.add(session, connection);
   }
 
+  #watchCertificate(tls: TlsOptions, handshakes: Handshakes): WatchedFiles {
+    return watchCertificate(tls, this.#limits.certificateMs, {
+      use: (context, facts) => {
+        // Calls on the connections of clients that other authorities have verified are not accepted any more.
+        if (handshakes.use(context)) this.#sessions.leave(({ socket }) => isOutdated(socket));
+        tls.using(facts);
+      },
+      refuse: tls.refused,
+    });
+  }
+
   #createHttp1(): http.Server {
     const server = http.createServer({
       maxHeaderSize: this.#limits.headerBytes,
@@ -328,7 +341,7 @@ export class Port {
       const connection = this.#connections.of(request.socket);
       this.#requests1 += 1;
       connection?.beginCall();
-      if (this.#drained !== undefined) response.shouldKeepAlive = false;
+      if (this.#drained !== undefined || isOutdated(request.socket)) response.shouldKeepAlive = false;
       response.once('close', () => {
         this.#requests1 -= 1;
         connection?.endCall();
@@ -472,21 +485,16 @@ export class Port {
   }
 }
 
-function createCertificate(tls: TlsOptions, handshakes: Handshakes, everyMs: number): Certificate {
-  return new Certificate(tls, everyMs, {
-    use: (context, facts) => {
-      handshakes.use(context);
-      tls.using(facts);
-    },
-    refuse: tls.refused,
-  });
-}
-
 /** Answers bytes that are not an HTTP request. No handler receives them. */
 function unreadableAnswer(code: string | undefined): string {
   const status = UNREADABLE[code ?? ''] ?? 400;
   const headers = [...SAFE_ENTRIES, ['connection', 'close']].map(([name, value]) => `${name}: ${value}\r\n`);
   return `HTTP/1.1 ${status} ${http.STATUS_CODES[status]}\r\n${headers.join('')}\r\n`;
+}
+
+/** Whether the client has shown a certificate to authorities that were replaced. */
+function isOutdated(socket: net.Socket): boolean {
+  return certificateOf(socket)?.authorities.replaced === true;
 }
 
 function connectionOf(request: HttpRequest): object {

@@ -86,6 +86,11 @@ export class Sessions {
     for (const tracked of this.#all) goAway(tracked);
   }
 
+  /** Asks those peers to close their connection. Open calls may finish. */
+  leave(isMeant: (session: ServerHttp2Session) => boolean): void {
+    for (const tracked of this.#all) if (!tracked.session.destroyed && isMeant(tracked.session)) goAway(tracked);
+  }
+
   destroy(): void {
     for (const { session } of this.#all) session.destroy();
   }

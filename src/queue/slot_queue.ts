@@ -48,6 +48,17 @@ export class SlotQueue {
     return { begun, end: () => this.#end(waiting) };
   }
 
+  /** Runs the work in a slot of weight 1. */
+  async within<T>(key: string, work: () => Promise<T>): Promise<T> {
+    const slot = this.enter(1, key);
+    try {
+      await slot.begun;
+      return await work();
+    } finally {
+      slot.end();
+    }
+  }
+
   #end(waiting: Waiting<Visit>): void {
     const { item: visit } = waiting;
     if (this.#inside.delete(visit)) this.#taken -= visit.weight;

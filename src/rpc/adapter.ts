@@ -119,7 +119,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
     }
     if (request.method === 'GET' && !hasReadableQuery(request)) return refuseQuery(request, response);
     const call = {
-      address: () => request.socket.remoteAddress ?? '',
+      socket: () => request.socket,
       refuse: (error: ConnectError) => refuseCaller(request, response, error),
       cut: () => cutCall(request),
       onEnd: (listener: () => void) => onceClosed(answerOf(response), listener),
@@ -145,7 +145,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
     const { served, needed } = found;
     return (stream, intake) => {
       const call = {
-        address: () => stream.session?.socket.remoteAddress ?? '',
+        socket: () => stream.session?.socket,
         refuse: (error: ConnectError) => new Reply(stream, unsent).fail(error),
         cut: () => cutStream(stream),
         onEnd: (listener: () => void) => onceClosed(stream, listener),

@@ -1,3 +1,4 @@
+import type { Socket } from 'node:net';
 import { type DescMethod, getOption, hasOption } from '@bufbuild/protobuf';
 import { Code, type ConnectError } from '@connectrpc/connect';
 import { role as roleOption } from '../../gen/es/anabranch/v1/access_pb.js';
@@ -11,6 +12,7 @@ import {
 } from '../domain/access.ts';
 import { ANONYMOUS, DEFAULT_NAMESPACE, parseNamespace } from '../domain/caller.ts';
 import { AnabranchError } from '../domain/errors.ts';
+import { certificateOf } from '../listen/client_certificate.ts';
 import { toRole } from '../service/convert/role.ts';
 import type { App } from '../stream/app.ts';
 import type { Credential } from '../stream/credentials.ts';
@@ -40,14 +42,19 @@ export class Gate {
 
   /**
    * Returns the admission at once if the credential is known. Errors: UNAUTHENTICATED, PERMISSION_DENIED,
-   * INVALID_REQUEST (of the namespace), DATABASE_UNAVAILABLE.
+   * INVALID_REQUEST (of the namespace), DATABASE_UNAVAILABLE, SERVER_DRAINING (of a connection that has to end).
    */
-  admit(head: CallHead, needed: Role, address: () => string): Admission | Promise<Admission> {
+  admit(head: CallHead, needed: Role, socket: GatedCall['socket']): Admission | Promise<Admission> {
     const named = namespaceOf(head);
     if (this.#credentials === undefined) {
       return { caller: named === undefined ? ANONYMOUS : { ...ANONYMOUS, namespace: named }, credential: undefined };
     }
-    const credential = this.#credentials.of(secretOf(head), address);
+    const secret = secretOf(head);
+    // With a header, the certificate of the connection does not count.
+    const credential =
+      secret === undefined
+        ? this.#credentials.ofCertificate(certificateOf(socket()))
+        : this.#credentials.of(secret, () => addressOf(socket()));
     return credential instanceof Promise
       ? credential.then((found) => admissionOf(found, named, needed))
       : admissionOf(credential, named, needed);
@@ -75,12 +82,12 @@ export class Gate {
     };
     const refuse = (error: unknown) => {
       const told = toConnectError(error, 'read', this.#logger);
-      if (AUDITED.has(told.code)) this.#refusals.refused(call.address(), told);
+      if (AUDITED.has(told.code)) this.#refusals.refused(addressOf(call.socket()), told);
       call.refuse(told);
     };
     let admission: Admission | Promise<Admission>;
     try {
-      admission = this.admit(head, needed, call.address);
+      admission = this.admit(head, needed, call.socket);
     } catch (error) {
       refuse(error);
       return;
@@ -114,13 +121,18 @@ export class Gate {
 
 /** A call before the gate, by either path. */
 interface GatedCall {
-  /** Of the caller; empty on a Unix socket. */
-  readonly address: () => string;
+  /** Of its connection. Undefined: it has ended. */
+  readonly socket: () => Socket | undefined;
   readonly refuse: (error: ConnectError) => void;
   readonly cut: () => void;
   /** Calls the listener when the call ends, or at once if it has ended. */
   readonly onEnd: (listener: () => void) => void;
   readonly intake: Pick<Intake, 'isOf'>;
+}
+
+/** Empty on a Unix socket, and if the connection has ended. */
+function addressOf(socket: Socket | undefined): string {
+  return socket?.remoteAddress ?? '';
 }
 
 /** Codes of refusals that are audited. */
@@ -129,7 +141,7 @@ const AUDITED: ReadonlySet<Code> = new Set([Code.Unauthenticated, Code.Permissio
 const OPEN: Admission = { caller: ANONYMOUS, credential: undefined };
 
 function admissionOf(credential: Credential, named: string | undefined, needed: Role): Admission {
-  const { name: actor, role, namespaces } = credential.key;
+  const { name: actor, role, namespaces } = credential.identity;
   if (!includesRole(role, needed)) throw roleTooLow(needed, role);
   const namespace = named ?? ownNamespace(namespaces, role);
   if (!namespaces.includes(EVERY_NAMESPACE) && !namespaces.includes(namespace)) throw namespaceDenied(namespace);
@@ -144,7 +156,7 @@ function ownNamespace(namespaces: readonly string[], role: Role): string {
   if (role === 'ADMIN') return DEFAULT_NAMESPACE;
   throw new AnabranchError(
     'INVALID_REQUEST',
-    `The key is for several namespaces: name one of them in the header ${NAMESPACE_HEADER}.`,
+    `The credential is for several namespaces: name one of them in the header ${NAMESPACE_HEADER}.`,
   );
 }
 
@@ -155,9 +167,9 @@ function namespaceOf({ headers }: CallHead): string | undefined {
   return named === undefined ? undefined : parseNamespace(String(named));
 }
 
-/** Header values are as long as the port admits. */
-function secretOf({ headers: { authorization }, rawHeaders }: CallHead): string {
-  if (authorization === undefined) throw unauthenticated('missing');
+/** Undefined without a header. Header values are as long as the port admits. */
+function secretOf({ headers: { authorization }, rawHeaders }: CallHead): string | undefined {
+  if (authorization === undefined) return undefined;
   // Node keeps the first of several.
   const count = rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === 'authorization').length;
   if (count > 1) throw unauthenticated('repeated');

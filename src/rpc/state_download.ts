@@ -69,7 +69,7 @@ export function stateDownloads(
     if (!BY_DIGEST.test(path) && !BY_STEP.test(path)) return false;
     if (request.method === 'GET' || request.method === 'HEAD') {
       const call = {
-        address: () => request.socket.remoteAddress ?? '',
+        socket: () => request.socket,
         refuse: (error: ConnectError) => refuse(response, error),
         cut: () => cutCall(request),
         onEnd: (listener: () => void) => onceClosed(answerOf(response), listener),

@@ -1,3 +1,4 @@
+import type { Verifiers } from '../domain/identity.ts';
 import type { CallScope, Store } from '../store/contract/store.ts';
 import { Committer } from './append/committer.ts';
 import { WaitingSteps } from './append/waiting.ts';
@@ -28,6 +29,8 @@ interface AppDeps {
   /** The file of the database, if it must be shortened by its user. */
   readonly file?: ShrinkableFile | undefined;
   readonly ids: Ids;
+  /** Of credentials that are no API keys. Default: none are accepted. */
+  readonly verifiers?: Verifiers | undefined;
   readonly logger: Logger;
   readonly settings: Partial<AppSettings>;
 }
@@ -50,7 +53,7 @@ export interface App {
   readonly merging: Pick<Merging, 'idle' | 'isWorking'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
   /** Undefined: callers are not authenticated. */
-  readonly credentials: Pick<Credentials, 'of'> | undefined;
+  readonly credentials: Pick<Credentials, 'of' | 'ofCertificate'> | undefined;
   readonly tokens: Pick<TokenKeys, 'seal' | 'open'>;
   readonly principals: Principals;
   /** What the principal of the call does at once. Undefined: it has no limits. */
@@ -61,7 +64,7 @@ export interface App {
   close(): Promise<void>;
 }
 
-export function createApp({ store, file, ids, logger, settings: given }: AppDeps): App {
+export function createApp({ store, file, ids, verifiers = {}, logger, settings: given }: AppDeps): App {
   const settings: AppSettings = Object.freeze({ ...DEFAULT_SETTINGS, ...given });
   const lineages = createLineageCache();
   const changes = createChangeHub(store);
@@ -75,7 +78,7 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const drain = createDrain();
-  const credentials = settings.authenticated ? new Credentials({ store, logger, drain, settings }) : undefined;
+  const credentials = settings.authenticated ? new Credentials({ store, verifiers, logger, drain, settings }) : undefined;
   const principals = new Principals(settings.perPrincipal);
   const imports = new ImportSlots(drain, settings.slowReaderMs);
   const maintenance = startMaintenance(store, logger, settings);

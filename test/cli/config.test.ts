@@ -56,6 +56,7 @@ describe('configuration without any setting', () => {
       tls: undefined,
       insecure: false,
       authenticated: false,
+      identity: undefined,
       adminKeyFile: undefined,
       allowedHosts: [],
       allowedOrigins: [],
@@ -393,6 +394,69 @@ describe('TLS', () => {
     ]);
     expect(refusal({ ANABRANCH_TLS_KEY: 'a', ANABRANCH_DISABLE_TLS: '1' }, { tlsCert: 'b' })).toBe(
       'ANABRANCH_DISABLE_TLS leaves TLS to a proxy, but --tls-cert and ANABRANCH_TLS_KEY would serve it: unset one of them.',
+    );
+  });
+});
+
+describe('N2: tokens and client certificates', () => {
+  const needed = { auth: 'required', principals: 'principals.yaml' };
+  const tls = { tlsCert: 'tls.crt', tlsKey: 'tls.key' };
+
+  it('need a mapping, whose path and those of other files are absolute', () => {
+    const files = { jwtCa: 'ca.crt', jwtTokenFile: '/run/token' };
+    expect(load({}, { ...needed, ...files, jwtIssuer: 'https://idp.example' }).identity).toEqual({
+      jwt: {
+        issuer: 'https://idp.example',
+        audience: 'anabranch',
+        keys: undefined,
+        caFile: '/srv/ann/ca.crt',
+        tokenFile: '/run/token',
+      },
+      clientCertificates: false,
+      mappingFile: '/srv/ann/principals.yaml',
+    });
+    const config = load({}, { ...needed, ...tls, clientCa: 'clients.crt' });
+    expect(config.tls?.clientCaFile).toBe('/srv/ann/clients.crt');
+    expect(config.identity).toMatchObject({ jwt: undefined, clientCertificates: true });
+  });
+
+  it.each([
+    ['keys.json', { file: '/srv/ann/keys.json' }],
+    ['https://idp.example/keys', { url: 'https://idp.example/keys' }],
+    ['http://127.0.0.1:8080/keys', { url: 'http://127.0.0.1:8080/keys' }],
+  ])('keys come from %s', (jwtJwks, keys) => {
+    expect(load({}, { ...needed, jwtIssuer: 'any text', jwtJwks }).identity?.jwt).toMatchObject({ keys });
+  });
+
+  it.each([
+    [{ jwtIssuer: 'http://idp.example' }, '--jwt-issuer is "http://idp.example": expected the claim iss'],
+    [{ jwtIssuer: 'kubernetes/serviceaccount' }, '--jwt-issuer is "kubernetes/serviceaccount": expected the claim iss'],
+    [{ jwtIssuer: 'x', jwtJwks: 'http://idp.example/keys' }, '--jwt-jwks is "http://idp.example/keys": expected https://'],
+    [{ jwtIssuer: 'x', jwtJwks: 'file:///keys' }, '--jwt-jwks is "file:///keys": expected https://'],
+    [{ jwtIssuer: 'x', jwtJwks: 'https://a:b@idp.example' }, '--jwt-jwks is invalid: expected https://'],
+  ])('%j is refused', (flags, message) => {
+    expect(refusal({}, { ...needed, ...flags })).toContain(message);
+  });
+
+  it('that contradict each other, or lack what they need, are all named at once', () => {
+    expect(refusal({ ANABRANCH_JWT_ISSUER: 'https://idp.example' }, { clientCa: 'a' }).split('\n')).toEqual([
+      'ANABRANCH_JWT_ISSUER is set, but callers need no credential here: add --auth required, or leave it out.',
+      'ANABRANCH_JWT_ISSUER is set, but nobody has a role by it: add --principals FILE.',
+      '--client-ca is set, but callers need no credential here: add --auth required, or leave it out.',
+      '--client-ca is set, but nobody has a role by it: add --principals FILE.',
+      '--client-ca needs TLS: add --tls-cert FILE and --tls-key FILE.',
+    ]);
+    const orphans = { jwtJwks: 'keys.json', jwtAudience: 'b', jwtCa: 'c', jwtTokenFile: 'd' };
+    expect(refusal({}, { ...needed, ...orphans }).split('\n')).toEqual([
+      '--principals is set without --jwt-issuer and --client-ca: add one of them, or leave it out.',
+      ...['--jwt-jwks', '--jwt-audience', '--jwt-ca', '--jwt-token-file'].map(
+        (flag) => `${flag} is set without --jwt-issuer: add it, or leave ${flag} out.`,
+      ),
+    ]);
+    expect(refusal({}, { ...needed, ...orphans, jwtIssuer: 'x' }).split('\n')).toEqual(
+      ['--jwt-ca', '--jwt-token-file'].map(
+        (flag) => `${flag} is set, but --jwt-jwks is a file, which is not fetched: leave one of them out.`,
+      ),
     );
   });
 });

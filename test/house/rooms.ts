@@ -102,6 +102,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/rpc': {
     rooms: [
       'src/domain',
+      'src/listen/client_certificate.ts',
       'src/listen/envelope.ts',
       'src/listen/safe_headers.ts',
       'src/listen/unsent.ts',
@@ -119,19 +120,26 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'node:events',
       'node:http',
       'node:http2',
+      'node:net',
     ],
   },
   // The format of envelopes, for whoever reads a body.
   'src/listen/envelope.ts': { rooms: [], packages: [] },
+  // What a client has shown in its TLS handshake, for whoever decides what it proves.
+  'src/listen/client_certificate.ts': { rooms: ['src/domain'], packages: ['node:net', 'node:tls'] },
   // What every response of the port has, for whoever writes one.
   'src/listen/safe_headers.ts': { rooms: [], packages: [] },
   'src/listen/unsent.ts': { rooms: ['src/listen', 'src/queue'], packages: ['node:http2'] },
   'src/listen': {
-    rooms: ['src/listen/envelope.ts', 'src/listen/safe_headers.ts', 'src/queue'],
+    rooms: [
+      'src/listen/client_certificate.ts',
+      'src/listen/envelope.ts',
+      'src/listen/safe_headers.ts',
+      'src/watched_files.ts',
+    ],
     packages: [
       'node:crypto',
       'node:fs',
-      'node:fs/promises',
       'node:http',
       'node:http2',
       'node:net',
@@ -142,7 +150,9 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'node:v8',
     ],
   },
-  'src/config': { rooms: [], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
+  // Which URLs may be fetched, for the settings and for what fetches.
+  'src/config/fetchable.ts': { rooms: [], packages: [] },
+  'src/config': { rooms: ['src/config/fetchable.ts'], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
 
   'src/client': {
     rooms: ['gen'],
@@ -210,6 +220,13 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: [...CONNECT, ...PROGRAM, 'pino', 'pino-pretty'],
   },
 
+  // Who shows a token or a certificate, by files and by the keys of an identity provider.
+  'src/identity': {
+    rooms: ['src/config/fetchable.ts', 'src/domain', 'src/watched_files.ts'],
+    packages: ['jose', 'yaml', 'zod', 'node:fs/promises', 'node:http', 'node:https'],
+  },
+  'src/watched_files.ts': { rooms: [], packages: ['node:crypto', 'node:fs/promises'] },
+
   // The built page, as files.
   'src/page.ts': {
     rooms: ['src/listen', 'src/listen/unsent.ts'],
@@ -226,6 +243,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/admin_key.ts',
       'src/config',
       'src/domain',
+      'src/identity',
       'src/listen',
       'src/page.ts',
       'src/rpc',

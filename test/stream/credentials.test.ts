@@ -1,6 +1,8 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from 'vitest';
-import { newSecret, secretDigest } from '../../src/domain/access.ts';
+import { newSecret, secretDigest, unauthenticated } from '../../src/domain/access.ts';
+import type { AnabranchError } from '../../src/domain/errors.ts';
+import type { TokenVerifier } from '../../src/domain/identity.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { Credentials } from '../../src/stream/credentials.ts';
 import { createDrain } from '../../src/stream/drain.ts';
@@ -47,7 +49,7 @@ describe('the keys that callers have shown', () => {
     });
     const drain = createDrain();
     const settings = { keyCheckMs: 2000, keyTrustMs: 5000 };
-    return { state, drain, credentials: new Credentials({ store: counted, logger, drain, settings }) };
+    return { state, drain, credentials: new Credentials({ store: counted, verifiers: {}, logger, drain, settings }) };
   }
 
   /** Begins the next check, and returns when it has ended. */
@@ -121,7 +123,7 @@ describe('the keys that callers have shown', () => {
       },
     });
     const settings = { keyCheckMs: 2000, keyTrustMs: 5000 };
-    const credentials = new Credentials({ store: slow, logger, drain: createDrain(), settings });
+    const credentials = new Credentials({ store: slow, verifiers: {}, logger, drain: createDrain(), settings });
     const shown = Array.from({ length: 100 }, async () => credentials.of(newSecret()));
     // While places are handed over, others come and find none.
     await new Promise((resolve) => setImmediate(resolve));
@@ -168,6 +170,36 @@ describe('the keys that callers have shown', () => {
     await again;
     expect(credentials.of(secret)).toBe(credential);
     expect(credential.checked()).toBeUndefined();
+    await credentials.stop();
+  });
+
+  it('N2: that are tokens are verified 16 at a time and once each, and judged anew when their proof ends', async () => {
+    const state = { running: 0, most: 0, verified: 0, fault: undefined as AnabranchError | undefined };
+    const tokens: TokenVerifier = {
+      keysFor: () => undefined,
+      verify: async (token) => {
+        state.verified += 1;
+        state.running += 1;
+        state.most = Math.max(state.most, state.running);
+        await new Promise((resolve) => setImmediate(resolve));
+        state.running -= 1;
+        const identity = { name: token, role: 'READ', namespaces: ['a'], expireTime: undefined } as const;
+        return { identity, fault: () => state.fault };
+      },
+    };
+    const settings = { keyCheckMs: 2000, keyTrustMs: 5000 };
+    const credentials = new Credentials({ store, verifiers: { tokens }, logger, drain: createDrain(), settings });
+    const shown = Array.from({ length: 100 }, (_, i) => `a.${i}.c`);
+    const all = await Promise.all(shown.flatMap((token) => [credentials.of(token), credentials.of(token)]));
+    expect(state).toMatchObject({ most: 16, verified: 100 });
+    expect(shown.map((token) => credentials.of(token))).toEqual(all.filter((_, i) => i % 2 === 0));
+    state.fault = unauthenticated('changed');
+    const again = credentials.of('a.0.c');
+    expect(() => all[0]!.drain.throwIfBegun()).toThrow('has changed meanwhile');
+    state.fault = undefined;
+    expect((await again).identity.name).toBe('a.0.c');
+    expect(state.verified).toBe(101);
+    expect(credentials.of('a.0.c')).toBe(await again);
     await credentials.stop();
   });
 });

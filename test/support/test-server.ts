@@ -18,6 +18,8 @@ export interface TestServerOptions {
   readonly flags?: Readonly<Record<string, string>>;
   /** Replaces the limits of its port. */
   readonly portLimits?: ServerDeps['portLimits'];
+  /** Replaces times of the keys and files that tell who calls. */
+  readonly identityTimes?: ServerDeps['identityTimes'];
   /** Replaces its store. */
   readonly wrap?: (store: Store) => Store;
   /** Called with each line that it logs, at the level `trace`. */
@@ -38,13 +40,13 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const database = options.database ?? (await createMigratedDatabase(options.engine ?? 'sqlite'));
   const flags = { listen: '127.0.0.1:0', database: database.url, ...options.flags };
   const config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
-  const { portLimits, settings, onLog, wrap } = options;
+  const { portLimits, settings, identityTimes, onLog, wrap } = options;
   const logger =
     onLog === undefined
       ? pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' })
       : pino({ level: 'trace' }, { write: onLog });
   const given = { ...(portLimits && { portLimits }), ...(settings && { settings }) };
-  const deps = { logger, validator: sharedValidator(), ...given };
+  const deps = { logger, validator: sharedValidator(), identityTimes, ...given };
   const server =
     wrap === undefined
       ? await startServer(config, deps)

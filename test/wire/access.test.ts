@@ -1,4 +1,7 @@
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import type http2 from 'node:http2';
+import os from 'node:os';
+import path from 'node:path';
 import { gzipSync } from 'node:zlib';
 import type { DescMethod } from '@bufbuild/protobuf';
 import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
@@ -17,12 +20,16 @@ import { LIMITS } from '../../src/domain/limits.ts';
 import { Gate, roleOf } from '../../src/rpc/gate.ts';
 import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { badTokens, newSigningKey } from '../support/issuer.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { withHeaders } from './headers.ts';
 import { http2Session, inEnvelope, RawCall, speak } from './raw.ts';
 import { METHODS } from './rpcs/drive.ts';
 
 const pathOf = ({ parent, name }: DescMethod) => `/${parent.typeName}/${name}`;
+
+/** It is never asked: the server has its keys in a file. */
+const ISSUER = 'https://issuer.example';
 
 /** Bytes that no decoder accepts: a caller whose request was decoded gets another error. */
 const NO_MESSAGE = Buffer.from([0, 0, 0, 0, 2, 0xff, 0xff]);
@@ -49,6 +56,8 @@ describe('access', () => {
   let server: TestServer;
   let session: http2.ClientHttp2Session;
   const secrets = new Map<string, string>();
+  const folder = mkdtempSync(path.join(os.tmpdir(), 'anabranch-access-'));
+  const signing = newSigningKey();
 
   beforeAll(async () => {
     database = await createMigratedDatabase(engine);
@@ -69,7 +78,11 @@ describe('access', () => {
     await using other = await startTestServer();
     const others = createClient(AdminService, createGrpcTransport({ baseUrl: other.url }));
     secrets.set('foreign', (await others.createKey({ name: 'ADMIN', role: Role.ADMIN })).secret);
-    server = await startTestServer({ database, settings: { authenticated: true, keyCheckMs: 20 } });
+    const [jwtJwks, principals] = ['keys.json', 'principals.yaml'].map((name) => path.join(folder, name));
+    writeFileSync(jwtJwks!, JSON.stringify({ keys: [signing.jwk] }));
+    writeFileSync(principals!, 'principals: [{ sub: agent, role: admin }]');
+    const flags = { auth: 'required', jwtIssuer: ISSUER, jwtJwks: jwtJwks!, principals: principals! };
+    server = await startTestServer({ database, flags, settings: { keyCheckMs: 20 } });
     session = await http2Session(server.url);
     // The key that expires is looked up until it has.
     for (let status: number | undefined = 0; status !== Code.Unauthenticated; ) {
@@ -80,6 +93,7 @@ describe('access', () => {
     session?.destroy();
     await server?.stop();
     await database?.drop();
+    rmSync(folder, { recursive: true });
   });
 
   const bearer = (called: string) => ({ authorization: `Bearer ${secrets.get(called)}` });
@@ -109,6 +123,12 @@ describe('access', () => {
     'of another installation': () => bearer('foreign'),
     revoked: () => bearer('revoked'),
     expired: () => bearer('expired'),
+    ...Object.fromEntries(
+      Object.entries(badTokens(ISSUER, signing)).map(([kind, [make]]) => [
+        `a token, ${kind}`,
+        () => ({ authorization: `Bearer ${make()}` }),
+      ]),
+    ),
   };
 
   describe.each(Object.keys(BAD))('N2: a credential that is %s', (kind) => {

@@ -3,7 +3,7 @@ import http2 from 'node:http2';
 import net from 'node:net';
 import { setTimeout as wait } from 'node:timers/promises';
 import { create, type DescMessage, fromBinary, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
-import { ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import { type ErrorInfo, ErrorInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import { StatusSchema } from '../../gen/es/google/rpc/status_pb.js';
 
 /** Clients that follow no protocol rules: they send bytes as the test wants them. */
@@ -27,8 +27,9 @@ export interface Outcome {
   /** grpc-status, from trailers or headers; undefined if there was none. */
   readonly status: number | undefined;
   readonly message: string;
-  /** The reason in its ErrorInfo. */
+  /** The reason and the metadata in its ErrorInfo. */
   readonly reason: string | undefined;
+  readonly metadata: Readonly<Record<string, string>>;
   readonly body: Buffer;
   /** The code of the reset that ended the stream; 0 without a reset. */
   readonly reset: number;
@@ -78,11 +79,13 @@ export class RawCall {
     await once(this.stream, 'close').catch(() => undefined);
     const told = { ...http, ...trailers } as Record<string, string | undefined>;
     const status = told['grpc-status'];
+    const info = infoIn(told['grpc-status-details-bin']);
     return {
       http: Number(http[':status'] ?? 0),
       status: status === undefined ? undefined : Number(status),
       message: decodeURIComponent(told['grpc-message'] ?? ''),
-      reason: reasonIn(told['grpc-status-details-bin']),
+      reason: info?.reason,
+      metadata: info?.metadata ?? {},
       body: this.body,
       reset: this.stream.rstCode ?? 0,
     };
@@ -100,11 +103,11 @@ export function openEnvelopes(body: Buffer): Buffer[] {
   return messages;
 }
 
-function reasonIn(details: string | undefined): string | undefined {
+function infoIn(details: string | undefined): ErrorInfo | undefined {
   if (details === undefined) return undefined;
   const status = fromBinary(StatusSchema, Buffer.from(details, 'base64'));
   const info = status.details.find(({ typeUrl }) => typeUrl.endsWith('/google.rpc.ErrorInfo'));
-  return info === undefined ? undefined : fromBinary(ErrorInfoSchema, info.value).reason;
+  return info === undefined ? undefined : fromBinary(ErrorInfoSchema, info.value);
 }
 
 /** Sends these bytes in a call, half-closes, and returns the outcome. */

@@ -139,6 +139,49 @@ def test_a_server_on_a_unix_socket_is_reached(tmp_path: Path, host: object) -> N
         running.kill()
 
 
+def certificate(folder: Path, name: str, names: str, issuer: str | None = None) -> None:
+    """Creates NAME.crt and NAME.key, of an issuer in the folder or of its own."""
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-days", "1"]
+    command += ["-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.crt"]
+    if issuer is not None:
+        command += ["-addext", f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE"]
+        command += ["-CA", f"{issuer}.crt", "-CAkey", f"{issuer}.key"]
+    subprocess.run(command, cwd=folder, check=True, capture_output=True)
+
+
+def test_a_client_shows_its_certificate(tmp_path: Path, host: object) -> None:
+    certificate(tmp_path, "authority", "")
+    certificate(tmp_path, "server", "DNS:localhost,IP:127.0.0.1", "authority")
+    certificate(tmp_path, "worker", "URI:spiffe://cluster/worker", "authority")
+    mapping = "principals: [{ san: spiffe://cluster/worker, role: work, namespaces: [team-a] }]"
+    (tmp_path / "principals.yaml").write_text(mapping)
+
+    class CertificateServer(KeyServer):
+        @property
+        def address(self) -> str:
+            return f"127.0.0.1:{self.port}"
+
+        def _start(self, arguments: list[str]) -> None:
+            tls = ["--tls-cert", str(tmp_path / "server.crt"), "--tls-key", str(tmp_path / "server.key")]
+            more = ["--client-ca", str(tmp_path / "authority.crt"), "--principals", str(tmp_path / "principals.yaml")]
+            super()._start([*arguments, *tls, *more])
+
+    running = CertificateServer(tmp_path, host)  # type: ignore[arg-type]
+    running.start()
+    try:
+        address, ca = f"https://{running.address}", tmp_path / "authority.crt"
+        cert, key = tmp_path / "worker.crt", tmp_path / "worker.key"
+        with anabranch.connect(address, ca=ca, cert=cert, key=key.read_bytes(), spool=False) as client:
+            assert (who(client).name, who(client).namespace) == ("san:spiffe://cluster/worker", "team-a")
+            made = client.trajectory(name="mine")
+            made.step(reward=1.0)
+            made.flush(60)
+    finally:
+        running.kill()
+    with pytest.raises(ValueError, match="cert and key belong together"):
+        anabranch.connect(address, cert=cert)
+
+
 @pytest.mark.parametrize(
     ("address", "namespace", "expected"),
     [

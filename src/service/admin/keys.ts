@@ -1,7 +1,7 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { AdminService, type ApiKeySchema } from '../../../gen/es/anabranch/v1/admin_service_pb.js';
 import { type ApiKey, EVERY_NAMESPACE, newSecret, type Role, secretDigest } from '../../domain/access.ts';
-import { DEFAULT_NAMESPACE } from '../../domain/caller.ts';
+import { defaultNamespaces } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
 import { rowBytes } from '../../stream/row_bytes.ts';
 import { pageByKey } from '../answer/page.ts';
@@ -48,7 +48,7 @@ export const keyMethods: Methods<typeof AdminService, 'createKey' | 'listKeys' |
 };
 
 function namespacesOf(given: readonly string[], role: Role): readonly string[] {
-  if (given.length === 0) return [role === 'ADMIN' ? EVERY_NAMESPACE : DEFAULT_NAMESPACE];
+  if (given.length === 0) return defaultNamespaces(role);
   if (given.includes(EVERY_NAMESPACE) && given.length > 1) {
     throw invalidField('namespaces', `must be ${EVERY_NAMESPACE} alone, or names`);
   }

@@ -12,7 +12,6 @@ import asyncio
 import inspect
 import logging
 import math
-import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
@@ -33,7 +32,7 @@ from anabranch._recording import turns as _turns
 from anabranch._recording.history import Checkpoint
 from anabranch._recording.recorder import Stats
 from anabranch._recording.replies import Reply, ToolCall
-from anabranch._wire.access import Token
+from anabranch._wire.access import Pem, Token
 from anabranch._wire.decode import Undecodable, Unstored
 from anabranch._wire.errors import AnabranchError
 from anabranch._wire.waiting import Opening, Shared, Threads, Wrapper, awaited, direct, iterated, refused, same, sent
@@ -677,7 +676,9 @@ def connect(
     give_up_after: float = math.inf,
     token: Token | None = None,
     namespace: str | None = None,
-    ca: bytes | str | os.PathLike[str] | None = None,
+    ca: Pem | None = None,
+    cert: Pem | None = None,
+    key: Pem | None = None,
 ) -> Client:
     """Returns a client. It connects at its first call. The arguments are those of `anabranch.connect`."""
     sync = _client.connect(
@@ -689,6 +690,8 @@ def connect(
         token=token,
         namespace=namespace,
         ca=ca,
+        cert=cert,
+        key=key,
     )
     return Client(Threads(), sync)
 

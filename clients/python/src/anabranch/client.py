@@ -24,7 +24,7 @@ from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import Identity
 from anabranch._training.methods import ClientRuns
 from anabranch._training.metrics import Metrics
-from anabranch._wire.access import Access, Token, give, given_for
+from anabranch._wire.access import Access, Pem, Token, give, given_for
 from anabranch._wire.connection import Connection, address_from
 from anabranch._wire.limits import limits_of
 from anabranch._wire.outage import call
@@ -63,7 +63,9 @@ def connect(
     give_up_after: float = math.inf,
     token: Token | None = None,
     namespace: str | None = None,
-    ca: bytes | str | os.PathLike[str] | None = None,
+    ca: Pem | None = None,
+    cert: Pem | None = None,
+    key: Pem | None = None,
 ) -> Client:
     """Returns a client. It connects at its first call.
 
@@ -80,19 +82,23 @@ def connect(
     else the file ANABRANCH_TOKEN_FILE. A file and a function are asked for each call, and once more after a call that was
     refused with UNAUTHENTICATED. `namespace` is that of all calls; default: ANABRANCH_NAMESPACE, else the server
     decides. `ca` has the certificates of authorities to trust, as PEM or as a path; default: ANABRANCH_CA_FILE, else
-    those of gRPC. The last token and `ca` that are given for an address count for all clients of it in the process.
+    those of gRPC. `cert` and `key` are the certificate of the client and its key, as PEM or as paths, for servers that
+    accept it in place of a token. What was given last for an address counts for all clients of it in the process.
 
-    Raises ValueError for another address or namespace, and for a time that is not above 0.
+    Raises ValueError for another address or namespace, for a time that is not above 0, and for one of `cert` and `key`
+    without the other.
     """
     sending = Sending(silence, give_up_after)
     chosen = address_from(address, namespace)
-    give(chosen, Access(token, ca))
+    if (cert is None) != (key is None):
+        raise ValueError("cert and key belong together: expected both, or neither")
+    give(chosen, Access(token, ca, cert, key))
     return Client(chosen, strict=strict, spool=spool, sending=sending)
 
 
 class Client(ClientReading, ClientRuns, Shown):
-    """A client of one server. Threads can share it, and it can be pickled: the pickle has the address, and the token if it
-    was given."""
+    """A client of one server. Threads can share it, and it can be pickled: the pickle has the address, and the token
+    and the key if they were given."""
 
     _internal = frozenset(
         {

@@ -1,4 +1,4 @@
-"""Who calls a server: the token and the namespace of calls, and the certificates to trust."""
+"""Who calls a server: the token and the namespace of calls, and the certificates of both sides."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ log = logging.getLogger("anabranch")
 #: renewed.
 Token = str | os.PathLike[str] | Callable[[], str]
 
+#: Certificates or a key as PEM, or the path of a file with them.
+Pem = bytes | str | os.PathLike[str]
+
 NAMESPACE_HEADER = "anabranch-namespace"
 
 
@@ -23,7 +26,10 @@ class Access:
 
     token: Token | None = None
     #: Certificates of authorities as PEM, or the path of a file with them. Default: those of gRPC.
-    ca: bytes | str | os.PathLike[str] | None = None
+    ca: Pem | None = None
+    #: The certificate of the client and its key, for servers that ask for them.
+    cert: Pem | None = None
+    key: Pem | None = None
 
     def authorization(self) -> str | None:
         """Returns the value of the header. None without a token, and if it cannot be read: the server says so then."""
@@ -34,17 +40,20 @@ class Access:
             return None
         return f"Bearer {token.strip()}" if token else None
 
-    def certificates(self) -> bytes | None:
-        """Returns the certificates of the authorities to trust. Raises OSError if the file cannot be read."""
-        if self.ca is None or isinstance(self.ca, bytes):
-            return self.ca
-        return Path(self.ca).read_bytes()
+    def certificates(self) -> tuple[bytes | None, bytes | None, bytes | None]:
+        """Returns the certificates of the authorities to trust, and the key and the certificate of the client. Raises
+        OSError if a file cannot be read."""
+        return _read(self.ca), _read(self.key), _read(self.cert)
 
     def _token(self) -> str | None:
         token = self.token
         if token is None or isinstance(token, str):
             return token
         return token() if callable(token) else Path(token).read_text(encoding="utf-8")
+
+
+def _read(pem: Pem | None) -> bytes | None:
+    return pem if pem is None or isinstance(pem, bytes) else Path(pem).read_bytes()
 
 
 _given: dict[str, Access] = {}
@@ -69,4 +78,5 @@ def access_of(address: str) -> Access:
     if token is None:
         file = env.get("ANABRANCH_TOKEN_FILE")
         token = env.get("ANABRANCH_TOKEN") or (Path(file) if file else None)
-    return Access(token, given.ca if given.ca is not None else env.get("ANABRANCH_CA_FILE") or None)
+    ca = given.ca if given.ca is not None else env.get("ANABRANCH_CA_FILE") or None
+    return Access(token, ca, given.cert, given.key)

@@ -136,7 +136,7 @@ def open_stubs(address: str) -> Stubs:
         options.append(("grpc.default_authority", "localhost"))
     access = access_of(address)
     if place.startswith("https://"):
-        credentials = grpc.ssl_channel_credentials(access.certificates())
+        credentials = grpc.ssl_channel_credentials(*access.certificates())
         channel = grpc.secure_channel(place.removeprefix("https://"), credentials, options=options)
     else:
         channel = grpc.insecure_channel(place, options=options)

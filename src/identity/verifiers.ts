@@ -1,0 +1,86 @@
+import type { Verifiers } from '../domain/identity.ts';
+import { certificateVerifier } from './certificates.ts';
+import { IssuerKeys, type KeyTimes } from './issuer_keys.ts';
+import { KeyFile } from './key_file.ts';
+import type { KeySource, KeySourceEvents } from './key_source.ts';
+import { MappingFile, type MappingEvents } from './mapping_file.ts';
+import { Tokens } from './tokens.ts';
+
+/** Tokens and certificates that a server accepts besides API keys. */
+export interface IdentityConfig {
+  /** Undefined: no tokens. */
+  readonly jwt: JwtConfig | undefined;
+  /** Whether clients are asked for certificates. */
+  readonly clientCertificates: boolean;
+  /** Absolute path of the file that gives their subjects roles. */
+  readonly mappingFile: string;
+}
+
+export interface JwtConfig {
+  readonly issuer: string;
+  readonly audience: string;
+  /** The absolute path of a file, or a URL. Undefined: the issuer tells. */
+  readonly keys: { readonly file: string } | { readonly url: string } | undefined;
+  readonly caFile: string | undefined;
+  readonly tokenFile: string | undefined;
+}
+
+export interface IdentityTimes extends KeyTimes {
+  /** Time between two looks at files. */
+  readonly watchMs: number;
+}
+
+const TIMES: IdentityTimes = {
+  watchMs: 5000,
+  renewMs: 5 * 60_000,
+  unknownKeyMs: 60_000,
+  trustMs: 24 * 3_600_000,
+  fetchMs: 10_000,
+};
+
+export interface IdentityEvents {
+  readonly mapping: MappingEvents;
+  readonly keys: KeySourceEvents;
+}
+
+export interface OpenVerifiers extends Verifiers {
+  stop(): void;
+}
+
+/** Reads the files and fetches the keys of the issuer, and watches both. Throws an error that says what is wrong. */
+export async function openVerifiers(
+  { jwt, clientCertificates, mappingFile }: IdentityConfig,
+  events: IdentityEvents,
+  given: Partial<IdentityTimes> = {},
+): Promise<OpenVerifiers> {
+  const times = { ...TIMES, ...given };
+  const mapping = new MappingFile(mappingFile, times.watchMs, events.mapping);
+  const keys = jwt && keySourceOf(jwt, times, events.keys);
+  const stop = () => {
+    mapping.stop();
+    keys?.stop();
+  };
+  try {
+    await mapping.open();
+    await keys?.open();
+  } catch (error) {
+    stop();
+    throw error;
+  }
+  const current = () => mapping.current;
+  return {
+    tokens: jwt && keys && new Tokens({ issuer: jwt.issuer, audience: jwt.audience, keys, mapping: current }),
+    certificates: clientCertificates ? certificateVerifier(current) : undefined,
+    stop,
+  };
+}
+
+function keySourceOf(
+  { issuer, keys, caFile, tokenFile }: JwtConfig,
+  times: IdentityTimes,
+  events: KeySourceEvents,
+): KeySource {
+  if (keys !== undefined && 'file' in keys) return new KeyFile(keys.file, times.watchMs, events);
+  const url = keys === undefined ? undefined : new URL(keys.url);
+  return new IssuerKeys({ issuer, url, caFile, tokenFile }, times, events);
+}
