@@ -73,7 +73,7 @@ export class BenchResources {
     kind: ServerSettings['kind'],
     engine: Engine,
     database?: string,
-    settings: Pick<ServerSettings, 'mergeIdleMs' | 'tls' | 'keyFile'> = {},
+    settings: Pick<ServerSettings, 'mergeIdleMs' | 'tls' | 'keyFile' | 'issuer'> = {},
   ): Promise<BenchServer> {
     const url = database ?? (await this.database(engine));
     const server = await spawnServer(
@@ -82,8 +82,8 @@ export class BenchResources {
     );
     const postgres = engine === 'postgres' ? await this.#postgres : undefined;
     const pids = postgres === undefined ? [server.pid] : [server.pid, postgres.pid];
-    const { tls, keyFile } = settings;
-    const token = keyFile === undefined ? undefined : readFileSync(keyFile, 'utf8').trim();
+    const { tls, keyFile, issuer } = settings;
+    const token = keyFile === undefined ? issuer?.token : readFileSync(keyFile, 'utf8').trim();
     const made = new BenchServer(kind, server, url, pids, { ca: tls?.ca, token });
     this.#closers.push(() => made.stop());
     return made;

@@ -1,8 +1,11 @@
+import { writeFileSync } from 'node:fs';
 import path from 'node:path';
 import { GetTrajectoryRequestSchema } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { claimsOf, inSeconds, newSigningKey, tokenOf } from '../../test/support/issuer.ts';
 import { alternate, type Bench, compare, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { RequestFigures, RequestSettings } from '../programs/request.ts';
+import type { ServerSettings } from '../programs/server.ts';
 import type { BenchServer } from '../resources.ts';
 import { delivery } from './follow.ts';
 import { BATCH, ingest, SINGLE } from './ingest.ts';
@@ -10,9 +13,10 @@ import { waitForAcks } from './lockstep.ts';
 import { QUEUED, queueOf } from './rollouts.ts';
 import { encoded } from './rpc_latency.ts';
 
-/** Benches of callers that show an API key, against the same callers of a server that needs none. */
+/** Benches of callers that show an API key or a token, against the same callers of a server that needs none. */
 export const authBenches: readonly Bench[] = [
   ofServer('call', 'ms', '<= 1.05', getTrajectory),
+  withToken(),
   ofServer('ingest-single', 'steps/s', '>= 0.97', (run, server) => ingest(run, server, SINGLE)),
   ofServer('ingest-batch', 'steps/s', '>= 0.97', (run, server) => ingest(run, server, BATCH)),
   ofServer('lockstep', 'ms', '<= 1.03', async (run, server) => (await waitForAcks(run, server)).p50Ms[0]!),
@@ -54,6 +58,36 @@ function ofServer(
     const plain = await run.resources.server('real', run.engine);
     return { key: () => measure(run, key), plain: () => measure(run, plain) };
   });
+}
+
+/** A token that the server has seen before. */
+function withToken(): Bench {
+  const bench = 'call-token';
+  return {
+    names: [bench],
+    about: 'p50 of GetTrajectory with a token (JWT), against the same without',
+    engines: ['sqlite', 'postgres'],
+    async run(run) {
+      const issuer = issuerIn(await run.resources.folder());
+      const token = await run.resources.server('real', run.engine, undefined, { issuer });
+      const plain = await run.resources.server('real', run.engine);
+      const samples = await alternate(run, {
+        key: () => getTrajectory(run, token),
+        plain: () => getTrajectory(run, plain),
+      });
+      return [compare(run, { bench, aim: '<= 1.05', unit: 'ms' }, samples.key, samples.plain)];
+    },
+  };
+}
+
+function issuerIn(folder: string): NonNullable<ServerSettings['issuer']> {
+  const [jwtJwks, principals] = [path.join(folder, 'keys.json'), path.join(folder, 'principals.yaml')];
+  const jwtIssuer = 'https://issuer.example';
+  const key = newSigningKey();
+  writeFileSync(jwtJwks, JSON.stringify({ keys: [key.jwk] }));
+  writeFileSync(principals, 'principals: [{ sub: agent, role: admin }]');
+  const token = tokenOf(key, claimsOf(jwtIssuer, { exp: inSeconds(24 * 3600) }));
+  return { flags: { jwtIssuer, jwtJwks, principals }, token };
 }
 
 async function getTrajectory({ warmupSeconds, seconds }: Run, server: BenchServer): Promise<number> {

@@ -28,6 +28,11 @@ export interface ServerSettings {
   readonly tls?: IssuedFiles & { readonly ca: string };
   /** Default: callers need no credential. A file with the key that they show; it is created. */
   readonly keyFile?: string;
+  /** Default: no tokens are accepted. Settings of an issuer, and one of its tokens, which callers show. */
+  readonly issuer?: {
+    readonly flags: { readonly jwtIssuer: string; readonly jwtJwks: string; readonly principals: string };
+    readonly token: string;
+  };
 }
 
 countExternalMemoryAsHeap(process.versions.node);
@@ -41,8 +46,8 @@ await once(process.stdin, 'end');
 await server.drain();
 process.exit(0);
 
-async function serve({ kind, database, mergeIdleMs, tls, keyFile }: ServerSettings) {
-  const auth = keyFile === undefined ? {} : { auth: 'required' };
+async function serve({ kind, database, mergeIdleMs, tls, keyFile, issuer }: ServerSettings) {
+  const auth = keyFile === undefined && issuer === undefined ? {} : { auth: 'required', ...issuer?.flags };
   const flags = { listen: '127.0.0.1:0', database, drainSeconds: '1', ...tls, ...auth };
   const config: Config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
   const logger = pino({ level: 'error' }, process.stderr);
