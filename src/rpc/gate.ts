@@ -61,8 +61,8 @@ export class Gate {
   }
 
   /**
-   * Calls `serve` once the caller is admitted and its call counts, or refuses the call. `needed` is undefined for what shows no data.
-   * Errors: those that `serve` throws at once.
+   * Calls `serve` once the caller is admitted and its call counts, or refuses the call. `needed` is undefined for what
+   * shows no data. Errors: those that `serve` throws at once.
    */
   pass(head: CallHead, needed: Role | undefined, call: GatedCall, serve: (admission: Admission) => void): void {
     if (needed === undefined) {

@@ -36,8 +36,9 @@ interface Entry {
 }
 
 /**
- * Runs reads in lanes: those of a namespace in order of arrival, and namespaces in turn. Some lanes serve only kinds whose last read was quick, so that long reads
- * do not delay a read of a single row. Writes do not use lanes: they have threads and connections of their own.
+ * Runs reads in lanes: those of a namespace in order of arrival, and namespaces in turn. Some lanes serve only kinds
+ * whose last read was quick, so that long reads do not delay a read of a single row. Writes do not use lanes: they have
+ * threads and connections of their own.
  */
 export class ReadLanes {
   readonly #quickLanes: number;

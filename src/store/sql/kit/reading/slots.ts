@@ -19,8 +19,9 @@ const KEY_READS = 4;
 
 /**
  * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at
- * a time, each in its own iteration of the event loop, and to namespaces in turn. While there are writes, the readers pause after each work period
- * in proportion to its length. The time in which the thread parsed their rows is part of that length.
+ * a time, each in its own iteration of the event loop, and to namespaces in turn. While there are writes, the readers
+ * pause after each work period in proportion to its length. The time in which the thread parsed their rows is part of
+ * that length.
  */
 export class ReadSlots implements Slots {
   readonly #waiting = new InTurn<{ readonly writer: object | undefined; readonly resolve: () => void }>();
