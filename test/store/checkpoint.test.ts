@@ -122,7 +122,7 @@ describeStore('checkpoints and the states of a lineage', (on) => {
           'SEARCH n USING PRIMARY KEY (tree=? AND trajectory=? AND name=? AND first_step_number>? AND first_step_number<?)',
         );
         expect(plan).toContain(
-          'SEARCH s USING INDEX segments_with_states (tree=? AND trajectory=? AND first_step_number>? AND first_step_number<?)',
+          'SEARCH s USING INDEX segments_by_trajectory (tree=? AND trajectory=? AND first_step_number>? AND first_step_number<?)',
         );
       }
     }

@@ -106,7 +106,9 @@ describe('rows that SQLite reads', () => {
         expect(plans.flat().join('\n')).toMatch(new RegExp(`^SEARCH [bv] USING COVERING INDEX ${index} `, 'mu'));
         const search = plans.find((plan) => plan.includes('MATERIALIZE c')) ?? [];
         const candidates = search.slice(search.indexOf('MATERIALIZE c'), search.indexOf('SCAN c'));
-        if (of === tree) expect(candidates.join()).not.toContain('TEMP B-TREE');
+        // What the index has is read in order. The candidates of both parts are sorted then.
+        const [indexed = ''] = candidates.join().split('SCAN i');
+        if (of === tree) expect(indexed).not.toContain('TEMP B-TREE');
       }
     }
   });

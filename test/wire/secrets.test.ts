@@ -16,7 +16,7 @@ import { withValues } from './rpcs/spots.ts';
 const CANARY = 'c4n4ry';
 
 /** Texts that the audit log has, as names of resources. */
-const AUDITED = /\.(CreateKey|SetRetentionPolicy|DeleteRetentionPolicy)Request\.(name|namespaces)$/;
+const AUDITED = /\.(CreateKey|DeleteNamespace|SetRetentionPolicy|DeleteRetentionPolicy)Request\.(name|namespaces)$/;
 
 const UUID = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/;
 

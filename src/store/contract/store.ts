@@ -70,8 +70,8 @@ export interface Store
   /** V7: the namespaces that have data, in order. */
   listNamespaces(): Promise<string[]>;
   /**
-   * B6: deletes everything in a namespace, part by part, and returns what each part was. Ends when its rows are removed,
-   * apart from states. Errors: RUN_ACTIVE (without `cancelLive`; before anything is deleted).
+   * B6: deletes everything in a namespace, part by part, and returns what each part was. Ends when its rows are
+   * removed, apart from states. Errors: RUN_ACTIVE (without `cancelLive`; before anything is deleted).
    */
   deleteNamespace(namespace: string, cancelLive: boolean): AsyncGenerator<RunDeletion, void, undefined>;
   /** V4: counts rows of all namespaces. */

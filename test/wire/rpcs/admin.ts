@@ -97,7 +97,7 @@ export const ADMIN_RPCS: Rpcs<typeof AdminService.method> = {
         const { run } = await runs.createRun({ initialStatus: Status.RUNNING });
         const at = { runId: run!.id, kind: StageKind.TRAIN_STEP, number: 0n, initialStatus: Status.RUNNING };
         const { stage } = await runs.getOrCreateStage(at);
-        await rollouts.createRollouts({ stageId: stage!.id, rollouts: [{ number: 0n }] });
+        await rollouts.createRollouts({ stageId: stage!.id, rollouts: [{ groupNumber: 0n, number: 0n }] });
         await rollouts.claimRollouts({ stageId: stage!.id, workerId: 'w' });
         return [{ name: 'default' }];
       },
