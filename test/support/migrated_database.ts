@@ -17,9 +17,9 @@ import {
 } from './database.ts';
 
 /**
- * A fresh database that has the schema and no rows: a copy of one that is migrated once for the whole run, by the first
- * test that needs it. Copies on Postgres have one role in common. For tests of the migrations, of roles and of empty
- * databases there is `createDatabase`.
+ * A fresh database that has the schema and no data: a copy of one that is migrated once for the whole run, by the first
+ * test that needs it. Copies have the key of tokens in common, and on Postgres one role. For tests of the migrations,
+ * of roles and of empty databases there is `createDatabase`.
  */
 export async function createMigratedDatabase(engine: Engine): Promise<TestDatabase> {
   return engine === 'sqlite' ? copyMigratedFile() : copyMigratedPostgresDatabase(postgresUrl());

@@ -16,6 +16,7 @@ import type { StatusChangeStore } from './status_change.ts';
 import type { StepStore } from './step.ts';
 import type { SummaryStore } from './summary.ts';
 import type { TaskStore } from './task.ts';
+import type { TokenKeyStore } from './token_key.ts';
 import type { TagStore, TrajectoryStore } from './trajectory.ts';
 
 /**
@@ -49,7 +50,8 @@ export interface Store
     EnvironmentStore,
     SummaryStore,
     UsageStore,
-    KeyStore {
+    KeyStore,
+    TokenKeyStore {
   /** Engine and location for people, without secrets (`sqlite .anabranch/data.db`). */
   readonly description: string;
   /** Aborted with a STORAGE_LOST when the file of the database is lost. All writes fail from then on. */

@@ -40,6 +40,7 @@ import {
 import { listGroups, upsertGroup } from './records/group/groups.ts';
 import { findGroup } from './records/group/rows.ts';
 import { createKey, findKey, findValidKeys, listKeys, revokeKey } from './records/key/keys.ts';
+import { listTokenSecrets } from './records/key/token_keys.ts';
 import { downsample } from './records/metric/downsampling.ts';
 import { listSeries, logMetrics, measureSeries, readPoints } from './records/metric/metrics.ts';
 import { cancelMarkedRollouts, cancelNextRollouts } from './records/rollout/cancellation.ts';
@@ -235,6 +236,7 @@ const METHODS: Store & ThisType<Store & Parts> = {
   revokeKey: onEngine(revokeKey),
   findKey: onEngine(findKey),
   findValidKeys: onEngine(findValidKeys),
+  listTokenSecrets: onEngine(listTokenSecrets),
 
   createExperiment: onEngine(createExperiment),
   getExperiment: inNamespace(findExperiment),

@@ -717,4 +717,12 @@ create table api_keys (
   revoke_time timestamptz
 );
 create unique index api_keys_by_digest on api_keys (digest);
+
+-- Secrets that seal page and resume tokens. The one with the largest number seals, and all of them open.
+create table token_keys (
+  number bigint primary key,
+  secret bytea not null
+);
+-- Each UUID has 122 bits of the strong generator.
+insert into token_keys (number, secret) values (1, uuid_send(gen_random_uuid()) || uuid_send(gen_random_uuid()));
 `;

@@ -672,6 +672,14 @@ create table api_keys (
 ) without rowid;
 create unique index api_keys_by_digest on api_keys (digest);
 
+-- Secrets that seal page and resume tokens. The one with the largest number seals, and all of them open.
+create table token_keys (
+  number integer primary key,
+  secret blob not null
+);
+-- The generator of SQLite is a stream cipher, whose key comes from the system.
+insert into token_keys (number, secret) values (1, randomblob(32));
+
 -- The newest change mark. One transaction writes at a time, so a counter orders changes.
 create table change_marks (
   mark integer not null

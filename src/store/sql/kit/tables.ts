@@ -1,7 +1,7 @@
 import type { ColumnType } from 'kysely';
 import { ATTEMPTS, VALIDATION_OVERRIDES, VALIDATIONS } from './tables/attempts.ts';
 import { REQUESTS, STATUS_CHANGES } from './tables/changes.ts';
-import { API_KEYS } from './tables/keys.ts';
+import { API_KEYS, TOKEN_KEYS } from './tables/keys.ts';
 import { RETENTION_POLICIES } from './tables/retention.ts';
 import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS, TASKS, VALIDATORS } from './tables/rollouts.ts';
 import { ENVIRONMENTS, EXPERIMENTS, METRIC_POINTS, METRIC_SERIES, RUNS, STAGES } from './tables/runs.ts';
@@ -43,6 +43,7 @@ export const TABLES = {
   rollout_cancellations: ROLLOUT_CANCELLATIONS,
   retention_policies: RETENTION_POLICIES,
   api_keys: API_KEYS,
+  token_keys: TOKEN_KEYS,
 } as const;
 
 type StoredTables = { [Name in keyof typeof TABLES]: TypeOf<(typeof TABLES)[Name]> };

@@ -1,4 +1,4 @@
-import { bytes, nullable, table, text, time, uuid } from './table.ts';
+import { bytes, int, nullable, table, text, time, uuid } from './table.ts';
 
 /** API keys. They belong to the installation, so they have no namespace of their own. */
 export const API_KEYS = table('api_keys', {
@@ -13,4 +13,10 @@ export const API_KEYS = table('api_keys', {
   create_time: time,
   expire_time: nullable(time),
   revoke_time: nullable(time),
+});
+
+/** Secrets that seal page and resume tokens of the installation. The newest one seals, and all of them open. */
+export const TOKEN_KEYS = table('token_keys', {
+  number: int,
+  secret: bytes,
 });
