@@ -13,6 +13,7 @@ import { startRetention } from './retention.ts';
 import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
 import { type AppSettings, DEFAULT_SETTINGS, type Logger } from './settings.ts';
 import { createFeeds, type Feeds } from './steps/feed.ts';
+import { TokenKeys } from './token_keys.ts';
 
 export interface Ids {
   /** A UUIDv7 for a resource. */
@@ -49,6 +50,7 @@ export interface App {
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
   /** Undefined: callers are not authenticated. */
   readonly credentials: Pick<Credentials, 'of'> | undefined;
+  readonly tokens: Pick<TokenKeys, 'seal' | 'open'>;
   /** A2: when the drain begins, streams end with SERVER_DRAINING, append streams after the acks of all their frames. */
   readonly drain: Drain;
   /** Drains, commits what was received, and stops all timers. Does not close the store. Idempotent. */
@@ -98,6 +100,7 @@ export function createApp({ store, file, ids, logger, settings: given }: AppDeps
     merging,
     maintenance,
     credentials,
+    tokens: new TokenKeys(store),
     drain,
     close,
   };

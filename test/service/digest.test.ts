@@ -12,7 +12,7 @@ import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js'
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { createDigestOf, idempotencyKeyOf, pageBindingOf } from '../../src/service/request/digest.ts';
+import { createDigestOf, idempotencyKeyOf, tokenBindingOf } from '../../src/service/request/digest.ts';
 import vectors from './request_digests.json' with { type: 'json' };
 
 const { createTrajectory, listTrajectories } = TrajectoryService.method;
@@ -101,9 +101,9 @@ describe('W1: the digest of the request that creates a trajectory', () => {
   });
 });
 
-describe('the binding of page tokens', () => {
+describe('the binding of tokens', () => {
   const bound = (request: MessageInitShape<typeof listTrajectories.input>, caller = CALLER) =>
-    pageBindingOf(caller, listTrajectories, create(listTrajectories.input, request));
+    tokenBindingOf(caller, listTrajectories, create(listTrajectories.input, request));
 
   it('is the query without its page', () => {
     expect(bound({ taskId: 'a', pageSize: 3, pageToken: 'x' })).toBe(bound({ taskId: 'a' }));
@@ -112,14 +112,16 @@ describe('the binding of page tokens', () => {
     );
   });
 
-  it('differs for another filter, namespace or RPC', () => {
+  it('differs for another filter, namespace, RPC or row key', () => {
     const bindings = [
       bound({}),
       bound({ name: 'a' }),
       bound({ taskId: 'a' }),
       bound({}, { ...CALLER, namespace: 'b' }),
     ];
-    bindings.push(pageBindingOf(CALLER, listRuns, create(listRuns.input)));
+    bindings.push(tokenBindingOf(CALLER, listRuns, create(listRuns.input)));
+    const all = create(listTrajectories.input);
+    bindings.push(...[1n, 2n].map((key) => tokenBindingOf(CALLER, listTrajectories, all, key)));
     expect(new Set(bindings).size).toBe(bindings.length);
     expect(bound({}, { ...CALLER, actor: 'another' })).toBe(bound({}));
   });

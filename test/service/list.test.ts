@@ -161,7 +161,6 @@ describeApp('lists', (on) => {
       () => steps(scene, trajectory, { pageToken: token, descending: true }),
       () => steps(scene, trajectory, { pageToken: ofTrajectories }),
       () => steps(scene, trajectory, { pageToken: 'nonsense' }),
-      () => steps(scene, trajectory, { pageToken: Buffer.from('["a",1]').toString('base64url') }),
       () => list(scene, { pageToken: token }),
       () => list(scene, { pageToken: ofTrajectories, name: 'another query' }),
     ];
@@ -179,30 +178,6 @@ describeApp('lists', (on) => {
     const found = await list(scene, { statuses: [Status.RUNNING, Status.PAUSED] });
     expect(found.trajectories).toHaveLength(1);
     expect(await list(scene, { statuses: [Status.PAUSED] })).toMatchObject({ trajectories: [], nextPageToken: '' });
-  });
-
-  it('a forged page token is refused, and does not reach the database', async () => {
-    const scene = on.scene();
-    const trajectory = await scene.createWith(['a', 'b', 'c']);
-    await scene.create();
-    const token = (await steps(scene, trajectory, { pageSize: 1 })).nextPageToken;
-    const ofTrajectories = (await list(scene, { pageSize: 1 })).nextPageToken;
-    const forged = (of: string, ...cursor: string[]) => {
-      const [query] = JSON.parse(Buffer.from(of, 'base64url').toString()) as string[];
-      return Buffer.from(JSON.stringify([query, ...cursor])).toString('base64url');
-    };
-    const beyond = `${2n ** 63n}`;
-    const forgeries = [
-      () => list(scene, { pageSize: 1, pageToken: forged(ofTrajectories) }),
-      () => list(scene, { pageSize: 1, pageToken: forged(ofTrajectories, 'a') }),
-      () => list(scene, { pageSize: 1, pageToken: forged(ofTrajectories, beyond) }),
-      () => steps(scene, trajectory, { pageToken: forged(token, '1', '1', '1') }),
-      () => steps(scene, trajectory, { pageToken: forged(token, beyond, '1', '1', '') }),
-      () => steps(scene, trajectory, { pageToken: forged(token, '1', beyond, '1', '') }),
-      () => steps(scene, trajectory, { pageToken: forged(token, '1', '1', `${2n ** 67n}`, '') }),
-      () => steps(scene, trajectory, { pageToken: forged(token, '1', '1', '-1', '') }),
-    ];
-    for (const forgery of forgeries) expect((await refusalOf(forgery())).reason).toBe('INVALID_PAGE_TOKEN');
   });
 });
 

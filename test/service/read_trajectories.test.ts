@@ -195,20 +195,7 @@ describeApp('ReadTrajectories', (on) => {
     await createAll(scene);
     const [first] = await all(reading(scene));
     const resumeToken = first!.resumeToken;
-    const parts = JSON.parse(Buffer.from(resumeToken, 'base64url').toString()) as string[];
-    const forged = (...cursor: string[]) => Buffer.from(JSON.stringify([parts[0], ...cursor])).toString('base64url');
-    for (const request of [
-      { resumeToken: 'none' },
-      { resumeToken, descending: true },
-      { resumeToken: forged() },
-      { resumeToken: forged('1', '1') },
-      { resumeToken: forged('1', '1', 'x') },
-      { resumeToken: forged('1', '1', '') },
-      { resumeToken: forged('1', '1', '0', '1') },
-      { resumeToken: forged('1', '1', '0', '2', '1') },
-      { resumeToken: forged('1', '1', '0', '-1', '1') },
-      { resumeToken: forged('1', `${2n ** 64n}`, '0') },
-    ]) {
+    for (const request of [{ resumeToken: 'none' }, { resumeToken, descending: true }]) {
       expect(await refusalOf(all(reading(scene, request)))).toMatchObject({
         reason: 'INVALID_PAGE_TOKEN',
         violations: [{ field: 'resume_token' }],
@@ -216,10 +203,6 @@ describeApp('ReadTrajectories', (on) => {
     }
     const elsewhere = on.scene(scene.app);
     expect((await refusalOf(all(reading(elsewhere, { resumeToken })))).reason).toBe('INVALID_PAGE_TOKEN');
-    // Steps beyond the end do not exist.
-    const last = (await scene.app.store.orderTrajectories(scene.caller.namespace, {}, BY_CREATION, ONE))[0]!;
-    const beyond = forged('0', `${last.key}`, '0', '9', '99');
-    expect(await all(reading(scene, { resumeToken: beyond }))).toMatchObject([{ steps: [], trajectoryDone: true }]);
   });
 
   it('RD1, RD6: a trajectory that is deleted while the call reads it ends with a mark, and the call goes on', async () => {
@@ -350,6 +333,3 @@ describeApp('ReadTrajectories', (on) => {
     await app.close();
   });
 });
-
-const BY_CREATION = { by: 'CREATION', descending: false } as const;
-const ONE = { limit: 1, after: undefined };

@@ -3,7 +3,6 @@ import { AdminService, type ApiKeySchema } from '../../../gen/es/anabranch/v1/ad
 import { type ApiKey, EVERY_NAMESPACE, newSecret, type Role, secretDigest } from '../../domain/access.ts';
 import { DEFAULT_NAMESPACE } from '../../domain/caller.ts';
 import { invalidField } from '../../domain/errors.ts';
-import { parseUuid } from '../../domain/ids.ts';
 import { rowBytes } from '../../stream/row_bytes.ts';
 import { pageByKey } from '../answer/page.ts';
 import { fromRole, toRole } from '../convert/role.ts';
@@ -28,11 +27,11 @@ export const keyMethods: Methods<typeof AdminService, 'createKey' | 'listKeys' |
   },
 
   async listKeys(request, { app, caller }) {
-    const args = pageArgsOf(caller, AdminService.method.listKeys, request);
+    const args = pageArgsOf({ app, caller }, AdminService.method.listKeys, request);
     const page = await pageByKey<ApiKey, MessageInitShape<typeof ApiKeySchema>, string>(args, {
       fetch: (rows) => app.store.listKeys(rows),
       keyOf: ({ id }) => id,
-      readKey: ([id = '']) => parseUuid(id, 'page_token'),
+      readKey: ([id]) => id!,
       show: keyMessage,
       bytesOf: rowBytes,
     });

@@ -1,13 +1,7 @@
 import { ANSWER_BYTES, LIMITS } from '../../domain/limits.ts';
 import type { View } from '../../store/contract/request.ts';
-import {
-  cursorInt,
-  makePageToken,
-  type PageArgs,
-  type PageOf,
-  pageLimit,
-  readPageToken,
-} from '../request/page_token.ts';
+import { type PageArgs, type PageOf, pageLimit } from '../request/page_token.ts';
+import type { Cursor } from '../request/query_tokens.ts';
 
 /** Rows of the first statement: few large rows are in memory, and one statement reads a page of the default size. */
 const FETCH = { BASIC: 256, FULL: LIMITS.defaultPageSize + 1 };
@@ -21,10 +15,10 @@ interface ShownRows<Row, Shown, Key> {
   /** Returns the rows after the key. Fewer rows than the limit mean the end. */
   readonly fetch: (page: { readonly limit: number; readonly after: Key | undefined }) => Promise<readonly Row[]>;
   readonly keyOf: (row: Row) => Key;
-  /** Reads the key from a page token. Errors: INVALID_PAGE_TOKEN. */
-  readonly readKey: (cursor: readonly string[]) => Key;
+  /** Reads the key from a page token. */
+  readonly readKey: (cursor: Cursor) => Key;
   /** Writes the key to a page token. Default: as one text. */
-  readonly writeKey?: (key: Key) => readonly string[];
+  readonly writeKey?: (key: Key) => Cursor;
   readonly show: (row: Row) => Shown;
   /** Returns an upper bound of the encoded size. */
   readonly bytesOf: (shown: Shown) => number;
@@ -38,21 +32,21 @@ export function pageOf<Row, Shown>(
   args: PageArgs,
   rows: Omit<ShownRows<Row, Shown, bigint>, 'readKey'>,
 ): Promise<PageOf<Shown>> {
-  return pageByKey(args, { ...rows, readKey: (cursor) => cursorInt(cursor, 0) });
+  return pageByKey(args, { ...rows, readKey: ([key]) => BigInt(key!) });
 }
 
 /** Like `pageOf`, for keys that are not a single number. */
 export async function pageByKey<Row, Shown, Key>(
-  args: PageArgs,
+  { pageSize, pageToken, tokens }: PageArgs,
   { view = 'FULL', fetch, keyOf, readKey, writeKey = (key) => [`${key}`], show, bytesOf }: ShownRows<Row, Shown, Key>,
 ): Promise<PageOf<Shown>> {
-  const cursor = readPageToken(args);
-  const limit = pageLimit(args.pageSize);
+  const begin = await tokens.open(pageToken, readKey);
+  const limit = pageLimit(pageSize);
   const items: Shown[] = [];
   let bytes = 0;
   let last: Key | undefined;
   const isSmall = () => (bytes / items.length) * limit < ANSWER_BYTES;
-  for (let after = cursor && readKey(cursor); ; after = last) {
+  for (let after: Key | undefined = begin; ; after = last) {
     // Reads one row more than the page can have, which tells whether there is a next page.
     const asked = Math.min(items.length > 0 && isSmall() ? MORE * FETCH[view] : FETCH[view], limit + 1 - items.length);
     const rows = await fetch({ limit: asked, after });
@@ -60,7 +54,7 @@ export async function pageByKey<Row, Shown, Key>(
       const shown = show(row);
       bytes += bytesOf(shown);
       const isFull = items.length === limit || (items.length > 0 && bytes > ANSWER_BYTES);
-      if (isFull && last !== undefined) return { items, nextPageToken: makePageToken(args.binding, writeKey(last)) };
+      if (isFull && last !== undefined) return { items, nextPageToken: await tokens.seal(writeKey(last)) };
       items.push(shown);
       last = keyOf(row);
     }

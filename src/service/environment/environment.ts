@@ -26,7 +26,7 @@ export const environmentMethods = {
   /** Lists the newest first. */
   async listEnvironments(request, { app, caller }) {
     const filter = toFilter(request);
-    const page = await pageOf(pageArgsOf(caller, RolloutService.method.listEnvironments, request), {
+    const page = await pageOf(pageArgsOf({ app, caller }, RolloutService.method.listEnvironments, request), {
       fetch: (rows) => app.store.listEnvironments(caller.namespace, filter, rows),
       keyOf: ({ key }) => key,
       show: toMessage,

@@ -40,7 +40,7 @@ export const experimentMethods = {
     const { environmentName, agentType, tags } = request;
     const view = toView(request.view, 'BASIC');
     const filter = setFilters({ environmentName, agentType, tags });
-    const page = await pageOf(pageArgsOf(caller, rpc.listExperiments, request), {
+    const page = await pageOf(pageArgsOf({ app, caller }, rpc.listExperiments, request), {
       view,
       fetch: (rows) => app.store.listExperiments(caller.namespace, filter, rows, view),
       keyOf: ({ key }) => key,

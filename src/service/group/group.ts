@@ -44,7 +44,7 @@ export const groupMethods = {
   /** Lists groups by number. */
   async listGroups(request, { app, caller }) {
     const view = toView(request.view, 'BASIC');
-    const page = await pageOf(pageArgsOf(caller, RolloutService.method.listGroups, request), {
+    const page = await pageOf(pageArgsOf({ app, caller }, RolloutService.method.listGroups, request), {
       view,
       fetch: (rows) => app.store.listGroups(caller.namespace, request.stageId, rows, view),
       keyOf: ({ number }) => number,

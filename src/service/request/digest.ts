@@ -31,16 +31,17 @@ export function createDigestOf<M extends DescMethod>(method: M, request: Message
 }
 
 /**
- * Returns what page tokens of a query are bound to: the caller's namespace, the RPC, and all fields of the request
- * except page size and tokens. The order of list elements does not matter.
+ * Returns what tokens of a query are bound to: the caller's namespace, the RPC, all fields of the request except page
+ * size and tokens, and the row key of a resource. The order of list elements does not matter.
  */
-export function pageBindingOf<M extends DescMethod>(
+export function tokenBindingOf<M extends DescMethod>(
   { namespace }: Caller,
   method: M,
   request: MessageShape<M['input']>,
+  key?: bigint,
 ): string {
   const fields = setFields(reflect(method.input, request), 'as a set', ['page_size', 'page_token', 'resume_token']);
-  return digestOf([namespace, method.name, fields]).slice(0, 32);
+  return digestOf([namespace, method.name, fields, `${key}`]);
 }
 
 function digestOf(fields: readonly unknown[]): string {

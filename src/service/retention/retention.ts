@@ -15,7 +15,6 @@ import {
   type RetentionPolicy as WirePolicy,
 } from '../../../gen/es/anabranch/v1/retention_service_pb.js';
 import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { parseTagName } from '../../domain/ids.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
 import {
@@ -204,11 +203,11 @@ export const storedPolicyMethods: Methods<
 
   /** Lists policies by name, in the order of bytes. */
   async listRetentionPolicies(request, { app, caller }) {
-    const args = pageArgsOf(caller, RetentionService.method.listRetentionPolicies, request);
+    const args = pageArgsOf({ app, caller }, RetentionService.method.listRetentionPolicies, request);
     const page = await pageByKey<StoredPolicy, StoredRetentionPolicy, string>(args, {
       fetch: (rows) => app.store.listRetentionPolicies(caller.namespace, rows),
       keyOf: ({ name }) => name,
-      readKey: ([name = '']) => parseTagName(name, 'page_token'),
+      readKey: ([name]) => name!,
       show: toMessage,
       bytesOf: policyBytes,
     });

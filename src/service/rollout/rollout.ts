@@ -16,7 +16,8 @@ import { pageByKey } from '../answer/page.ts';
 import { toView } from '../convert/values.ts';
 import type { Call, ServerStream, SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
-import { cursorInt, pageArgsOf } from '../request/page_token.ts';
+import { pageArgsOf } from '../request/page_token.ts';
+import type { Cursor } from '../request/query_tokens.ts';
 import { fitClaims, toNewClaims, withoutInput } from './claim.ts';
 import { fromRollout, rolloutBytes } from './messages.ts';
 import { recordAnswer } from './record.ts';
@@ -57,12 +58,12 @@ export const rolloutMethods = {
     const filter = toRolloutFilter(request);
     const hasOwner = filter.of !== undefined;
     const page = await pageByKey<Rollout, WireRollout, RolloutCursor>(
-      pageArgsOf(caller, RolloutService.method.listRollouts, request),
+      pageArgsOf({ app, caller }, RolloutService.method.listRollouts, request),
       {
         view,
         fetch: (rows) => app.store.listRollouts(caller.namespace, filter, rows, view),
         keyOf: hasOwner ? rolloutCursor : ({ key }) => ({ key }),
-        readKey: (cursor) => (hasOwner ? readPosition(cursor) : { key: cursorInt(cursor, 0) }),
+        readKey: (cursor) => (hasOwner ? readPosition(cursor) : { key: BigInt(cursor[0]!) }),
         writeKey: (last) => ('key' in last ? [last.key] : [last.stage, last.groupNumber, last.number]).map(String),
         show: (row) => fromRollout(row, view),
         bytesOf: rolloutBytes,
@@ -104,8 +105,8 @@ export const rolloutMethods = {
   },
 } satisfies SomeMethods<typeof RolloutService>;
 
-function readPosition(cursor: readonly string[]): RolloutCursor {
-  return { stage: cursorInt(cursor, 0), groupNumber: cursorInt(cursor, 1), number: cursorInt(cursor, 2) };
+function readPosition([stage, groupNumber, number]: Cursor): RolloutCursor {
+  return { stage: BigInt(stage!), groupNumber: BigInt(groupNumber!), number: BigInt(number!) };
 }
 
 /** Ends the rollout, and stores its result and report in the same transaction (L3, Q1). */

@@ -28,7 +28,7 @@ export const validationMethods = {
 
   /** Lists the newest first. */
   async listValidationOverrides(request, { app, caller }) {
-    const page = await pageOf(pageArgsOf(caller, RolloutService.method.listValidationOverrides, request), {
+    const page = await pageOf(pageArgsOf({ app, caller }, RolloutService.method.listValidationOverrides, request), {
       fetch: (rows) => app.store.listValidationOverrides(caller.namespace, request.rolloutId, rows),
       keyOf: ({ ordinal }) => ordinal,
       show: fromOverride,

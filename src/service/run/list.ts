@@ -12,7 +12,7 @@ import { countFitting, sizerOf } from '../answer/message.ts';
 import { pageByKey } from '../answer/page.ts';
 import { toView } from '../convert/values.ts';
 import type { Call } from '../method.ts';
-import { makePageToken, pageArgsOf, readListKey, toListSort, writeListKey } from '../request/page_token.ts';
+import { pageArgsOf, readListKey, toListSort, writeListKey } from '../request/page_token.ts';
 import { fromRun, progressBytes, progressesOf } from './messages.ts';
 import { toRunFilter } from './requests.ts';
 
@@ -25,7 +25,7 @@ export async function listRuns(
 ): Promise<MessageInitShape<typeof ListRunsResponseSchema>> {
   const view = toView(request.view, 'BASIC');
   const filter = toRunFilter(request);
-  const args = pageArgsOf(caller, RunService.method.listRuns, request);
+  const args = pageArgsOf({ app, caller }, RunService.method.listRuns, request);
   const sort = toListSort(request);
   const cursorOf = (row: Run) => ({
     key: row.key,
@@ -49,6 +49,6 @@ export async function listRuns(
   if (count >= runs.length) return { runs, nextPageToken: page.nextPageToken };
   return {
     runs: runs.slice(0, count),
-    nextPageToken: makePageToken(args.binding, writeListKey(cursorOf(rows[count - 1]!))),
+    nextPageToken: await args.tokens.seal(writeListKey(cursorOf(rows[count - 1]!))),
   };
 }

@@ -101,7 +101,7 @@ export const runMethods = {
   async getRunTree(request, { app, caller }) {
     const { runId, experimentId } = request;
     const { namespace } = caller;
-    const page = await pageOf(pageArgsOf(caller, rpc.getRunTree, request), {
+    const page = await pageOf(pageArgsOf({ app, caller }, rpc.getRunTree, request), {
       view: 'BASIC',
       fetch: async (rows) => {
         if (experimentId !== '') return app.store.listRunTrees(namespace, experimentId, rows);

@@ -47,7 +47,7 @@ export const runVerbs = {
   async listStatusChanges(request, { app, caller }) {
     const { ascending } = request;
     const owner = ownerOf(request);
-    const page = await pageOf(pageArgsOf(caller, RunService.method.listStatusChanges, request), {
+    const page = await pageOf(pageArgsOf({ app, caller }, RunService.method.listStatusChanges, request), {
       fetch: (rows) => app.store.listStatusChanges(caller.namespace, owner, rows, ascending),
       keyOf: ({ ordinal }) => ordinal,
       show: fromStatusChange,

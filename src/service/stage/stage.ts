@@ -67,7 +67,7 @@ export const stageMethods = {
       byNumber: request.order === StageOrder.NUMBER,
       descending,
     });
-    const page = await pageOf(pageArgsOf(caller, RunService.method.listStages, request), {
+    const page = await pageOf(pageArgsOf({ app, caller }, RunService.method.listStages, request), {
       view,
       fetch: (rows) => app.store.listStages(caller.namespace, runId, filter, rows, view),
       keyOf: ({ key }) => key,

@@ -38,7 +38,7 @@ export const taskMethods = {
     const { taskIds: ids, category, difficulty, sourceType, tags } = request;
     const view = toView(request.view, 'BASIC');
     const filter = setFilters({ ids, category, difficulty, sourceType, tags });
-    const page = await pageOf(pageArgsOf(caller, RolloutService.method.listTasks, request), {
+    const page = await pageOf(pageArgsOf({ app, caller }, RolloutService.method.listTasks, request), {
       view,
       fetch: (rows) => app.store.listTasks(caller.namespace, filter, rows, view),
       keyOf: ({ key }) => key,

@@ -26,7 +26,7 @@ export async function listTrajectories(
   // A filter by statuses that trajectories never have (L1).
   const findsNothing = filter.statuses?.length === 0;
   const sort = toListSort(request);
-  const page = await pageByKey(pageArgsOf(caller, TrajectoryService.method.listTrajectories, request), {
+  const page = await pageByKey(pageArgsOf({ app, caller }, TrajectoryService.method.listTrajectories, request), {
     view,
     fetch: async ({ limit, after }) =>
       findsNothing

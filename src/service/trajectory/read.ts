@@ -14,8 +14,7 @@ import { type Position, type ReadTrajectoriesArgs, readTrajectories as read } fr
 import { type EncodedResponse, withSteps } from '../answer/encoded.ts';
 import { toView } from '../convert/values.ts';
 import type { Call, ServerStream } from '../method.ts';
-import { pageBindingOf } from '../request/digest.ts';
-import { cursorInt, invalidPageToken, makePageToken, readResumeToken } from '../request/page_token.ts';
+import { type Cursor, tokensOf } from '../request/query_tokens.ts';
 import { fromTrajectory } from './messages.ts';
 import { toReadFilter } from './requests.ts';
 
@@ -30,14 +29,14 @@ async function* messages(
 ): AsyncGenerator<EncodedResponse, void, undefined> {
   const filter = toReadFilter(request);
   const view = toView(request.view, 'FULL');
-  const binding = pageBindingOf(caller, rpc, request);
+  const tokens = tokensOf({ app, caller }, rpc, request);
   const args = {
     filter,
     order: toOrder(request),
     steps: SCOPES[request.steps],
     view,
     inlineBytes: request.inlineBytes,
-    after: readResumeToken(request.resumeToken, binding, positionOf),
+    after: await tokens.open(request.resumeToken, positionOf),
   };
   for await (const { trajectory, steps, blobs = [], isDone, isDeleted, damage, position } of read(app, caller, args)) {
     const fields = {
@@ -45,7 +44,7 @@ async function* messages(
       ownerId: steps?.owner.id ?? '',
       trajectoryDone: isDone,
       deleted: isDeleted,
-      resumeToken: position === undefined ? '' : makePageToken(binding, positionText(position)),
+      resumeToken: position === undefined ? '' : await tokens.seal(positionText(position)),
       blobs: [...blobs],
       ...(damage && { error: errorOf(damage, ReadTrajectoriesRequestSchema, request) }),
     };
@@ -76,18 +75,14 @@ const SCOPES: Readonly<Record<StepScope, ReadTrajectoriesArgs['steps']>> = {
   [StepScope.LINEAGE]: 'LINEAGE',
 };
 
-function positionText({ newest, place, rest }: Position): string[] {
+function positionText({ newest, place, rest }: Position): Cursor {
   const steps = rest === undefined ? [] : [`${rest.from}`, `${rest.to}`];
   return [`${newest}`, `${place.key}`, `${place.rank}`, ...steps];
 }
 
-/** Errors: INVALID_PAGE_TOKEN. */
-function positionOf(parts: readonly string[]): Position {
-  const rank = Number(parts[2] || undefined);
-  if (Number.isNaN(rank) && parts[2] !== 'NaN') throw invalidPageToken();
-  const rest = parts.length > 3 ? { from: cursorInt(parts, 3), to: cursorInt(parts, 4) } : undefined;
-  if (rest !== undefined && (rest.from < 0n || rest.to < rest.from)) throw invalidPageToken();
-  return { newest: cursorInt(parts, 0), place: { key: cursorInt(parts, 1), rank }, rest };
+function positionOf([newest, key, rank, from, to]: Cursor): Position {
+  const rest = from === undefined ? undefined : { from: BigInt(from), to: BigInt(to!) };
+  return { newest: BigInt(newest!), place: { key: BigInt(key!), rank: Number(rank) }, rest };
 }
 
 /** Reads steps (RD1), and follows them (RD2). */

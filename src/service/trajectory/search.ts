@@ -7,8 +7,7 @@ import {
 import { findExperiment, findRun, findTrajectory } from '../../stream/find.ts';
 import { type SearchArgs, type SearchPosition, searchSteps as search } from '../../stream/trajectories/search.ts';
 import type { Call, ServerStream } from '../method.ts';
-import { pageBindingOf } from '../request/digest.ts';
-import { cursorInt, makePageToken, readResumeToken } from '../request/page_token.ts';
+import { type Cursor, tokensOf } from '../request/query_tokens.ts';
 
 const rpc = TrajectoryService.method.searchSteps;
 
@@ -19,17 +18,17 @@ const DEFAULT_HITS = 100;
 export const searchSteps: ServerStream<typeof rpc> = {
   async *messages(request, call) {
     const { app, caller, signal } = call;
-    const binding = pageBindingOf(caller, rpc, request);
+    const tokens = tokensOf(call, rpc, request);
     const args = {
       text: request.text,
       maxHits: request.maxHits || DEFAULT_HITS,
-      after: readResumeToken(request.resumeToken, binding, positionOf),
+      after: await tokens.open(request.resumeToken, positionOf),
       in: await scopeOf(request, call),
       signal,
     };
     for await (const { hits, searchedSteps, position } of search(app, caller, args)) {
       const resumeToken =
-        position === undefined ? '' : makePageToken(binding, [`${position.key}`, `${position.stepNumber}`]);
+        position === undefined ? '' : await tokens.seal([`${position.key}`, `${position.stepNumber}`]);
       yield create(SearchStepsResponseSchema, {
         hits: hits.map(({ trajectoryId, stepNumber, field, before, match, after }) => {
           return { trajectoryId, stepNumber, field, before, match, after };
@@ -51,7 +50,6 @@ async function scopeOf(request: SearchStepsRequest, { app, caller }: Call): Prom
   return taskId === '' ? {} : { taskId };
 }
 
-/** Errors: INVALID_PAGE_TOKEN. */
-function positionOf(cursor: readonly string[]): SearchPosition {
-  return { key: cursorInt(cursor, 0, 63), stepNumber: cursorInt(cursor, 1) };
+function positionOf([key, stepNumber]: Cursor): SearchPosition {
+  return { key: BigInt(key!), stepNumber: BigInt(stepNumber!) };
 }

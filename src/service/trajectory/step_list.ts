@@ -18,16 +18,11 @@ import { stepBytes } from '../../stream/steps/step_page.ts';
 import { countFitting, totalBytes } from '../answer/message.ts';
 import { setFilters, toBound, toInstant, toMap, toView } from '../convert/values.ts';
 import type { Call } from '../method.ts';
-import {
-  cursorInt,
-  invalidPageToken,
-  makePageToken,
-  pageArgsOf,
-  pageLimit,
-  readPageToken,
-  TIME_BITS,
-} from '../request/page_token.ts';
+import { pageArgsOf, pageLimit } from '../request/page_token.ts';
+import type { Cursor } from '../request/query_tokens.ts';
 import { fromStoredStep } from './step_out.ts';
+
+const rpc = TrajectoryService.method.listSteps;
 
 /** Maximum size of the stored steps in a page. States that were attached later are not counted. */
 const PAGE_BYTES = 512 * 1024;
@@ -44,13 +39,12 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   const filter = { ...toFilter(request), of: await toStepsOf(app, caller, request, trajectory) };
   const order = toOrder(request);
   const view = toView(request.view, 'BASIC');
-  const args = pageArgsOf(caller, TrajectoryService.method.listSteps, request);
-  const binding = `${args.binding}/${trajectory?.ref.key}`;
+  const { pageSize, pageToken, tokens } = pageArgsOf({ app, caller }, rpc, request, trajectory?.ref.key);
   const list = (limit: number, after: StepCursor | undefined): Promise<OwnedStep[]> =>
     app.store.listSteps(namespace, filter, order, { limit, after, maxBytes: PAGE_BYTES, inlineBytes }, view);
 
-  const limit = pageLimit(args.pageSize);
-  const found = await list(limit + 1, cursorOf(readPageToken({ ...args, binding })));
+  const limit = pageLimit(pageSize);
+  const found = await list(limit + 1, await tokens.open(pageToken, cursorOf));
   const fitting = countFitting(found, ({ step }) => stepBytes(step), MESSAGE_BYTES);
   const inline = new InlineStates(app.store, namespace, inlineBytes);
   const { count, blobs } = await withBlobs(found.slice(0, Math.min(limit, Math.max(1, fitting))), inline);
@@ -63,7 +57,7 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   if (page.length >= MANY_STEPS) await app.store.slots.take();
   return create(ListStepsResponseSchema, {
     steps: page.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) })),
-    nextPageToken: more ? makePageToken(binding, cursorText(afterStep(last, request))) : '',
+    nextPageToken: more ? await tokens.seal(cursorText(afterStep(last, request))) : '',
     blobs,
   });
 }
@@ -155,19 +149,15 @@ function afterStep({ owner, step }: OwnedStep, { metricKey }: ListStepsRequest):
   return { key: owner.key, stepNumber, reward, commitTime, metric: step.metrics.get(metricKey) };
 }
 
-function cursorText({ key, stepNumber, reward, commitTime, metric }: StepCursor): string[] {
+function cursorText({ key, stepNumber, reward, commitTime, metric }: StepCursor): Cursor {
   return [`${key}`, `${stepNumber}`, `${commitTime}`, `${reward ?? ''}`, `${metric ?? ''}`];
 }
 
-function cursorOf(parts: readonly string[] | undefined): StepCursor | undefined {
-  if (parts === undefined) return undefined;
-  const [, , , reward, metric = ''] = parts;
-  const commitTime = cursorInt(parts, 2, TIME_BITS);
-  if (reward === undefined || commitTime < 0n) throw invalidPageToken();
+function cursorOf([key, stepNumber, commitTime, reward, metric]: Cursor): StepCursor {
   return {
-    key: cursorInt(parts, 0),
-    stepNumber: cursorInt(parts, 1),
-    commitTime,
+    key: BigInt(key!),
+    stepNumber: BigInt(stepNumber!),
+    commitTime: BigInt(commitTime!),
     reward: reward === '' ? undefined : Number(reward),
     metric: metric === '' ? undefined : Number(metric),
   };

@@ -2,7 +2,6 @@ import { TagSchema, type Tag as WireTag } from '../../../gen/es/anabranch/v1/tra
 import { TrajectoryService, TreeNodeSchema } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
-import { parseTagName } from '../../domain/ids.ts';
 import { LIMITS } from '../../domain/limits.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { Page } from '../../store/contract/request.ts';
@@ -14,7 +13,7 @@ import { pageByKey, pageOf } from '../answer/page.ts';
 import { required, toView } from '../convert/values.ts';
 import type { Methods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
-import { cursorInt, makePageToken, pageArgsOf, pageLimit, readPageToken } from '../request/page_token.ts';
+import { pageArgsOf, pageLimit } from '../request/page_token.ts';
 import { compareTrajectories, requireListRange } from './comparison.ts';
 import { toNewBranch, toNewTrajectory } from './creation.ts';
 import { listTrajectories } from './list.ts';
@@ -83,12 +82,10 @@ export const trajectoryMethods: Methods<
   /** Lists the owners of all steps, from the root on. The last range is the trajectory's own and may be empty. */
   async getLineage(request, { app, caller }) {
     const trajectory = await findTrajectory(app, caller, request.trajectoryId);
-    const args = pageArgsOf(caller, rpc.getLineage, request);
-    const binding = `${args.binding}/${trajectory.ref.key}`;
-    const cursor = readPageToken({ ...args, binding });
+    const { pageSize, pageToken, tokens } = pageArgsOf({ app, caller }, rpc.getLineage, request, trajectory.ref.key);
+    const begin = (await tokens.open(pageToken, ([end]) => Number(end))) ?? 0;
     const lineage = await app.lineages.whole(app.store, caller.namespace, trajectory);
-    const begin = cursor === undefined ? 0 : Number(cursorInt(cursor, 0));
-    const end = begin + pageLimit(args.pageSize);
+    const end = begin + pageLimit(pageSize);
     const page = lineage.slice(begin, end);
     // Owners are not cached: ancestors can be renamed and deleted.
     const keys = page.map(({ key }) => key);
@@ -98,7 +95,7 @@ export const trajectoryMethods: Methods<
       const { id, name, hidden } = owners.get(key)!;
       return { trajectoryId: id, name, startStepNumber: from, endStepNumber: to, deleted: hidden };
     });
-    return { segments: shown, nextPageToken: end < lineage.length ? makePageToken(binding, [`${end}`]) : '' };
+    return { segments: shown, nextPageToken: end < lineage.length ? await tokens.seal([`${end}`]) : '' };
   },
 
   /** Lists each parent before its branches. Includes deleted trajectories whose steps are shared. */
@@ -106,17 +103,14 @@ export const trajectoryMethods: Methods<
     const trajectory = await findTrajectory(app, caller, request.trajectoryId);
     const { tree } = trajectory.ref;
     // A page token is valid for all trajectories of the tree.
-    const args = pageArgsOf(caller, rpc.getTree, { ...request, trajectoryId: '' });
-    const page = await pageOf(
-      { ...args, binding: `${args.binding}/${tree}` },
-      {
-        view: 'BASIC',
-        fetch: (rows) => readNodes(app, caller, tree, rows),
-        keyOf: ({ key }) => key,
-        show: ({ node }) => node,
-        bytesOf: treeNodeBytes,
-      },
-    );
+    const args = pageArgsOf({ app, caller }, rpc.getTree, { ...request, trajectoryId: '' }, tree);
+    const page = await pageOf(args, {
+      view: 'BASIC',
+      fetch: (rows) => readNodes(app, caller, tree, rows),
+      keyOf: ({ key }) => key,
+      show: ({ node }) => node,
+      bytesOf: treeNodeBytes,
+    });
     if (page.items.length === 0) await requireStillThere(app, caller, trajectory);
     return { nodes: page.items, nextPageToken: page.nextPageToken };
   },
@@ -164,10 +158,10 @@ export const tagMethods: Methods<typeof TrajectoryService, 'setTag' | 'listTags'
   /** Lists tags by name, in the order of bytes. */
   async listTags(request, { app, caller }) {
     const { trajectoryId, name } = request;
-    const page = await pageByKey<Tag, WireTag, string>(pageArgsOf(caller, TrajectoryService.method.listTags, request), {
+    const page = await pageByKey<Tag, WireTag, string>(pageArgsOf({ app, caller }, rpc.listTags, request), {
       fetch: (rows) => app.store.listTags(caller.namespace, trajectoryId, rows, name === '' ? undefined : name),
       keyOf: (tag) => tag.name,
-      readKey: ([last = '']) => parseTagName(last, 'page_token'),
+      readKey: ([last]) => last!,
       show: fromTag,
       bytesOf: tagBytes,
     });
