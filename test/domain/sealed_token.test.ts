@@ -57,7 +57,11 @@ describe('RD12: a sealed token', () => {
   it('has a nonce that follows from key, text and binding: no two instances use one for different texts', () => {
     const token = sealToken(KEY, TEXT, 'query');
     expect(sealToken(KEY, TEXT, 'query')).toBe(token);
-    const others = [sealToken(KEY, `${TEXT} `, 'query'), sealToken(KEY, TEXT, 'query2'), sealToken(OTHER, TEXT, 'query')];
+    const others = [
+      sealToken(KEY, `${TEXT} `, 'query'),
+      sealToken(KEY, TEXT, 'query2'),
+      sealToken(OTHER, TEXT, 'query'),
+    ];
     expect(new Set([token, ...others].map(nonceOf)).size).toBe(4);
     // Text and binding are not confused.
     expect(nonceOf(sealToken(KEY, 'bc', 'a'))).not.toBe(nonceOf(sealToken(KEY, 'c', 'ab')));

@@ -120,7 +120,8 @@ describe('the binding of tokens', () => {
       bound({}, { ...CALLER, namespace: 'b' }),
     ];
     bindings.push(tokenBindingOf(CALLER, listRuns, create(listRuns.input)));
-    for (const key of [1n, 2n]) bindings.push(tokenBindingOf(CALLER, listTrajectories, create(listTrajectories.input), key));
+    const all = create(listTrajectories.input);
+    bindings.push(...[1n, 2n].map((key) => tokenBindingOf(CALLER, listTrajectories, all, key)));
     expect(new Set(bindings).size).toBe(bindings.length);
     expect(bound({}, { ...CALLER, actor: 'another' })).toBe(bound({}));
   });

@@ -69,7 +69,9 @@ describeApp('page and resume tokens', (on) => {
     const { scene } = await twoTrajectories();
     const { scene: elsewhere } = await twoTrajectories();
     const token = await tokenOf(scene.app, scene);
-    const changed = Array.from(token, (letter, i) => token.slice(0, i) + (letter === 'A' ? 'Q' : 'A') + token.slice(i + 1));
+    const changed = Array.from(token, (letter, i) => {
+      return `${token.slice(0, i)}${letter === 'A' ? 'Q' : 'A'}${token.slice(i + 1)}`;
+    });
     const unsealed = Buffer.from(JSON.stringify(['query', '1'])).toString('base64url');
     const refused = [...changed, token.slice(1), token.slice(0, -1), `${token}A`, unsealed, 'none', '[]', '\u0001'];
     const calls = [

@@ -60,11 +60,13 @@ async function outsidePostgres(database: Pick<TestDatabase, 'url'>, schema: stri
 }
 
 /**
- * The counter of changes, which is always one row, and keys belong to no namespace. An index is no data: it follows from
- * the rows.
+ * The counter of changes, which is always one row, and keys belong to no namespace. An index is no data: it follows
+ * from the rows.
  */
 function ours(tables: readonly string[]): string[] {
-  return tables.filter((name) => !/^(?:kysely_|sqlite_|change_marks$|(?:api|token)_keys$|segment_state_names$)/.test(name));
+  return tables.filter(
+    (name) => !/^(?:kysely_|sqlite_|change_marks$|(?:api|token)_keys$|segment_state_names$)/.test(name),
+  );
 }
 
 export function sqlitePath(database: Pick<TestDatabase, 'url'>): string {

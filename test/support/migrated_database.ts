@@ -18,8 +18,8 @@ import {
 
 /**
  * A fresh database that has the schema and no data: a copy of one that is migrated once for the whole run, by the first
- * test that needs it. Copies have the key of tokens in common, and on Postgres one role. For tests of the migrations, of
- * roles and of empty databases there is `createDatabase`.
+ * test that needs it. Copies have the key of tokens in common, and on Postgres one role. For tests of the migrations,
+ * of roles and of empty databases there is `createDatabase`.
  */
 export async function createMigratedDatabase(engine: Engine): Promise<TestDatabase> {
   return engine === 'sqlite' ? copyMigratedFile() : copyMigratedPostgresDatabase(postgresUrl());

@@ -46,7 +46,7 @@ export async function pageByKey<Row, Shown, Key>(
   let bytes = 0;
   let last: Key | undefined;
   const isSmall = () => (bytes / items.length) * limit < ANSWER_BYTES;
-  for (let after = begin; ; after = last) {
+  for (let after: Key | undefined = begin; ; after = last) {
     // Reads one row more than the page can have, which tells whether there is a next page.
     const asked = Math.min(items.length > 0 && isSmall() ? MORE * FETCH[view] : FETCH[view], limit + 1 - items.length);
     const rows = await fetch({ limit: asked, after });

@@ -40,9 +40,7 @@ export function tokensOf<M extends DescMethod>(
 }
 
 function invalidToken({ input }: DescMethod): AnabranchError {
-  const [field, advice, rule] = input.fields.some(({ name }) => name === 'resume_token')
-    ? RESUME_TOKEN
-    : PAGE_TOKEN;
+  const [field, advice, rule] = input.fields.some(({ name }) => name === 'resume_token') ? RESUME_TOKEN : PAGE_TOKEN;
   return new AnabranchError('INVALID_PAGE_TOKEN', `${field}: belongs to another query: ${advice}.`, {
     violations: [{ field, description: `must be ${rule} of the same query` }],
   });
