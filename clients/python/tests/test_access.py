@@ -157,10 +157,6 @@ def test_a_client_shows_its_certificate(tmp_path: Path, host: object) -> None:
     (tmp_path / "principals.yaml").write_text(mapping)
 
     class CertificateServer(KeyServer):
-        @property
-        def address(self) -> str:
-            return f"127.0.0.1:{self.port}"
-
         def _start(self, arguments: list[str]) -> None:
             tls = ["--tls-cert", str(tmp_path / "server.crt"), "--tls-key", str(tmp_path / "server.key")]
             more = ["--client-ca", str(tmp_path / "authority.crt"), "--principals", str(tmp_path / "principals.yaml")]
