@@ -37,12 +37,12 @@ export function fetchText(url: URL, { ca, token, timeoutMs, stopped }: FetchOpti
       request.destroy();
     });
     response.once('end', () => resolve(Buffer.concat(pieces).toString('utf8')));
-    response.once('error', failed);
+    response.on('error', failed);
   });
   function failed(error: NodeJS.ErrnoException): void {
     if (signal.aborted) fail(`did not answer within ${timeoutMs} ms`);
     else fail(`could not be asked (${error.code ?? 'connection lost'})`);
   }
-  request.once('error', failed);
+  request.on('error', failed);
   return promise;
 }

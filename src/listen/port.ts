@@ -1,9 +1,9 @@
 import http from 'node:http';
 import http2, { constants } from 'node:http2';
 import net from 'node:net';
+import type { WatchedFiles } from '../watched_files.ts';
 import { type ListenAddress, ListenError, type Listening, listenOn } from './address.ts';
 import { SMALL_BYTES } from './body.ts';
-import type { WatchedFiles } from '../watched_files.ts';
 import { type CertificateFacts, type CertificateFiles, watchCertificate } from './certificate.ts';
 import { certificateOf } from './client_certificate.ts';
 import { type Connection, type ConnectionLimits, Connections, type Crowding } from './connections.ts';
