@@ -198,7 +198,8 @@ async function verifiersOf(
     refused: (reason: string) => logger.warn(`the mapping in use stays, because the file cannot replace it: ${reason}`),
   };
   const keys = {
-    using: ({ size }: { readonly size: number }) => logger.info({ keys: size }, 'uses the keys of the issuer of tokens'),
+    using: ({ size }: { readonly size: number }) =>
+      logger.info({ keys: size }, 'uses the keys of the issuer of tokens'),
     failed: (reason: string) => logger.warn(`the keys of the issuer of tokens could not be renewed: ${reason}`),
   };
   return openVerifiers(identity, { mapping, keys }, times).catch((error: Error) => {

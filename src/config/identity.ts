@@ -65,7 +65,9 @@ export function identityContradictions(values: Values, authenticated: boolean): 
     }
   } else if (isGiven('jwtJwks') && !isUrl(values.text('jwtJwks'))) {
     for (const key of OF_FETCH.filter(isGiven)) {
-      faults.push(`${values.nameOf(key)} is set, but ${values.nameOf('jwtJwks')} is a file, which is not fetched: leave one of them out.`);
+      faults.push(
+        `${values.nameOf(key)} is set, but ${values.nameOf('jwtJwks')} is a file, which is not fetched: leave one of them out.`,
+      );
     }
   }
   return faults;
@@ -78,7 +80,9 @@ function parseJwt(values: Values, cwd: string): JwtConfig | undefined {
   if (keys === undefined && fetchableUrl(issuer) === undefined) throw values.error('jwtIssuer');
   const audience = values.text('jwtAudience').trim();
   if (audience === '') throw values.error('jwtAudience');
-  const [caFile, tokenFile] = OF_FETCH.map((key) => (values.text(key) === '' ? undefined : resolve(cwd, values.text(key))));
+  const [caFile, tokenFile] = OF_FETCH.map((key) =>
+    values.text(key) === '' ? undefined : resolve(cwd, values.text(key)),
+  );
   return { issuer, audience, keys, caFile, tokenFile };
 }
 

@@ -100,7 +100,10 @@ export function unauthenticated(fault: CredentialFault): AnabranchError {
 }
 
 export function roleTooLow(needed: Role, held: Role): AnabranchError {
-  return denied(`The call needs the role ${needed}, and the credential has ${held}.`, { needed_role: needed, role: held });
+  return denied(`The call needs the role ${needed}, and the credential has ${held}.`, {
+    needed_role: needed,
+    role: held,
+  });
 }
 
 /** Of a credential that is valid, and of nobody that an operator has given a role. */

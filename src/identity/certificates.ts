@@ -18,19 +18,15 @@ export function certificateVerifier(mapping: () => Mapping): CertificateVerifier
 }
 
 /** An entry as Node writes it. Values with other characters are in quotes, so that none can look like two. */
-const ENTRY = /([A-Za-z ]+):([^",]*)(?:, |$)/uy;
+const ENTRY = /([A-Za-z ]+):([^",]*)(?:, |$)/gu;
 
 /** Returns the only URI, else the only DNS name. Undefined: there is none, or several. */
 function workloadOf(names: string): string | undefined {
-  const found: Readonly<Record<string, string[]>> = { URI: [], DNS: [] };
-  ENTRY.lastIndex = 0;
-  for (let at = 0; at < names.length; at = ENTRY.lastIndex) {
-    const [, kind = '', value = ''] = ENTRY.exec(names) ?? [];
-    if (value === '') return undefined;
-    found[kind]?.push(value);
-  }
-  const [uris = [], hosts = []] = [found.URI, found.DNS];
-  const [only, ...others] = uris.length > 0 ? uris : hosts.map((host) => host.toLowerCase());
+  const entries = [...names.matchAll(ENTRY)];
+  if (entries.map(([whole]) => whole).join('') !== names) return undefined;
+  const ofKind = (wanted: string) => entries.flatMap(([, kind, value = '']) => (kind === wanted ? [value] : []));
+  const uris = ofKind('URI');
+  const [only, ...others] = uris.length > 0 ? uris : ofKind('DNS').map((host) => host.toLowerCase());
   return others.length === 0 ? only : undefined;
 }
 

@@ -20,7 +20,8 @@ export function fetchText(url: URL, { ca, token, timeoutMs, stopped }: FetchOpti
   const headers = { accept: 'application/json', ...(token !== undefined && { authorization: `Bearer ${token}` }) };
   const signal = AbortSignal.any([AbortSignal.timeout(timeoutMs), stopped]);
   const options = { headers, agent: false, signal, ...(ca !== undefined && { ca }) };
-  const request = (url.protocol === 'https:' ? https : http).get(url, options, (response) => {
+  const get = url.protocol === 'https:' ? https.get : (http.get as typeof https.get);
+  const request = get(url, options, (response) => {
     const { statusCode } = response;
     const pieces: Buffer[] = [];
     let bytes = 0;
@@ -36,12 +37,12 @@ export function fetchText(url: URL, { ca, token, timeoutMs, stopped }: FetchOpti
       request.destroy();
     });
     response.once('end', () => resolve(Buffer.concat(pieces).toString('utf8')));
-    response.once('error', failed);
+    response.on('error', failed);
   });
   function failed(error: NodeJS.ErrnoException): void {
     if (signal.aborted) fail(`did not answer within ${timeoutMs} ms`);
     else fail(`could not be asked (${error.code ?? 'connection lost'})`);
   }
-  request.once('error', failed);
+  request.on('error', failed);
   return promise;
 }

@@ -54,9 +54,10 @@ export class IssuerKeys implements KeySource {
   }
 
   /** Waits for nothing: a server starts without its issuer, and accepts tokens as soon as the issuer answers. */
-  async open(): Promise<void> {
+  open(): Promise<void> {
     this.#timer = setInterval(() => void this.#fetch(), this.#times.renewMs).unref();
     void this.#fetch();
+    return Promise.resolve();
   }
 
   stop(): void {

@@ -39,8 +39,8 @@ export class KeySet {
   }
 
   /**
-   * Returns the keys that a token with this key id can be signed by, as text that tells different ones apart. Undefined:
-   * there is none. Without a text as id, any key can have signed it.
+   * Returns the keys that can have signed a token with this key id, as text that tells different ones apart. Undefined:
+   * there is none. Without a text as id, all of them can.
    */
   textOf(kid: unknown): string | undefined {
     return typeof kid === 'string' ? this.#texts.get(kid) : [...this.#texts.values()].join();

@@ -11,7 +11,7 @@ export interface KeySourceEvents {
 export interface KeySource {
   /** Undefined: there are none, or they are too old. */
   readonly current: KeySet | undefined;
-  /** Looks for keys that a token names and that are not known. Undefined: that would be too soon after the last look. */
+  /** Looks for a key that a token names and that is not known. Undefined: the last look was a moment ago. */
   renew(): Promise<void> | undefined;
   /** Errors: what is wrong with a file. */
   open(): Promise<void>;

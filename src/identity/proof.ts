@@ -13,7 +13,7 @@ export function isName(text: unknown): text is string {
 
 interface Shown {
   readonly subject: Subject;
-  /** Of the principal, if the mapping gives none: it begins with the kind, which keeps it apart from those of API keys. */
+  /** Of the principal, if the mapping gives none. It begins with the kind: names of API keys seldom do. */
   readonly name: string;
   readonly expireTime: Instant | undefined;
   /** Why the credential itself is not accepted any more. */

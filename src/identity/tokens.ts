@@ -88,6 +88,7 @@ function faultOf(error: unknown): CredentialFault {
   if (error instanceof errors.JWTClaimValidationFailed) return OF_CLAIM[error.claim] ?? 'claims';
   if (error instanceof errors.JWSSignatureVerificationFailed) return 'signature';
   if (error instanceof errors.JOSEAlgNotAllowed) return 'algorithm';
-  if (error instanceof errors.JWKSNoMatchingKey || error instanceof errors.JWKSMultipleMatchingKeys) return 'key_unknown';
+  if (error instanceof errors.JWKSNoMatchingKey || error instanceof errors.JWKSMultipleMatchingKeys)
+    return 'key_unknown';
   return 'malformed';
 }

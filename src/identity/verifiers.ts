@@ -3,7 +3,7 @@ import { certificateVerifier } from './certificates.ts';
 import { IssuerKeys, type KeyTimes } from './issuer_keys.ts';
 import { KeyFile } from './key_file.ts';
 import type { KeySource, KeySourceEvents } from './key_source.ts';
-import { MappingFile, type MappingEvents } from './mapping_file.ts';
+import { type MappingEvents, MappingFile } from './mapping_file.ts';
 import { Tokens } from './tokens.ts';
 
 /** Tokens and certificates that a server accepts besides API keys. */

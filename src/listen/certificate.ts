@@ -22,7 +22,7 @@ export interface CertificateFacts {
 }
 
 export interface CertificateEvents {
-  /** Called for the first certificate, and for each that replaces it. `ca` has the authorities of client certificates. */
+  /** Called for the first certificate, and for each that replaces it. `ca`: the authorities of client certificates. */
   use(context: tls.SecureContextOptions & { readonly ca: Buffer | undefined }, facts: CertificateFacts): void;
   /** Called once for files that cannot be used. The certificate before stays in use. */
   refuse(reason: string): void;

@@ -78,7 +78,9 @@ export function createApp({ store, file, ids, verifiers = {}, logger, settings: 
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const drain = createDrain();
-  const credentials = settings.authenticated ? new Credentials({ store, verifiers, logger, drain, settings }) : undefined;
+  const credentials = settings.authenticated
+    ? new Credentials({ store, verifiers, logger, drain, settings })
+    : undefined;
   const principals = new Principals(settings.perPrincipal);
   const imports = new ImportSlots(drain, settings.slowReaderMs);
   const maintenance = startMaintenance(store, logger, settings);

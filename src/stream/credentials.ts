@@ -90,7 +90,7 @@ export class Credentials {
     return lookup;
   }
 
-  /** Returns the credential of a caller without a header. Errors: UNAUTHENTICATED, PERMISSION_DENIED, SERVER_DRAINING. */
+  /** Returns that of a caller without a header. Errors: UNAUTHENTICATED, PERMISSION_DENIED, SERVER_DRAINING. */
   ofCertificate(shown: ClientCertificate | undefined): Credential {
     const { certificates } = this.#options.verifiers;
     if (shown === undefined || certificates === undefined) throw unauthenticated('missing');

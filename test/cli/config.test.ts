@@ -431,7 +431,10 @@ describe('N2: tokens and client certificates', () => {
   it.each([
     [{ jwtIssuer: 'http://idp.example' }, '--jwt-issuer is "http://idp.example": expected the claim iss'],
     [{ jwtIssuer: 'kubernetes/serviceaccount' }, '--jwt-issuer is "kubernetes/serviceaccount": expected the claim iss'],
-    [{ jwtIssuer: 'x', jwtJwks: 'http://idp.example/keys' }, '--jwt-jwks is "http://idp.example/keys": expected https://'],
+    [
+      { jwtIssuer: 'x', jwtJwks: 'http://idp.example/keys' },
+      '--jwt-jwks is "http://idp.example/keys": expected https://',
+    ],
     [{ jwtIssuer: 'x', jwtJwks: 'file:///keys' }, '--jwt-jwks is "file:///keys": expected https://'],
     [{ jwtIssuer: 'x', jwtJwks: 'https://a:b@idp.example' }, '--jwt-jwks is invalid: expected https://'],
   ])('%j is refused', (flags, message) => {

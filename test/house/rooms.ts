@@ -152,7 +152,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   // Which URLs may be fetched, for the settings and for what fetches.
   'src/config/fetchable.ts': { rooms: [], packages: [] },
-  'src/config': { rooms: ['src/config/fetchable.ts'], packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'] },
+  'src/config': {
+    rooms: ['src/config/fetchable.ts'],
+    packages: ['zod', 'node:fs', 'node:net', 'node:path', 'node:util'],
+  },
 
   'src/client': {
     rooms: ['gen'],

@@ -83,10 +83,7 @@ async function whoCalls(session: http2.ClientHttp2Session, headers = {}): Promis
   return [caller!.name, caller!.role];
 }
 
-const WATCH_RUNS = toBinary(
-  WatchRequestSchema,
-  create(WatchRequestSchema, { subjects: { it: { runs: {} } } }),
-);
+const WATCH_RUNS = toBinary(WatchRequestSchema, create(WatchRequestSchema, { subjects: { it: { runs: {} } } }));
 
 const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
 const WORKER = [`san:${SPIFFE}`, Role.WORK];
@@ -94,9 +91,9 @@ const WORKER = [`san:${SPIFFE}`, Role.WORK];
 describe('N2: a certificate of the client', () => {
   it('is a credential by its only URI, else by its only DNS name', async () => {
     expect(await whoCalls(await connect(worker()))).toEqual(WORKER);
-    expect(await whoCalls(await connect(worker({ names: ['worker.example', SPIFFE, 'other.example', '10.0.0.1'] })))).toEqual(
-      WORKER,
-    );
+    expect(
+      await whoCalls(await connect(worker({ names: ['worker.example', SPIFFE, 'other.example', '10.0.0.1'] }))),
+    ).toEqual(WORKER);
     expect(await whoCalls(await connect(worker({ names: ['10.0.0.1', 'Worker.Example'] })))).toEqual([
       'san:worker.example',
       Role.READ,
@@ -128,21 +125,24 @@ describe('N2: a certificate of the client', () => {
     'of a name without a role': [() => worker({ names: ['spiffe://cluster.example/ns/other'] }), 'PERMISSION_DENIED'],
   };
 
-  it.each(Object.entries(BAD))('that is %s is refused by every method before the body is decoded', async (_kind, [make, fault]) => {
-    const session = await connect(make());
-    for (const method of METHODS) {
-      const call = new RawCall(session, `/${method.parent.typeName}/${method.name}`);
-      // Bytes that no decoder accepts: a caller whose request was decoded gets another error.
-      call.stream.end(Buffer.from([0, 0, 0, 0, 2, 0xff, 0xff]));
-      const { metadata, reason } = await call.outcome;
-      expect([method.name, metadata.fault ?? reason]).toEqual([method.name, fault]);
-    }
-    // Health needs no credential, and an API key counts on any connection.
-    const health = new RawCall(session, '/grpc.health.v1.Health/Check');
-    health.stream.end(inEnvelope(Buffer.alloc(0)));
-    expect((await health.outcome).status).toBe(0);
-    expect(await whoCalls(session, bearer(secret))).toEqual(['admin', Role.ADMIN]);
-  });
+  it.each(Object.entries(BAD))(
+    'that is %s is refused by every method before the body is decoded',
+    async (_kind, [make, fault]) => {
+      const session = await connect(make());
+      for (const method of METHODS) {
+        const call = new RawCall(session, `/${method.parent.typeName}/${method.name}`);
+        // Bytes that no decoder accepts: a caller whose request was decoded gets another error.
+        call.stream.end(Buffer.from([0, 0, 0, 0, 2, 0xff, 0xff]));
+        const { metadata, reason } = await call.outcome;
+        expect([method.name, metadata.fault ?? reason]).toEqual([method.name, fault]);
+      }
+      // Health needs no credential, and an API key counts on any connection.
+      const health = new RawCall(session, '/grpc.health.v1.Health/Check');
+      health.stream.end(inEnvelope(Buffer.alloc(0)));
+      expect((await health.outcome).status).toBe(0);
+      expect(await whoCalls(session, bearer(secret))).toEqual(['admin', Role.ADMIN]);
+    },
+  );
 
   it('does not count beside a header, good or bad', async () => {
     const session = await connect(worker());
@@ -164,19 +164,28 @@ describe('N2: a certificate of the client', () => {
     socket.destroy();
   });
 
-  it.each(['TLSv1.2', 'TLSv1.3'] as const)('is shown in each handshake of %s: no session is resumed', async (version) => {
-    const options = { port: server.port, host: '127.0.0.1', ca: authority.cert, maxVersion: version, minVersion: version };
-    const first = tls.connect({ ...options, ...worker(), ALPNProtocols: ['http/1.1'] });
-    const saved = once(first, 'session');
-    await once(first, 'secureConnect');
-    // TLS 1.3 sends a session with the first answer.
-    first.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
-    const session = version === 'TLSv1.2' ? first.getSession() : ((await saved)[0] as Buffer);
-    first.destroy();
-    const again = await connect(undefined, { session, maxVersion: version, minVersion: version } as object);
-    expect((again.socket as tls.TLSSocket).isSessionReused()).toBe(false);
-    expect(await whoCalls(again)).toBe('missing');
-  });
+  it.each(['TLSv1.2', 'TLSv1.3'] as const)(
+    'is shown in each handshake of %s: no session is resumed',
+    async (version) => {
+      const options = {
+        port: server.port,
+        host: '127.0.0.1',
+        ca: authority.cert,
+        maxVersion: version,
+        minVersion: version,
+      };
+      const first = tls.connect({ ...options, ...worker(), ALPNProtocols: ['http/1.1'] });
+      const saved = once(first, 'session');
+      await once(first, 'secureConnect');
+      // TLS 1.3 sends a session with the first answer.
+      first.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n');
+      const session = version === 'TLSv1.2' ? first.getSession() : ((await saved)[0] as Buffer);
+      first.destroy();
+      const again = await connect(undefined, { session, maxVersion: version, minVersion: version } as object);
+      expect((again.socket as tls.TLSSocket).isSessionReused()).toBe(false);
+      expect(await whoCalls(again)).toBe('missing');
+    },
+  );
 
   it('is refused on an open connection, and ends its streams, when it has expired', async () => {
     const session = await connect(worker({ until: new Date(Date.now() + 2500) }));

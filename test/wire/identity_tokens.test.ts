@@ -167,7 +167,9 @@ describe('N2: a token of the issuer', () => {
       const session = await http2Session(scene.server.url);
       const token = make();
       for (let again = 0; again < 2; again += 1) {
-        const call = new RawCall(session, '/anabranch.v1.TrajectoryService/GetTree', { authorization: `Bearer ${token}` });
+        const call = new RawCall(session, '/anabranch.v1.TrajectoryService/GetTree', {
+          authorization: `Bearer ${token}`,
+        });
         // Bytes that no decoder accepts: a caller whose request was decoded gets another error.
         call.stream.end(Buffer.from([0, 0, 0, 0, 2, 0xff, 0xff]));
         const { status, reason, message, metadata } = await call.outcome;
@@ -213,7 +215,11 @@ describe('N2: the keys of the issuer', () => {
     const flags = { jwtIssuer: secure.url, jwtCa: caFile, jwtTokenFile: tokenFile };
     expect(await outcome(await start(flags), secure.token())).toBe('ok');
     expect(await outcome(await start({ ...flags, jwtJwks: `${secure.url}/keys` }), secure.token())).toBe('ok');
-    expect(secure.asked.map(({ path: asked }) => asked)).toEqual(['/.well-known/openid-configuration', '/keys', '/keys']);
+    expect(secure.asked.map(({ path: asked }) => asked)).toEqual([
+      '/.well-known/openid-configuration',
+      '/keys',
+      '/keys',
+    ]);
     expect(new Set(secure.asked.map(({ authorization }) => authorization))).toEqual(new Set(['Bearer of-the-pod']));
     const { jwtCa: _ca, ...untrusted } = flags;
     const scene = await start(untrusted);
@@ -292,10 +298,7 @@ describe('N2: the keys of the issuer', () => {
     const [kept, withdrawn] = [newSigningKey(), newSigningKey()];
     issuer.keys = [kept, withdrawn];
     const scene = await start({}, { renewMs: 20 });
-    const [other, gone] = [
-      await watch(scene, issuer.token({}, kept)),
-      await watch(scene, issuer.token({}, withdrawn)),
-    ];
+    const [other, gone] = [await watch(scene, issuer.token({}, kept)), await watch(scene, issuer.token({}, withdrawn))];
     issuer.keys = [kept];
     await expect(gone.ended).rejects.toSatisfy((error) => reasonOf(error) === 'UNAUTHENTICATED');
     expect(await outcome(scene, issuer.token({}, kept))).toBe('ok');

@@ -141,7 +141,8 @@ def test_a_server_on_a_unix_socket_is_reached(tmp_path: Path, host: object) -> N
 
 def certificate(folder: Path, name: str, names: str, issuer: str | None = None) -> None:
     """Creates NAME.crt and NAME.key, of an issuer in the folder or of its own."""
-    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-noenc", "-days", "1"]
+    command = ["openssl", "req", "-x509", "-noenc", "-days", "1", "-newkey", "ec"]
+    command += ["-pkeyopt", "ec_paramgen_curve:P-256"]
     command += ["-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.crt"]
     if issuer is not None:
         command += ["-addext", f"subjectAltName={names}", "-addext", "basicConstraints=critical,CA:FALSE"]
@@ -157,10 +158,6 @@ def test_a_client_shows_its_certificate(tmp_path: Path, host: object) -> None:
     (tmp_path / "principals.yaml").write_text(mapping)
 
     class CertificateServer(KeyServer):
-        @property
-        def address(self) -> str:
-            return f"127.0.0.1:{self.port}"
-
         def _start(self, arguments: list[str]) -> None:
             tls = ["--tls-cert", str(tmp_path / "server.crt"), "--tls-key", str(tmp_path / "server.key")]
             more = ["--client-ca", str(tmp_path / "authority.crt"), "--principals", str(tmp_path / "principals.yaml")]

@@ -375,14 +375,15 @@ class MemoryFull(AnabranchError):
 
 class Unauthenticated(AnabranchError):
     """UNAUTHENTICATED. The call has no credential, or one that is not accepted (any more). Metadata: `fault`
-    (missing, malformed, repeated, unknown, revoked or expired).
+    (missing, malformed, repeated, expired, unknown, revoked, algorithm, signature, key_unknown, issuer,
+    audience, claims, not_yet_valid, untrusted, names or changed).
     """
 
 
 class PermissionDenied(AnabranchError):
-    """PERMISSION_DENIED. The credential does not allow the call: its role is too low, it is not for the
-    namespace, or another principal holds the rollout. Metadata: `needed_role` and `role` (held), or `namespace`,
-    or `rollout`.
+    """PERMISSION_DENIED. The credential does not allow the call: its subject has no role, its role is too low,
+    it is not for the namespace, or another principal holds the rollout. Metadata: `needed_role` and `role`
+    (held), or `namespace`, or `rollout`.
     """
 
 

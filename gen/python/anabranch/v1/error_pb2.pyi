@@ -240,11 +240,13 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """
     ERROR_REASON_UNAUTHENTICATED: _ErrorReason.ValueType  # 78
     """UNAUTHENTICATED. The call has no credential, or one that is not accepted (any more). Metadata: `fault` (missing,
-    malformed, repeated, unknown, revoked or expired).
+    malformed, repeated, expired, unknown, revoked, algorithm, signature, key_unknown, issuer, audience, claims,
+    not_yet_valid, untrusted, names or changed).
     """
     ERROR_REASON_PERMISSION_DENIED: _ErrorReason.ValueType  # 79
-    """PERMISSION_DENIED. The credential does not allow the call: its role is too low, it is not for the namespace, or
-    another principal holds the rollout. Metadata: `needed_role` and `role` (held), or `namespace`, or `rollout`.
+    """PERMISSION_DENIED. The credential does not allow the call: its subject has no role, its role is too low, it is not
+    for the namespace, or another principal holds the rollout. Metadata: `needed_role` and `role` (held), or
+    `namespace`, or `rollout`.
     """
     ERROR_REASON_API_KEY_NOT_FOUND: _ErrorReason.ValueType  # 80
     """NOT_FOUND. No API key has this id. Metadata: `key_id`."""
@@ -475,11 +477,13 @@ of the message was stored. Comes with RetryInfo.
 """
 ERROR_REASON_UNAUTHENTICATED: ErrorReason.ValueType  # 78
 """UNAUTHENTICATED. The call has no credential, or one that is not accepted (any more). Metadata: `fault` (missing,
-malformed, repeated, unknown, revoked or expired).
+malformed, repeated, expired, unknown, revoked, algorithm, signature, key_unknown, issuer, audience, claims,
+not_yet_valid, untrusted, names or changed).
 """
 ERROR_REASON_PERMISSION_DENIED: ErrorReason.ValueType  # 79
-"""PERMISSION_DENIED. The credential does not allow the call: its role is too low, it is not for the namespace, or
-another principal holds the rollout. Metadata: `needed_role` and `role` (held), or `namespace`, or `rollout`.
+"""PERMISSION_DENIED. The credential does not allow the call: its subject has no role, its role is too low, it is not
+for the namespace, or another principal holds the rollout. Metadata: `needed_role` and `role` (held), or
+`namespace`, or `rollout`.
 """
 ERROR_REASON_API_KEY_NOT_FOUND: ErrorReason.ValueType  # 80
 """NOT_FOUND. No API key has this id. Metadata: `key_id`."""
