@@ -84,7 +84,7 @@ describe('the keys that callers have shown', () => {
     });
     const drain = createDrain();
     const settings = { keyCheckMs: 2000, keyTrustMs: 5000 };
-    const credentials = new Credentials({ store: slow, logger, drain, settings });
+    const credentials = new Credentials({ store: slow, verifiers: {}, logger, drain, settings });
     const show = async (address: string) => {
       const secret = newSecret();
       names.set(secretDigest(secret).toString('hex'), address);
