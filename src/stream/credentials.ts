@@ -61,7 +61,7 @@ export class Credentials {
    * Returns the credential of a secret, at once if it is known. Addresses look up unknown ones in turn. Errors:
    * UNAUTHENTICATED, DATABASE_UNAVAILABLE, and those of the database.
    */
-  of(secret: string, address = () => ''): Credential | Promise<Credential> {
+  of(secret: string, address: () => string = () => ''): Credential | Promise<Credential> {
     if (!isSecret(secret)) throw unauthenticated('malformed');
     const digest = secretDigest(secret);
     const name = digest.toString('latin1');

@@ -77,7 +77,10 @@ it('nothing is lost, each key keeps its order, and no key gets two turns while a
           if (number === undefined) continue;
           const { key } = places.get(number)!.item;
           all.delete(places.get(number)!);
-          model.set(key, model.get(key)!.filter((other) => other !== number));
+          model.set(
+            key,
+            model.get(key)!.filter((other) => other !== number),
+          );
           if (model.get(key)!.length === 0) turns = turns.filter((other) => other !== key);
         }
         expect(all.size).toBe([...model.values()].flat().length);

@@ -7,7 +7,11 @@ import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
-import { AppendBatchRequestSchema, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  AppendBatchRequestSchema,
+  type AppendEntrySchema,
+  TrajectoryService,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import type { Store } from '../../src/store/contract/store.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
@@ -52,7 +56,7 @@ it('MS1, MS5: large messages of several principals are decoded in turn', async (
   await using server = await startTestServer({ database, settings: { authenticated: true }, wrap: slow });
   const session = await http2Session(server.url);
   /** A compressed message takes all of the queue. One with thousands of steps keeps it until they are stored. */
-  const append = (name: string, entries: MessageInitShape<typeof AppendBatchRequestSchema>['entries']) => {
+  const append = (name: string, entries: MessageInitShape<typeof AppendEntrySchema>[]) => {
     const headers = { ...bearer(name), 'content-type': 'application/grpc', 'grpc-encoding': 'gzip' };
     const call = new RawCall(session, APPEND_BATCH, headers);
     const bytes = toBinary(AppendBatchRequestSchema, create(AppendBatchRequestSchema, { entries }));

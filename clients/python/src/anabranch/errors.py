@@ -390,6 +390,13 @@ class ApiKeyNotFound(AnabranchError):
     """NOT_FOUND. No API key has this id. Metadata: `key_id`."""
 
 
+class CallerLimit(AnabranchError):
+    """RESOURCE_EXHAUSTED. The caller does too much at once: its principal has too many calls, followers or
+    watched subjects, or its address has too many connections that have not shown a valid credential. Nothing was
+    done. Comes with RetryInfo. Metadata: `limit` (its name in GetServerInfo), `most`.
+    """
+
+
 BY_REASON: dict[str, type[AnabranchError]] = {
     "INVALID_REQUEST": InvalidRequest,
     "INVALID_PAGE_TOKEN": InvalidPageToken,
@@ -462,4 +469,5 @@ BY_REASON: dict[str, type[AnabranchError]] = {
     "UNAUTHENTICATED": Unauthenticated,
     "PERMISSION_DENIED": PermissionDenied,
     "API_KEY_NOT_FOUND": ApiKeyNotFound,
+    "CALLER_LIMIT": CallerLimit,
 }

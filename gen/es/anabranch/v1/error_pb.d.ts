@@ -564,6 +564,15 @@ export enum ErrorReason {
    * @generated from enum value: ERROR_REASON_API_KEY_NOT_FOUND = 80;
    */
   API_KEY_NOT_FOUND = 80,
+
+  /**
+   * RESOURCE_EXHAUSTED. The caller does too much at once: its principal has too many calls, followers or watched
+   * subjects, or its address has too many connections that have not shown a valid credential. Nothing was done. Comes
+   * with RetryInfo. Metadata: `limit` (its name in GetServerInfo), `most`.
+   *
+   * @generated from enum value: ERROR_REASON_CALLER_LIMIT = 81;
+   */
+  CALLER_LIMIT = 81,
 }
 
 /**

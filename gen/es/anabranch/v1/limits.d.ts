@@ -40,6 +40,10 @@ export declare const LIMITS: {
   readonly streamWindowBytes: number;
   readonly waitingBytes: number;
   readonly streamsPerConnection: number;
+  readonly streamsPerPrincipal: number;
+  readonly followersPerPrincipal: number;
+  readonly watchersPerPrincipal: number;
+  readonly connectionsPerAddress: number;
   readonly branchDepth: number;
   readonly namedBranches: number;
   readonly errorBytes: number;

@@ -248,6 +248,11 @@ class _ErrorReasonEnumTypeWrapper(google.protobuf.internal.enum_type_wrapper._En
     """
     ERROR_REASON_API_KEY_NOT_FOUND: _ErrorReason.ValueType  # 80
     """NOT_FOUND. No API key has this id. Metadata: `key_id`."""
+    ERROR_REASON_CALLER_LIMIT: _ErrorReason.ValueType  # 81
+    """RESOURCE_EXHAUSTED. The caller does too much at once: its principal has too many calls, followers or watched
+    subjects, or its address has too many connections that have not shown a valid credential. Nothing was done. Comes
+    with RetryInfo. Metadata: `limit` (its name in GetServerInfo), `most`.
+    """
 
 class ErrorReason(_ErrorReason, metaclass=_ErrorReasonEnumTypeWrapper):
     """The closed list of reasons why a call can fail.
@@ -483,4 +488,9 @@ another principal holds the rollout. Metadata: `needed_role` and `role` (held), 
 """
 ERROR_REASON_API_KEY_NOT_FOUND: ErrorReason.ValueType  # 80
 """NOT_FOUND. No API key has this id. Metadata: `key_id`."""
+ERROR_REASON_CALLER_LIMIT: ErrorReason.ValueType  # 81
+"""RESOURCE_EXHAUSTED. The caller does too much at once: its principal has too many calls, followers or watched
+subjects, or its address has too many connections that have not shown a valid credential. Nothing was done. Comes
+with RetryInfo. Metadata: `limit` (its name in GetServerInfo), `most`.
+"""
 Global___ErrorReason: typing_extensions.TypeAlias = ErrorReason
