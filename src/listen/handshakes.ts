@@ -1,6 +1,7 @@
 import type net from 'node:net';
 import tls from 'node:tls';
 import { noteCertificate } from './client_certificate.ts';
+import { InTurn, type Waiting } from '../queue/in_turn.ts';
 import type { Protocols } from './protocol.ts';
 import { Throttle } from './throttle.ts';
 
@@ -26,22 +27,23 @@ interface Visit {
   readonly ends: string;
   /** Of the certificate of the client, when the handshake began. */
   authorities: { readonly replaced: boolean };
+  /** Undefined: it does not wait. */
+  waiting: Waiting<Visit> | undefined;
   begunAt: number;
   reason: string | undefined;
 }
 
 /**
  * The TLS handshakes of a port. ALPN decides the protocol; without it, the protocol is HTTP/1.1. A handshake that fails
- * or hangs ends its own connection only: it takes the place of others for `handshakeTurnMs` at most, and the newest
- * connection is served first, because those that have waited longest may have left.
+ * or hangs ends its own connection only: it takes the place of others for `handshakeTurnMs` at most. Addresses are served
+ * in turn, and the newest connection of each first, because those that have waited longest may have left.
  */
 export class Handshakes {
   readonly #limits: HandshakeLimits;
   readonly #server: tls.Server;
   /** The oldest first. */
   readonly #running = new Map<string, Visit>();
-  /** The newest last. */
-  readonly #waiting: Visit[] = [];
+  readonly #waiting = new InTurn<Visit>();
   readonly #reports: Throttle;
   /** Of client certificates. `#ca` tells them apart. */
   #authorities = { replaced: false };
@@ -68,7 +70,7 @@ export class Handshakes {
 
   /** Handshakes that run or wait. */
   get size(): number {
-    return this.#running.size + this.#waiting.length;
+    return this.#running.size + this.#waiting.size;
   }
 
   /**
@@ -91,12 +93,13 @@ export class Handshakes {
       socket,
       protocols,
       ends: endsOf(socket),
+      waiting: undefined,
       authorities: this.#authorities,
       begunAt: 0,
       reason: undefined,
     };
     socket.once('close', () => this.#leave(visit));
-    this.#waiting.push(visit);
+    visit.waiting = this.#waiting.addFirst(socket.remoteAddress ?? '', visit);
     this.#admit();
   }
 
@@ -107,8 +110,11 @@ export class Handshakes {
 
   #admit(): void {
     while (this.#running.size < this.#limits.handshakes) {
-      const visit = this.#waiting.pop();
-      if (visit === undefined) break;
+      const next = this.#waiting.next();
+      if (next === undefined) break;
+      this.#waiting.serve(next);
+      const { item: visit } = next;
+      visit.waiting = undefined;
       visit.begunAt = performance.now();
       visit.authorities = this.#authorities;
       this.#running.set(visit.ends, visit);
@@ -116,7 +122,7 @@ export class Handshakes {
     }
     clearTimeout(this.#turn);
     const [oldest] = this.#running.values();
-    if (this.#waiting.length === 0 || oldest === undefined) return;
+    if (this.#waiting.size === 0 || oldest === undefined) return;
     const turnMs = oldest.begunAt + this.#limits.handshakeTurnMs - performance.now();
     this.#turn = setTimeout(() => this.#end(oldest), Math.max(0, turnMs));
   }
@@ -146,11 +152,7 @@ export class Handshakes {
     if (this.#running.get(visit.ends) === visit) {
       this.#running.delete(visit.ends);
       if (visit.socket.bytesRead > 0) this.#fail(visit.reason ?? 'INCOMPLETE');
-    } else {
-      const at = this.#waiting.indexOf(visit);
-      if (at === -1) return;
-      this.#waiting.splice(at, 1);
-    }
+    } else if (visit.waiting === undefined || !this.#waiting.delete(visit.waiting)) return;
     this.#admit();
   }
 

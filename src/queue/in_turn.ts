@@ -45,6 +45,17 @@ export class InTurn<T> {
     return place;
   }
 
+  /** Like `add`, but before the other items of its key. */
+  addFirst(key: string, item: T): Waiting<T> {
+    const line = this.#lineOf(key);
+    const place: Place<T> = { item, line, before: undefined, after: line.first };
+    if (line.first === undefined) line.last = place;
+    else line.first.before = place;
+    line.first = place;
+    this.#size += 1;
+    return place;
+  }
+
   /** Returns the item whose turn it is, of those that fit. It waits until it is served or deleted. */
   next(fits?: (item: T) => boolean): Waiting<T> | undefined {
     for (const { first } of this.#lines.values()) {

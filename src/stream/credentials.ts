@@ -75,7 +75,7 @@ export class Credentials {
    * Returns the credential of the text in a header, at once if it is known. Addresses find out unknown ones in turn.
    * Errors: UNAUTHENTICATED, PERMISSION_DENIED, DATABASE_UNAVAILABLE, and those of the database.
    */
-  of(secret: string, address = () => ''): Credential | Promise<Credential> {
+  of(secret: string, address: () => string = () => ''): Credential | Promise<Credential> {
     const lookUp = this.#lookUpOf(secret, address);
     const digest = secretDigest(secret);
     const name = digest.toString('latin1');

@@ -41,7 +41,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/store/sql/kit': { rooms: [...STORE, 'src/queue'], packages: ['kysely', 'node:crypto', 'node:zlib'] },
   'src/store/sql/log': { rooms: LOG, packages: ['kysely', 'node:crypto', 'node:zlib'] },
   // Searches steps on a thread.
-  'src/store/sql/log/search': { rooms: [...LOG, 'src/queue'], packages: ['kysely', 'node:events', 'node:worker_threads'] },
+  'src/store/sql/log/search': {
+    rooms: [...LOG, 'src/queue'],
+    packages: ['kysely', 'node:events', 'node:worker_threads'],
+  },
   'src/store/sql/records': { rooms: RECORDS, packages: ['kysely', 'node:crypto'] },
   'src/store/sql/upkeep': { rooms: UPKEEP, packages: ['kysely', 'node:crypto'] },
   // Questions and requests to Postgres by connections beside the pool, and explanations of its refusals.

@@ -5,6 +5,7 @@ import https from 'node:https';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import process from 'node:process';
 import tls from 'node:tls';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { ListenError } from '../../src/listen/address.ts';
@@ -186,6 +187,26 @@ describe('A12: TLS', () => {
     for (const each of sessions) each.destroy();
     for (const socket of hanging) socket.destroy();
     await until(() => isEmpty(scene), 'everything is closed');
+  });
+
+  it.runIf(process.platform === 'linux')('MS5: lets addresses shake hands in turn', async () => {
+    const scene = await listen({ handshakes: 1, handshakeTurnMs: 1_000_000 });
+    const hang = async () => {
+      const { sockets } = scene.port.counts();
+      const socket = net.connect({ port: scene.number, host: '127.0.0.1', localAddress: '127.0.0.2' });
+      socket.on('error', () => undefined).resume();
+      await until(() => scene.port.counts().sockets > sockets, 'it is accepted');
+      return socket;
+    };
+    const running = await hang();
+    const other = session(scene.number, { host: '127.0.0.1' });
+    await until(() => scene.port.counts().handshakes === 2, 'it waits');
+    // The newest of an address are served first, but not before another address.
+    const newer = [await hang(), await hang()];
+    running.destroy();
+    expect(await get(await other)).toBe('you came by 2.0');
+    for (const socket of newer) socket.destroy();
+    (await other).destroy();
   });
 
   it('A4: connections count from accept, so handshakes that hang are closed for new connections', async () => {

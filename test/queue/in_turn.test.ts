@@ -13,6 +13,13 @@ it('items of one key are served in order of arrival', () => {
   expect(of('a1', 'a2', 'a3').clear()).toEqual(['a1', 'a2', 'a3']);
 });
 
+it('an item can come before the others of its key, which keeps its turn', () => {
+  const all = of('a1', 'b1');
+  all.addFirst('b', 'b2');
+  all.addFirst('c', 'c1');
+  expect(all.clear()).toEqual(['a1', 'b2', 'c1', 'b1']);
+});
+
 it('MS5: keys are served in turn, however many items one of them has', () => {
   expect(of('a1', 'a2', 'a3', 'b1', 'b2', 'c1').clear()).toEqual(['a1', 'b1', 'c1', 'a2', 'b2', 'a3']);
 });
@@ -77,7 +84,10 @@ it('nothing is lost, each key keeps its order, and no key gets two turns while a
           if (number === undefined) continue;
           const { key } = places.get(number)!.item;
           all.delete(places.get(number)!);
-          model.set(key, model.get(key)!.filter((other) => other !== number));
+          model.set(
+            key,
+            model.get(key)!.filter((other) => other !== number),
+          );
           if (model.get(key)!.length === 0) turns = turns.filter((other) => other !== key);
         }
         expect(all.size).toBe([...model.values()].flat().length);

@@ -43,7 +43,7 @@ describe('A5, A6: read threads of SQLite', () => {
   /** Starts an endless job. `ended` resolves with its rejection. */
   const begin = (job: StatementJob) => {
     const controller = new AbortController();
-    const ended = threads.run(job, controller.signal).catch((error: unknown) => error);
+    const ended = threads.run(job, controller).catch((error: unknown) => error);
     return { ended, leave: (reason: unknown) => controller.abort(reason) };
   };
 
@@ -99,7 +99,7 @@ describe('A5, A6: read threads of SQLite', () => {
 
   it('refuse a job whose caller has already cancelled', async () => {
     const reason = new Error('the caller has left');
-    await expect(threads.run(QUICK, AbortSignal.abort(reason))).rejects.toBe(reason);
+    await expect(threads.run(QUICK, { signal: AbortSignal.abort(reason) })).rejects.toBe(reason);
   });
 
   it('run quick jobs while all others wait behind long ones', async () => {

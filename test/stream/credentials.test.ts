@@ -77,7 +77,7 @@ describe('the keys that callers have shown', () => {
     const names = new Map<string, string>();
     const slow = wrappedStore(store, {
       findKey: async (digest) => {
-        asked.push(names.get(digest.toString('hex'))!);
+        asked.push(names.get(Buffer.from(digest).toString('hex'))!);
         await gate.promise;
         return undefined;
       },

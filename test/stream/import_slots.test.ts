@@ -52,7 +52,7 @@ it('V6, MS5: imports of several principals begin in turn', async () => {
 it('V6: an import whose call ends while it waits leaves its place to the next one', async () => {
   const { slots, running } = await full();
   const [first, second] = [new AbortController(), new AbortController()];
-  const [given, next] = [slots.enter('anonymous', first.signal), slots.enter(second.signal)];
+  const [given, next] = [slots.enter('anonymous', first.signal), slots.enter('anonymous', second.signal)];
   first.abort(new Error('cancelled'));
   await expect(given).rejects.toThrow('cancelled');
   running[0]!();

@@ -300,8 +300,9 @@ describeApp('ReadSteps that follows', (on) => {
 
 function counting(store: Store): { store: Store; counts: Map<string, number> } {
   const counts = new Map<string, number>();
-  const counted = new Proxy(store, {
+  const counted: Store = new Proxy(store, {
     get(target, name) {
+      if (name === 'within') return () => counted;
       const own = Reflect.get(target, name, target) as unknown;
       if (typeof own !== 'function') return own;
       return (...args: unknown[]) => {

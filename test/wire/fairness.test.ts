@@ -5,10 +5,13 @@ import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
-import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
-import { AppendBatchRequestSchema, TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  AppendBatchRequestSchema,
+  type AppendEntrySchema,
+  TrajectoryService,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { ErrorInfoSchema, RetryInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import type { Store } from '../../src/store/contract/store.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
@@ -24,6 +27,7 @@ const ENTRY = { trajectoryId: '0198c0de-0000-7000-8000-000000000001' };
 
 let database: TestDatabase;
 const secrets = new Map<string, string>();
+const bearer = (name: string) => ({ authorization: `Bearer ${secrets.get(name)}` });
 
 beforeAll(async () => {
   database = await createMigratedDatabase(ENGINES[0]!);
@@ -52,12 +56,8 @@ it('MS1, MS5: large messages of several principals are decoded in turn', async (
   await using server = await startTestServer({ database, settings: { authenticated: true }, wrap: slow });
   const session = await http2Session(server.url);
   /** A compressed message takes all of the queue. One with thousands of steps keeps it until they are stored. */
-  const append = (name: string, entries: MessageInitShape<typeof AppendBatchRequestSchema>['entries']) => {
-    const headers = {
-      authorization: `Bearer ${secrets.get(name)}`,
-      'content-type': 'application/grpc',
-      'grpc-encoding': 'gzip',
-    };
+  const append = (name: string, entries: MessageInitShape<typeof AppendEntrySchema>[]) => {
+    const headers = { ...bearer(name), 'content-type': 'application/grpc', 'grpc-encoding': 'gzip' };
     const call = new RawCall(session, APPEND_BATCH, headers);
     const bytes = toBinary(AppendBatchRequestSchema, create(AppendBatchRequestSchema, { entries }));
     call.stream.end(inEnvelope(gzipSync(bytes), 1));
@@ -89,10 +89,10 @@ it('MS5: what a call reads and writes is in the turns of its namespace', async (
     return seen;
   };
   await using server = await startTestServer({ database, settings: { authenticated: true }, wrap: observed });
-  for (const [name, secret] of secrets) {
+  for (const name of secrets.keys()) {
     const transport = createGrpcTransport({
       baseUrl: server.url,
-      interceptors: [withHeaders({ authorization: `Bearer ${secret}` })],
+      interceptors: [withHeaders(bearer(name))],
     });
     await createClient(RunService, transport).listRuns({});
     expect([...namespaces], name).toContain(name);
@@ -106,7 +106,7 @@ describe('MS6: the limits of a principal', () => {
   const transportOf = (server: TestServer, name: string) =>
     createGrpcTransport({
       baseUrl: server.url,
-      interceptors: [withHeaders({ authorization: `Bearer ${secrets.get(name)}` })],
+      interceptors: [withHeaders(bearer(name))],
     });
   const idle = (server: TestServer) =>
     until(() => Object.values(server.counts()).every((count, i) => i < 2 || count === 0), 'nothing is open');
@@ -140,15 +140,13 @@ describe('MS6: the limits of a principal', () => {
     await begun(watcher.watch({ subjects: { a: subject, b: subject } }, { signal }));
     await expectLimit(collect(watcher.watch({ subjects: { c: subject } }, { signal })), 'watchersPerPrincipal');
     await begun(createClient(ServerService, one).watch({ subjects: { a: { runs: {} } } }, { signal }));
-    const waiting = createClient(RolloutService, many).claimRollouts(
-      { workerId: 'w', wait: { seconds: 30n } },
-      { signal },
-    );
-    waiting.catch(() => undefined);
+    const session = await http2Session(server.url);
+    new RawCall(session, '/anabranch.v1.TrajectoryService/AppendSteps', bearer('many'));
     await until(() => server.counts().handlers === 4, 'three calls of one and one of the other are in progress');
     await expectLimit(createClient(RunService, many).listRuns({}), 'streamsPerPrincipal');
     await createClient(RunService, one).listRuns({});
     end.abort();
+    session.destroy();
     await idle(server);
     await createClient(RunService, many).listRuns({});
   });
@@ -166,7 +164,7 @@ describe('MS6: the limits of a principal', () => {
       });
     await using server = await startTestServer({ database, settings, wrap: slow });
     const session = await http2Session(server.url);
-    const headers = { authorization: `Bearer ${secrets.get('many')}` };
+    const headers = bearer('many');
     const plain = new RawCall(session, '/anabranch.v1.RunService/ListRuns', headers);
     const web = new RawCall(session, '/anabranch.v1.RunService/ListRuns', {
       ...headers,

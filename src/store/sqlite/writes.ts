@@ -33,11 +33,7 @@ export class Writes {
   }
 
   /** Runs `work` in one transaction. `by` is the writer, if it is known. Namespaces are served in turn. */
-  run<T>(
-    work: (tx: Tx, afterCommit: AfterCommit) => Promise<T>,
-    by?: object,
-    namespace?: string,
-  ): Promise<T> {
+  run<T>(work: (tx: Tx, afterCommit: AfterCommit) => Promise<T>, by?: object, namespace?: string): Promise<T> {
     const { writing } = this.#deps;
     return this.#guarded(
       () =>

@@ -41,6 +41,8 @@ const APPEND_STEPS = `${TRAJECTORIES}/AppendSteps`;
 const READ_STEPS = `${TRAJECTORIES}/ReadSteps`;
 const SERVER_INFO = `/${ServerService.typeName}/GetServerInfo`;
 const CANCEL = 8;
+/** The neighbour has an address of its own, as in a cluster. */
+const FROM = { localAddress: '127.0.0.2' };
 
 /** Fewer than the server allows on one connection. */
 const STREAMS = 90;
@@ -154,7 +156,7 @@ async function* connections({ port }: Target): AsyncGenerator<void> {
         await wait(10);
         continue;
       }
-      const socket = net.connect({ host: '127.0.0.1', port });
+      const socket = net.connect({ host: '127.0.0.1', port, ...FROM });
       open.add(socket);
       socket.on('error', () => undefined);
       socket.once('close', () => open.delete(socket));
@@ -168,7 +170,7 @@ async function* connections({ port }: Target): AsyncGenerator<void> {
 
 async function* failedHandshakes({ port }: Target): AsyncGenerator<void> {
   for (;;) {
-    const socket = net.connect({ host: '127.0.0.1', port });
+    const socket = net.connect({ host: '127.0.0.1', port, ...FROM });
     socket.on('error', () => undefined);
     socket.on('data', () => undefined);
     // The header of a TLS record, and nothing that could follow it.
@@ -198,7 +200,7 @@ interface Connected {
 }
 
 async function connected({ url, ca, token }: Target, options: SecureClientSessionOptions = {}): Promise<Connected> {
-  const session = http2.connect(url, { ...options, ca });
+  const session = http2.connect(url, { ...options, ca, ...FROM });
   session.on('error', () => undefined);
   await either(session, 'connect');
   return { session, headers: { authorization: `Bearer ${token}` } };

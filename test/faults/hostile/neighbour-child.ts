@@ -1,4 +1,4 @@
-/** A neighbour in a process of its own, which tells what it has done when it is asked; started by `neighbour_process.ts`. */
+/** A neighbour in a process of its own, which tells what it has done; started by `neighbour_process.ts`. */
 import process from 'node:process';
 import { type NeighbourSettings, runActs } from './act_runner.ts';
 

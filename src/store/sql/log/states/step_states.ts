@@ -95,7 +95,8 @@ async function readWithAttached(
 ): Promise<{ readonly rows: readonly NamedRow[]; readonly states: readonly OwnedState[] }> {
   for (let before: readonly NamedRow[] | undefined; ; ) {
     const rows = await readNamed(scope, tree, window, name, most);
-    if (rows.reduce((steps, { lo, hi }) => steps + (hi - lo), 0n) >= MANY_STEPS) await scope.engine.slots.take(scope.namespace);
+    if (rows.reduce((steps, { lo, hi }) => steps + (hi - lo), 0n) >= MANY_STEPS)
+      await scope.engine.slots.take(scope.namespace);
     const sent = rows.flatMap((row) => statesIn(row, name));
     const named = runsOf(rows, name);
     const count = named.reduce((sum, { from, to }) => sum + Number(to - from), 0);

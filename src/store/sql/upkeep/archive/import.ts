@@ -96,7 +96,9 @@ class Import {
         'they do not follow the record of the trajectory',
       );
     }
-    const read = await readSteps(part, small, () => this.#engine.slots.take(this.#namespace, this.#engine.transactions));
+    const read = await readSteps(part, small, () =>
+      this.#engine.slots.take(this.#namespace, this.#engine.transactions),
+    );
     if (this.#trajectory === undefined || this.#trajectory.isStored) await this.#states.keep(inline);
     await this.#trajectory?.add({ ...read, bytes: part.bytes, attached, inline, smallBytes });
   }
