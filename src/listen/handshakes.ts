@@ -1,7 +1,7 @@
 import type net from 'node:net';
 import tls from 'node:tls';
-import { noteCertificate } from './client_certificate.ts';
 import { InTurn, type Waiting } from '../queue/in_turn.ts';
+import { noteCertificate } from './client_certificate.ts';
 import type { Protocols } from './protocol.ts';
 import { Throttle } from './throttle.ts';
 
