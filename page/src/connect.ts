@@ -1,4 +1,5 @@
 import { createClient } from '@connectrpc/connect';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
@@ -16,5 +17,6 @@ export function connect(address: string): Api {
     runs: createClient(RunService, transport),
     rollouts: createClient(RolloutService, transport),
     server: createClient(ServerService, transport),
+    admin: createClient(AdminService, transport),
   };
 }

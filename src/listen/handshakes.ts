@@ -35,8 +35,8 @@ interface Visit {
 
 /**
  * The TLS handshakes of a port. ALPN decides the protocol; without it, the protocol is HTTP/1.1. A handshake that fails
- * or hangs ends its own connection only: it takes the place of others for `handshakeTurnMs` at most. Addresses are served
- * in turn, and the newest connection of each first, because those that have waited longest may have left.
+ * or hangs ends its own connection only: it takes the place of others for `handshakeTurnMs` at most. Addresses are
+ * served in turn, and the newest connection of each first, because those that have waited longest may have left.
  */
 export class Handshakes {
   readonly #limits: HandshakeLimits;

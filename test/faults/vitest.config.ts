@@ -54,7 +54,7 @@ const BROWSERS = 'test/browser-faults/**/*.test.ts';
 /** The large doses of faults of the Python client, which run in pytest. CI runs the usual ones by themselves. */
 const PYTHON = ['test/python-faults/**/*.test.ts'];
 
-const { globalSetup, ...each } = { ...shared, testTimeout: 300_000, env: { TEST_DOSE: DOSE } };
+const { globalSetup, ...each } = { ...shared, testTimeout: 900_000, env: { TEST_DOSE: DOSE } };
 
 /** `npm run test:faults`: kills, cuts, full disks and long waits, and large doses of tests of `npm test`. */
 export default defineConfig({

@@ -138,6 +138,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/listen/client_certificate.ts',
       'src/listen/envelope.ts',
       'src/listen/safe_headers.ts',
+      'src/queue',
       'src/watched_files.ts',
     ],
     packages: [

@@ -12,9 +12,9 @@ const RETRY_MS = 10;
 const ANOTHER_LOCK_MS = 1000;
 
 /**
- * Runs transactions one after the other: those of a namespace in order of arrival, and namespaces in turn. While another
- * program holds the write lock of the file, the first one retries by a timer, so that the thread serves other work.
- * SQLite's own busy timeout would block the thread.
+ * Runs transactions one after the other: those of a namespace in order of arrival, and namespaces in turn. While
+ * another program holds the write lock of the file, the first one retries by a timer, so that the thread serves other
+ * work. SQLite's own busy timeout would block the thread.
  */
 export class WriteLock {
   /** Number of requested transactions, in total and at the last call of `hadOthers`. */
