@@ -115,7 +115,7 @@ export const TABLE = {
     name: 'ANABRANCH_PRINCIPALS',
     flag: '--principals FILE',
     expected: 'the path of a file',
-    doc: 'YAML file that gives the subjects of tokens and client certificates their roles and namespaces ([security](security.md#tokens-and-client-certificates)). Read again every 5 seconds.',
+    doc: 'YAML file that gives the subjects of tokens and client certificates their roles and namespaces (see docs/security.md). Read again every 5 seconds.',
   },
   insecure: {
     name: 'ANABRANCH_INSECURE',

@@ -268,10 +268,11 @@ describeStore('imports', (on) => {
     const { slots } = scene.store;
     const [take, wrote] = [vi.spyOn(slots, 'take'), vi.spyOn(slots as ReadSlots, 'wrote')];
     await imported(scene.store, scene.namespace, parts);
-    const [waiting, writing] = [take, wrote].map(({ mock }) => new Set(mock.calls.map(([who]) => who)));
-    expect(waiting!.size).toBe(1);
+    const waiting = new Set<unknown>(take.mock.calls.map(([, writer]) => writer));
+    const writing = new Set<unknown>(wrote.mock.calls.map(([writer]) => writer));
+    expect(waiting.size).toBe(1);
     expect(writing).toEqual(waiting);
-    expect([...waiting!]).not.toEqual([undefined]);
+    expect([...waiting]).not.toEqual([undefined]);
     vi.restoreAllMocks();
   });
 
