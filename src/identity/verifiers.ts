@@ -1,3 +1,4 @@
+import type { IdentityConfig, JwtConfig } from '../config/identity.ts';
 import type { Verifiers } from '../domain/identity.ts';
 import { certificateVerifier } from './certificates.ts';
 import { IssuerKeys, type KeyTimes } from './issuer_keys.ts';
@@ -5,25 +6,6 @@ import { KeyFile } from './key_file.ts';
 import type { KeySource, KeySourceEvents } from './key_source.ts';
 import { type MappingEvents, MappingFile } from './mapping_file.ts';
 import { Tokens } from './tokens.ts';
-
-/** Tokens and certificates that a server accepts besides API keys. */
-export interface IdentityConfig {
-  /** Undefined: no tokens. */
-  readonly jwt: JwtConfig | undefined;
-  /** Whether clients are asked for certificates. */
-  readonly clientCertificates: boolean;
-  /** Absolute path of the file that gives their subjects roles. */
-  readonly mappingFile: string;
-}
-
-export interface JwtConfig {
-  readonly issuer: string;
-  readonly audience: string;
-  /** The absolute path of a file, or a URL. Undefined: the issuer tells. */
-  readonly keys: { readonly file: string } | { readonly url: string } | undefined;
-  readonly caFile: string | undefined;
-  readonly tokenFile: string | undefined;
-}
 
 export interface IdentityTimes extends KeyTimes {
   /** Time between two looks at files. */

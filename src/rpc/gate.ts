@@ -103,7 +103,7 @@ export class Gate {
   }
 
   /**
-   * Counts a call until it ends. A key with open calls stays known, so that its streams end when it is revoked. Errors:
+   * Counts a call until it ends. A credential with open calls stays known, so that its streams end with it. Errors:
    * CALLER_LIMIT.
    */
   #counted(admission: Admission, { onEnd }: GatedCall): Admission {

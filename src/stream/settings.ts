@@ -47,7 +47,7 @@ export interface AppSettings {
   /** Time between two checks for revoked keys. Keys that were not checked for `keyTrustMs` are not accepted. */
   readonly keyCheckMs: number;
   readonly keyTrustMs: number;
-  /** Limits of one principal, if callers must show an API key. */
+  /** Limits of one principal, if callers must show a credential. */
   readonly perPrincipal: PrincipalLimits;
 }
 

@@ -229,7 +229,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
 
   // Who shows a token or a certificate, by files and by the keys of an identity provider.
   'src/identity': {
-    rooms: ['src/config/fetchable.ts', 'src/domain', 'src/watched_files.ts'],
+    rooms: ['src/config', 'src/config/fetchable.ts', 'src/domain', 'src/watched_files.ts'],
     packages: ['jose', 'yaml', 'zod', 'node:fs/promises', 'node:http', 'node:https'],
   },
   'src/watched_files.ts': { rooms: [], packages: ['node:crypto', 'node:fs/promises'] },

@@ -17,14 +17,8 @@ export class StepSearcher {
   readonly #turns = new SlotQueue(1);
   #isClosed = false;
 
-  async search(namespace: string, job: SearchJob): Promise<readonly FoundText[]> {
-    const { begun, end } = this.#turns.enter(1, namespace);
-    await begun;
-    try {
-      return await this.#run(job);
-    } finally {
-      end();
-    }
+  search(namespace: string, job: SearchJob): Promise<readonly FoundText[]> {
+    return this.#turns.within(namespace, () => this.#run(job));
   }
 
   async close(): Promise<void> {
