@@ -9,6 +9,7 @@ import { RolloutScene } from './rollout_scene.ts';
 import { SILENT } from './run_scene.ts';
 import { committed, putState, refusalOf, Scene } from './scene.ts';
 import { waitingForLocks } from './sql.ts';
+import { expectVerified } from './verified.ts';
 
 /** Only on Postgres can one transaction lock rows while others proceed; SQLite runs one write transaction at a time. */
 describe('trajectories that another transaction locks, on postgres', () => {
@@ -229,6 +230,35 @@ describe('trajectories that another transaction locks, on postgres', () => {
         expect(await scene.store.listTrajectories(scene.namespace, {}, { limit: 1, after: undefined })).toHaveLength(1);
       },
     );
+  });
+
+  it('V1: a merge that a crash of Postgres has undone is made again, though this process remembers it', async () => {
+    const scene = new Scene(store);
+    const made = await scene.create();
+    const { key } = made.ref;
+    const env = newState('env');
+    for (let first = 0; first < 256; first += 64) {
+      const steps = Array.from({ length: 64 }, (_, i) =>
+        wordStep(BigInt(first + i), 'words', i === 0 ? { states: [stateRef(env)] } : {}),
+      );
+      await scene.append(made, steps, { states: [env] });
+    }
+    const [before] = (await other.query(`select json_agg(s) as rows from segments as s where trajectory = ${key}`))
+      .rows;
+    // While the row is held, the merge cannot move `merged_to`.
+    await holding(rowOf(key, 'no key update'), () => store.mergeSteps([{ ref: made.ref, rest: false }]));
+    const unmerged = async () =>
+      (await other.query(`select first_step_number from segments where trajectory = ${key} and body_bytes is null`))
+        .rows;
+    expect(await unmerged()).toEqual([]);
+    await other.query(`delete from segments where trajectory = ${key};
+      delete from segment_state_names where trajectory = ${key}`);
+    await other.query('insert into segments select * from json_populate_recordset(null::segments, $1)', [
+      JSON.stringify(before!.rows),
+    ]);
+    await store.mergeSteps([{ ref: made.ref, rest: false }]);
+    expect(await unmerged()).toEqual([]);
+    await expectVerified(store);
   });
 
   it('D3: a group that fails in the database is not stored at all, and each batch can be retried alone', async () => {

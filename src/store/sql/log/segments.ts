@@ -68,16 +68,31 @@ export async function deleteAllSegments(tx: Transaction, tree: bigint, keys: rea
   }
 }
 
-/** Columns of which at least one differs after any change of a segment: attaching a state changes only the names. */
-export type SegmentVersion = Pick<SegmentRow, 'first_step_number' | 'next_step_number' | 'checksum' | 'state_names'>;
+/**
+ * Columns of which at least one differs after any change of a segment: attaching a state changes only the names, and
+ * compressing a segment only the length of its body.
+ */
+const VERSION = ['first_step_number', 'next_step_number', 'checksum', 'state_names', 'body_bytes'] as const;
+
+export type SegmentVersion = Pick<SegmentRow, (typeof VERSION)[number]>;
+
+/** Whether these are the same segments, in any order. */
+export function sameSegments(some: readonly SegmentVersion[], others: readonly SegmentVersion[]): boolean {
+  const found = new Map(others.map((row) => [row.first_step_number, row]));
+  return (
+    found.size === some.length &&
+    some.every((row) => VERSION.every((name) => row[name] === found.get(row.first_step_number)?.[name]))
+  );
+}
+
+/** Returns the segments of a trajectory that begin in a range, in any order. */
+export function readVersions(tx: Transaction, ref: TrajectoryRef, range: Range): Promise<SegmentVersion[]> {
+  return tx.db.selectFrom('segments').select(VERSION).where(beginsIn(ref, range)).execute();
+}
 
 /** Deletes the segments of a trajectory that begin in a range. Returns them in any order. */
 export async function deleteSegments(tx: Transaction, ref: TrajectoryRef, range: Range): Promise<SegmentVersion[]> {
-  const deleted = await tx.db
-    .deleteFrom('segments')
-    .where(beginsIn(ref, range))
-    .returning(['first_step_number', 'next_step_number', 'checksum', 'state_names', 'body_bytes'])
-    .execute();
+  const deleted = await tx.db.deleteFrom('segments').where(beginsIn(ref, range)).returning(VERSION).execute();
   const names = deleted.map(indexedNames);
   const all = names.includes(undefined) ? undefined : [...new Set(names.flatMap((each) => [...each!]))];
   await deleteNames(tx, ref, range, all);

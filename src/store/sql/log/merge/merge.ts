@@ -8,7 +8,7 @@ import { TRAJECTORIES } from '../../kit/tables/trajectories.ts';
 import { inOneRoundTrip, type Transaction, write } from '../../kit/transaction.ts';
 import { isSet } from '../../kit/values.ts';
 import { inLockOrder } from '../append/heads.ts';
-import { deleteSegments, indexSegments, insertSegments, type SegmentVersion } from '../segments.ts';
+import { deleteSegments, indexSegments, insertSegments, readVersions, sameSegments } from '../segments.ts';
 import { type Attachment, deleteAttachments, readAttachments, sameAttachments } from '../states/attached.ts';
 import { trajectoryTable } from '../trajectory/range_table.ts';
 import { foldedSegments } from './folded_segments.ts';
@@ -22,6 +22,7 @@ import {
   planMerge,
   readHeads,
   type StepRange,
+  segmentsIn,
 } from './merge_plan.ts';
 import { mergedSegment } from './merged_segment.ts';
 import type { RecentSegments } from './recent_segments.ts';
@@ -104,10 +105,11 @@ interface PreparedMerge {
   readonly mergedTo: bigint;
   readonly leavesUnindexed: boolean;
   readonly replacements: readonly Replacement[];
+  readonly passed: readonly SegmentRow[];
 }
 
 interface Replacement extends StepRange {
-  readonly replaced: readonly SegmentVersion[];
+  readonly replaced: readonly SegmentRow[];
   /** States that were attached to these steps, if some are folded into the segments. */
   readonly attached: readonly Attachment[];
   readonly folded: readonly Attachment[];
@@ -136,9 +138,7 @@ async function replacementsOf(
   kept: readonly SegmentRow[] | undefined,
 ): Promise<Replacement[]> {
   const { from, to, hasAttached } = range;
-  const replaced =
-    kept?.filter(({ first_step_number: first }) => from <= first && first < to) ??
-    (await readSegments(engine, ref, range));
+  const replaced = kept === undefined ? await readSegments(engine, ref, range) : segmentsIn(kept, range);
   if (replaced.length === 0) return [];
   if (!hasAttached) {
     const merged = await mergedSegment(engine.compressor, replaced);
@@ -171,7 +171,10 @@ async function replaceSegments(tx: Transaction, prepared: readonly PreparedMerge
   const merging = prepared.filter(({ ref }) => keys.has(ref.key));
   if (merging.length === 0) return keys;
   const replacements = merging.flatMap(({ ref, replacements }) => replacements.map((each) => ({ ref, ...each })));
-  await inOneRoundTrip(replacements.map((each) => removeReplaced(tx, each.ref, each)));
+  await inOneRoundTrip([
+    ...replacements.map((each) => removeReplaced(tx, each.ref, each)),
+    ...merging.map(({ ref, passed }) => requireStored(tx, ref, passed)),
+  ]);
   await insertSegments(
     tx,
     replacements.flatMap((each) => each.segments),
@@ -217,19 +220,21 @@ async function removeReplaced(
   ref: TrajectoryRef,
   { from, to, replaced, attached, folded }: Replacement,
 ): Promise<void> {
-  const removed = new Map((await deleteSegments(tx, ref, { from, to })).map((row) => [row.first_step_number, row]));
-  const isSame = (read: SegmentVersion) => {
-    const found = removed.get(read.first_step_number);
-    return (
-      found?.next_step_number === read.next_step_number &&
-      found.checksum === read.checksum &&
-      found.state_names === read.state_names
-    );
-  };
-  if (removed.size !== replaced.length || !replaced.every(isSame)) throw new SegmentsChanged();
+  if (!sameSegments(await deleteSegments(tx, ref, { from, to }), replaced)) throw new SegmentsChanged();
   if (attached.length === 0) return;
   if (!sameAttachments(await readAttachments(tx.db, ref, { from, to }), attached)) throw new SegmentsChanged();
   await deleteAttachments(tx, ref, folded);
+}
+
+/**
+ * A merge that a crash of the database has undone is still in memory: what a plan passes over is compared too. Errors:
+ * SegmentsChanged.
+ */
+async function requireStored(tx: Transaction, ref: TrajectoryRef, passed: readonly SegmentRow[]): Promise<void> {
+  for (const row of passed) {
+    const range = { from: row.first_step_number, to: row.next_step_number };
+    if (!sameSegments(await readVersions(tx, ref, range), [row])) throw new SegmentsChanged();
+  }
 }
 
 export async function findUnmerged(

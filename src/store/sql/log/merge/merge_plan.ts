@@ -44,6 +44,8 @@ export interface Plan {
   readonly goesOn: boolean;
   /** All segments of the plan, if they are kept in memory. */
   readonly kept: readonly SegmentRow[] | undefined;
+  /** Those of `kept` that stay as they are. */
+  readonly passed: readonly SegmentRow[];
 }
 
 /** What a plan needs of the row of a trajectory. */
@@ -95,10 +97,15 @@ export async function planMerge(
   let mergedTo = mergedFrom;
   let bytes = 0;
   let leavesUnindexed = false;
+  const passed: SegmentRow[] = [];
   let open: OpenRange | undefined;
+  const planned = (goesOn: boolean): Plan => {
+    return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, kept: isKept ? kept : undefined, passed, goesOn };
+  };
   const close = (range: OpenRange) => {
     if (!range.isWorthIt) {
       leavesUnindexed ||= !range.isIndexed;
+      if (isKept) passed.push(...segmentsIn(kept, range.range));
       return;
     }
     ranges.push(range.range);
@@ -111,8 +118,7 @@ export async function planMerge(
       mergedTo = open.range.to;
       open = undefined;
     }
-    if (bytes >= MOST_BYTES)
-      return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, kept: isKept ? kept : undefined, goesOn: true };
+    if (bytes >= MOST_BYTES) return planned(true);
     open ??= new OpenRange(segment.from);
     open.add(sized);
   }
@@ -123,7 +129,12 @@ export async function planMerge(
     mergedTo = open.isSmall ? open.range.from : open.range.to;
   }
   if (ranges.length === 0 && mergedTo === mergedFrom) return undefined;
-  return { ranges, mergedFrom, mergedTo, leavesUnindexed, bytes, kept: isKept ? kept : undefined, goesOn };
+  return planned(goesOn);
+}
+
+/** Returns the segments that begin in a range. */
+export function segmentsIn(segments: readonly SegmentRow[], { from, to }: StepRange): SegmentRow[] {
+  return segments.filter(({ first_step_number: first }) => from <= first && first < to);
 }
 
 /** Reads the sizes of the first segments from a number on. */
