@@ -97,7 +97,7 @@ describe('on sqlite', () => {
 
   const DAMAGE: Readonly<Record<string, { readonly damage: (path: string) => void; readonly message: RegExp }>> = {
     'a missing entry of an index': {
-      damage: (path) => behind(path, 'segments_with_labels', `update segments set labels = '["x"]'`),
+      damage: (path) => behind(path, 'segments_with_labels', `update segments set labels = '["x"]', body_bytes = 1`),
       message: /missing from index segments_with_labels|wrong # of entries/,
     },
     'an entry of an index without a row': {
@@ -184,7 +184,7 @@ describe('on postgres', () => {
             [ready],
           );
         await hide(false);
-        await sql.query(`update anabranch.segments set labels = '["x"]'`);
+        await sql.query(`update anabranch.segments set labels = '["x"]', body_bytes = 1`);
         await hide(true);
       },
       message: /index segments_with_labels: .*lacks matching index tuple/,

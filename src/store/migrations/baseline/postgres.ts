@@ -120,7 +120,8 @@ alter table segments alter column body set storage external;
 alter table segments alter column states set storage external;
 create index segments_by_reward on segments (tree, trajectory, max_reward, first_step_number, min_reward, body_bytes)
   where max_reward is not null and body_bytes is not null;
-create index segments_with_labels on segments (tree, trajectory, first_step_number) where labels <> '[]';
+create index segments_with_labels on segments (tree, trajectory, first_step_number)
+  where labels <> '[]' and body_bytes is not null;
 create index segments_with_states on segments (tree, trajectory, first_step_number)
   where state_names <> '[]' and body_bytes is not null;
 

@@ -8,7 +8,7 @@ import { NO_RUNS, readRuns } from './read/step_runs.ts';
 
 /**
  * All writes to `segments`, and to the index of the names of their states, except for those of `postgres/appends.ts`
- * and `sqlite/appends.ts`. A segment is in this index, and in those of rewards and of segments with states, if
+ * and `sqlite/appends.ts`. A segment is in this index, and in those of rewards, states and labels, if
  * `body_bytes` is set: once it is merged, stored compressed, or passed by `merged_to`. So plain appends write none of
  * them. Whoever changes or deletes a segment has locked it.
  */

@@ -55,6 +55,11 @@ export function rewardConditions(of: 'o' | 'b', where: Omit<StepFilter, 'of'>): 
   return conditions;
 }
 
+/** Whether a filter asks for states or labels, of which there are indexes. */
+export function asksForRuns({ hasState, labels }: Omit<StepFilter, 'of'>): boolean {
+  return hasState !== undefined || (labels?.size ?? 0) > 0;
+}
+
 /** Latest commit time of the steps of a segment `b`. */
 export const LAST_COMMIT = sql`coalesce(b.last_commit_time, b.commit_time)`;
 

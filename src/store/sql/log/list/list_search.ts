@@ -5,7 +5,7 @@ import type { ReadScope } from '../../kit/transaction.ts';
 import { columnOfSegment, indexedTo } from '../read/segment_lookup.ts';
 import { searchedSegments } from '../read/steps.ts';
 import { rangeTable } from '../trajectory/range_table.ts';
-import { belongs, segmentConditions, stepConditions } from './list_conditions.ts';
+import { asksForRuns, belongs, segmentConditions, stepConditions } from './list_conditions.ts';
 import { afterRank, directionOf, type OrderTerms, reverseOf, termsOf } from './list_orders.ts';
 import { isSmall, smallParts } from './list_parts.ts';
 import type { FirstSteps, ListedStep, Rank } from './listed_step.ts';
@@ -185,7 +185,7 @@ function candidateTable(
     where ${sql.join([...conditions, ...further], sql` and `)}
     order by bound ${direction}, b.trajectory ${direction}, ${number} ${direction}
     limit ${sql.lit(count)}`;
-  if (table !== 'segments' || (!isIndexed && where.hasState === undefined))
+  if (table !== 'segments' || !(isIndexed || asksForRuns(where)))
     return sql`${beginning} c as materialized (${firstOf()})`;
   const inIndex = firstOf(sql`b.body_bytes is not null`);
   const others = firstOf(sql`b.body_bytes is null and b.first_step_number >= ${unindexed}`);

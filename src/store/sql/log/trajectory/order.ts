@@ -1,4 +1,4 @@
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { isInShard } from '../../../../domain/shard.ts';
 import type { Page } from '../../../contract/request.ts';
 import type { TrajectoryFilter, TrajectoryPlace, TrajectorySort } from '../../../contract/trajectory.ts';
@@ -118,11 +118,15 @@ async function labelledAmong(
       and ${runBegin('q')} <= ${runBegin('r')} and ${runEnd('q')} > ${runBegin('r')})`,
   );
   // The limit keeps Postgres from reading the segments of all trajectories at once.
-  const rows = await engine.reads.rows<[key: number]>(sql`select t.key from ${engine.sql.table('trajectories')} as t
-    where t.namespace = ${namespace} and ${engine.sql.among(sql.ref('t.key'), keys)} and (
+  const firstOf = (range: RawBuilder<unknown>) => sql`(
       select 1 from ${engine.sql.table('segments')} as b cross join ${runs('r')}
-      where b.tree = t.tree and b.trajectory = t.key and b.labels <> '[]' and (${beginsAmong})
+      where b.tree = t.tree and b.trajectory = t.key and b.labels <> '[]' and ${range} and (${beginsAmong})
         ${names.length > 1 ? sql.join(others, sql` `) : sql``}
-      limit 1) = 1`);
+      limit 1)`;
+  const inIndex = firstOf(sql`b.body_bytes is not null`);
+  const unindexed = firstOf(sql`b.body_bytes is null and b.first_step_number >= t.indexed_to`);
+  const rows = await engine.reads.rows<[key: number]>(sql`select t.key from ${engine.sql.table('trajectories')} as t
+    where t.namespace = ${namespace} and ${engine.sql.among(sql.ref('t.key'), keys)}
+      and coalesce(${inIndex}, ${unindexed}) = 1`);
   return new Set(rows.map(([key]) => BigInt(key)));
 }
