@@ -99,11 +99,6 @@ export class InTurn<T> {
     return all;
   }
 
-  /** Whether a test holds for an item. */
-  some(test: (item: T) => boolean): boolean {
-    return this.next(test) !== undefined;
-  }
-
   #lineOf(key: string): Line<T> {
     let line = this.#lines.get(key);
     if (line === undefined) {

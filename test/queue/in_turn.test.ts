@@ -43,11 +43,7 @@ it('an item that leaves takes no turn, and an item leaves once', () => {
 it('the first item that fits is next, of the first key that has one, and its key loses its turn', () => {
   const all = of('a1', 'b1', 'b2', 'a2');
   const next = all.next((item) => item.endsWith('2'))!;
-  expect([next.item, all.next((item) => item === 'c'), all.some((item) => item === 'b2')]).toEqual([
-    'a2',
-    undefined,
-    true,
-  ]);
+  expect([next.item, all.next((item) => item === 'c')]).toEqual(['a2', undefined]);
   all.serve(next);
   expect(all.clear()).toEqual(['b1', 'a1', 'b2']);
 });

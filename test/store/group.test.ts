@@ -10,7 +10,7 @@ describeStore('groups of appends', (on) => {
     const made = await Promise.all(Array.from({ length: 6 }, () => scene.createWith(['a'])));
     const steps = [1n, 5n, 1n, 0n, 1n, 1n].map((n) => wordStep(n, 'b'));
     const batches = made.map((each, i) => scene.batch(each, [steps[i] as (typeof steps)[number]]));
-    const outcomes = await scene.store.append(batches, 'never');
+    const outcomes = await scene.appendAll(batches);
     const results = outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind));
     expect(results).toEqual(['committed', 'STEP_GAP', 'committed', 'STEP_CONFLICT', 'committed', 'committed']);
     const ends = await Promise.all(made.map(async ({ id }) => Number((await scene.get(id)).nextStepNumber)));

@@ -60,10 +60,10 @@ describe('trajectories that another transaction locks, on postgres', () => {
     const scene = new Scene(store);
     const made = await Promise.all(Array.from({ length: 4 }, () => scene.createWith(['0'])));
     const batches = made.map((each) => scene.batch(each, [wordStep(1n, '1')]));
-    const outcomes = await holding(rowOf(made[2]!.ref.key), () => store.append(batches, 'never'));
+    const outcomes = await holding(rowOf(made[2]!.ref.key), () => scene.appendAll(batches));
     expect(outcomes.map(({ kind }) => kind)).toEqual(['committed', 'committed', 'busy', 'committed']);
     expect(await scene.words(made[2]!)).toEqual(['0']);
-    expect((await store.append(batches, 'never')).map((each) => committed(each).duplicates)).toEqual([1, 1, 0, 1]);
+    expect((await scene.appendAll(batches)).map((each) => committed(each).duplicates)).toEqual([1, 1, 0, 1]);
   });
 
   it('W7: in mode "never", a locked trajectory is busy and nothing of it is written; others commit without waiting', async () => {

@@ -82,10 +82,7 @@ describeStore('trajectories whose end a store caches', (on) => {
       await there.seal(sealed!);
       await there.delete(deleted!);
       await there.append(longer!, [wordStep(3n, 'new'), wordStep(4n, 'more')]);
-      const outcomes = await here.store.append(
-        made.map((each) => here.batch(each, [wordStep(3n, 'new')])),
-        'never',
-      );
+      const outcomes = await here.appendAll(made.map((each) => here.batch(each, [wordStep(3n, 'new')])));
       expect(outcomes.map((each) => (each.kind === 'refused' ? each.error.reason : each.kind))).toEqual([
         ...['committed', 'committed', 'committed', 'STEP_CONFLICT', 'WRITER_FENCED', 'TRAJECTORY_SEALED'],
         ...['TRAJECTORY_NOT_FOUND', 'committed'],

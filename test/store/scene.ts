@@ -90,6 +90,14 @@ export class Scene {
     return committed(outcome);
   }
 
+  /** Appends batches, and again those that were left apart. Returns an outcome for each. */
+  async appendAll(batches: readonly AppendBatch[], wait: 'never' | 'bounded' = 'never'): Promise<AppendOutcome[]> {
+    const outcomes = await this.store.append(batches, wait);
+    const apart = batches.filter((_, i) => outcomes[i]!.kind === 'apart');
+    const others = apart.length === 0 ? [] : await this.appendAll(apart, wait);
+    return outcomes.map((outcome) => (outcome.kind === 'apart' ? others.shift()! : outcome));
+  }
+
   /** Appends one step for each word, at the current end. */
   async appendWords(trajectory: Trajectory, words: readonly string[], fields: Partial<AppendBatch> = {}) {
     const { nextStepNumber } = await this.get(trajectory.id);

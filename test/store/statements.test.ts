@@ -73,10 +73,7 @@ describeStore('statements', (on) => {
       try {
         const made = await Promise.all(Array.from({ length: 130 }, () => scene.createWith(['0'])));
         const group = (number: bigint, of = made) =>
-          scene.store.append(
-            of.map((each) => scene.batch(each, [wordStep(number, `${number}`)])),
-            'never',
-          );
+          scene.appendAll(of.map((each) => scene.batch(each, [wordStep(number, `${number}`)])));
         expect(await statementsOf(() => group(1n, made.slice(0, 2)))).toBe(1);
         expect(await statementsOf(() => group(1n, made.slice(2)))).toBe(1);
         const sealed = made.slice(7, 9);

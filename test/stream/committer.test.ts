@@ -120,26 +120,6 @@ describeApp('group commit', (on) => {
     expect(source.ends).toEqual([1n, 2n]);
   });
 
-  it('W7: while a group is in flight, small batches gather until they are worth another group', async () => {
-    const gate = Promise.withResolvers<void>();
-    const before = (n: number) => (n === 0 ? gate.promise : undefined);
-    const { committer, calls, scene } = await setUp({ commitsAtOnce: 2, patienceMs: 1_000_000, before });
-    const trajectories = await Promise.all(Array.from({ length: 3 }, () => scene.create()));
-    const sources = trajectories.map(() => new RecordingSource());
-    const submit = (i: number, bytes: number) =>
-      committer.submit(sources[i]!, batch(scene, trajectories[i]!, [0n]), bytes);
-    submit(0, 10);
-    await until(() => calls.length === 1);
-    submit(1, 10);
-    for (let turn = 0; turn < 10; turn += 1) await new Promise((resolve) => setImmediate(resolve));
-    submit(2, 64 * 1024);
-    await until(() => calls.length === 2);
-    expect(calls[1]!.batches).toHaveLength(2);
-    gate.resolve();
-    await committer.idle();
-    for (const source of sources) expect(source.ends).toEqual([1n]);
-  });
-
   it('W7: only the refused trajectory is refused, and later batches of its stream are dropped', async () => {
     const { committer, calls, scene } = await setUp();
     const [good, bad] = [await scene.create(), await scene.create()];
@@ -192,32 +172,37 @@ describeApp('group commit', (on) => {
     expect(goodSource.ends).toEqual([1n, 2n]);
   });
 
-  it('W7: trajectories that fail after others of their group have committed are retried alone, or fail at an outage', async () => {
-    const errors: unknown[] = [new Error('in the group'), new AnabranchError('DATABASE_UNAVAILABLE', 'down')];
+  it('W7: batches that take longer do not delay plain ones, are committed together, and keep the order of their trajectories', async () => {
+    const gate = Promise.withResolvers<void>();
+    const isSlow = ({ seal }: AppendBatch) => seal !== undefined;
     const { committer, calls, scene } = await setUp({
-      failsLater: ({ length }) => (length > 1 ? errors.shift() : undefined),
+      before: (n) => (calls[n]!.batches.length === 3 && calls[n]!.batches.some(isSlow) ? gate.promise : undefined),
     });
-    const trajectories = await Promise.all([scene.create(), scene.create(), scene.create()]);
-    const submitted = (number: bigint) =>
-      trajectories.map((trajectory) => {
-        const source = new RecordingSource();
-        committer.submit(source, batch(scene, trajectory, [number]), 10);
-        return source;
-      });
-    const retried = submitted(0n);
+    const trajectories = await Promise.all(Array.from({ length: 4 }, () => scene.create()));
+    const sources = trajectories.map(() => new RecordingSource());
+    const submit = (i: number, number: bigint, more: Partial<AppendBatch> = {}) =>
+      committer.submit(sources[i]!, { ...batch(scene, trajectories[i]!, [number]), ...more }, 10);
+    for (const i of trajectories.keys()) submit(i, 0n);
     await committer.idle();
-    for (const source of retried) expect(source).toMatchObject({ ends: [1n], error: undefined });
-    expect(calls.map(({ wait, batches }) => [wait, batches.length])).toEqual([
-      ['never', 3],
-      ['bounded', 1],
-      ['bounded', 1],
+    submit(0, 1n);
+    submit(1, 1n);
+    submit(2, 1n, { tags: [{ name: 'last', stepNumber: 1n }] });
+    submit(2, 2n);
+    submit(3, 1n, { seal: { status: 'COMPLETED', message: '' } });
+    await until(() => sources[0]!.ends.length === 2);
+    submit(0, 2n);
+    submit(1, 2n);
+    await until(() => sources[1]!.ends.length === 3);
+    expect(sources.map(({ ends }) => ends)).toEqual([[1n, 2n, 3n], [1n, 2n, 3n], [1n], [1n]]);
+    gate.resolve();
+    await committer.idle();
+    expect(sources.map(({ ends, error }) => [ends, error])).toEqual([
+      [[1n, 2n, 3n], undefined],
+      [[1n, 2n, 3n], undefined],
+      [[1n, 2n, 3n], undefined],
+      [[1n, 2n], undefined],
     ]);
-    const [first, ...others] = submitted(1n);
-    await committer.idle();
-    expect(first).toMatchObject({ ends: [2n], error: undefined });
-    for (const source of others) expect(source).toMatchObject({ ends: [], error: { reason: 'DATABASE_UNAVAILABLE' } });
-    expect(calls).toHaveLength(4);
-    expect(committer.pending).toBe(0);
+    expect(calls.map(({ batches }) => batches.length)).toEqual([4, 5, 3, 2]);
   });
 
   it('A1, D4: an outage fails the whole group at once, without retrying its parts', async () => {
@@ -352,7 +337,6 @@ describeApp('group commit', (on) => {
 
   interface Around {
     readonly commitsAtOnce?: number;
-    readonly patienceMs?: number;
     readonly groupSteps?: number;
     readonly groupBytes?: number;
     readonly room?: () => Promise<void> | undefined;
@@ -360,12 +344,10 @@ describeApp('group commit', (on) => {
     readonly before?: (n: number) => Promise<void> | undefined;
     /** Thrown instead of calling the store. */
     readonly fault?: (batches: readonly AppendBatch[]) => Error | undefined;
-    /** Fails the batches after the first one, which is committed. */
-    readonly failsLater?: (batches: readonly AppendBatch[]) => unknown;
   }
 
   /** A committer with the real store, whose calls are recorded and can be delayed or made to fail. */
-  async function setUp({ before, fault, failsLater, ...options }: Around = {}) {
+  async function setUp({ before, fault, ...options }: Around = {}) {
     const calls: { batches: readonly AppendBatch[]; wait: string }[] = [];
     const { store } = on;
     const recorded: Pick<AppendStore, 'append'> = {
@@ -374,10 +356,7 @@ describeApp('group commit', (on) => {
         await before?.(calls.length - 1);
         const error = fault?.(batches);
         if (error !== undefined) throw error;
-        const later = failsLater?.(batches);
-        if (later === undefined) return store.append(batches, wait);
-        const [first] = await store.append(batches.slice(0, 1), wait);
-        return [first!, ...batches.slice(1).map(() => ({ kind: 'failed' as const, error: later }))];
+        return store.append(batches, wait);
       },
     };
     const committer = new Committer(recorded, logger, { commitsAtOnce: 1, ...options });

@@ -31,8 +31,9 @@ export interface AppendStore {
    * `wait` applies to a trajectory whose row another transaction holds:
    * - `never`: its outcome is `busy`, and nothing of it is written.
    * - `bounded`: the call waits a few seconds at most, then throws DATABASE_UNAVAILABLE.
-   * If the call throws, nothing was written, except that after DATABASE_UNAVAILABLE this is unknown. If only some
-   * trajectories were committed, the same holds for those whose outcome is `failed`.
+   * The outcome `apart` means that other trajectories of the call were committed, and nothing of this one was written,
+   * because it takes longer: append it in a call without those. The batches of one trajectory have it together.
+   * If the call throws, nothing was written, except that after DATABASE_UNAVAILABLE this is unknown.
    */
   append(batches: readonly AppendBatch[], wait: 'never' | 'bounded'): Promise<AppendOutcome[]>;
 
@@ -96,7 +97,7 @@ export type AppendOutcome =
     }
   | { readonly kind: 'refused'; readonly error: AnabranchError }
   | { readonly kind: 'busy' }
-  | { readonly kind: 'failed'; readonly error: unknown };
+  | { readonly kind: 'apart' };
 
 /** The state must be stored already, unless `data` is set. The store determines its size. */
 export interface NewAttachedState extends Pick<StateRef, 'name' | 'digest' | 'mediaType'> {

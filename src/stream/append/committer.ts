@@ -28,11 +28,6 @@ export interface BatchSource {
 interface CommitterOptions {
   /** Maximum number of groups in flight. Groups in flight share no trajectory. */
   readonly commitsAtOnce: number;
-  /**
-   * While a group is in flight, another one starts if it has `WORTH_BYTES`, or when the last one started so many
-   * milliseconds ago. Default 2.
-   */
-  readonly patienceMs?: number;
   /** Maximum number of transactions that wait for trajectories which other transactions hold. Default 4. */
   readonly busyCommitsAtOnce?: number;
   /** Maximum bytes and steps of a group. A larger batch is a group of its own. */
@@ -72,16 +67,13 @@ interface Portion {
   readonly waitEnd?: number;
 }
 
-/** Smaller groups cost much more for each step, and a commit usually takes less than `patienceMs`. */
-const WORTH_BYTES = 64 * 1024;
-
 /** Time between two attempts to commit portions that wait with `lockWaitMs`, in milliseconds. */
 export const LOCK_RETRY_MS = 20;
 
 /**
  * W7: commits the batches of all streams in groups. An idle committer commits at once; while a group commits, batches
- * gather for the next one. If several groups may be in flight, a large one does not wait, nor any for a slow commit.
- * What does not fit into a group waits for the next one, the trajectories of several principals in turn.
+ * gather for the next one. What does not fit into a group waits for the next one, the trajectories of several principals
+ * in turn.
  */
 export class Committer {
   /** Number of batches that wait or are in flight. */
@@ -97,12 +89,12 @@ export class Committer {
    */
   readonly #busy = new InTurn<Portion>();
   readonly #locked: Portion[] = [];
+  /** Portions that would delay the rest of their groups. */
+  readonly #apart: Portion[] = [];
   #groupsInFlight = 0;
   #busyInFlight = 0;
+  #apartInFlight = false;
   #gathering = false;
-  /** When the last group started, as a time of `performance.now`. */
-  #startedAt = 0;
-  #patience: NodeJS.Timeout | undefined;
   #idleWaiters: (() => void)[] = [];
 
   constructor(store: Pick<AppendStore, 'append'>, logger: Logger, options: CommitterOptions) {
@@ -110,7 +102,6 @@ export class Committer {
     this.#logger = logger;
     this.#options = {
       busyCommitsAtOnce: 4,
-      patienceMs: 2,
       groupBytes: 4 * 1024 * 1024,
       groupSteps: 4096,
       appended: () => {},
@@ -149,36 +140,15 @@ export class Committer {
     setImmediate(async () => {
       await this.#options.room();
       this.#gathering = false;
-      while (this.#mayStart()) {
+      while (this.#groupsInFlight < this.#options.commitsAtOnce) {
         const group = this.#takeGroup();
         if (group.length === 0) break;
         this.#groupsInFlight += 1;
-        this.#startedAt = performance.now();
         void this.#commitGroup(group).finally(() => {
           this.#groupsInFlight -= 1;
           this.#gather();
         });
       }
-    });
-  }
-
-  #mayStart(): boolean {
-    if (this.#groupsInFlight === 0) return true;
-    if (this.#groupsInFlight >= this.#options.commitsAtOnce || this.#ready.size === 0) return false;
-    const wait = this.#startedAt + this.#options.patienceMs - performance.now();
-    if (wait <= 0 || this.#isWorthStarting()) return true;
-    this.#patience ??= setTimeout(() => {
-      this.#patience = undefined;
-      this.#gather();
-    }, Math.ceil(wait));
-    return false;
-  }
-
-  #isWorthStarting(): boolean {
-    let bytes = 0;
-    return this.#ready.some(({ entries, taken }) => {
-      for (let i = taken; i < entries.length && bytes < WORTH_BYTES; i += 1) bytes += entries[i]!.bytes;
-      return bytes >= WORTH_BYTES;
     });
   }
 
@@ -240,21 +210,17 @@ export class Committer {
       return outage;
     }
     let next = 0;
-    const failed: Portion[] = [];
-    let cause: unknown;
     for (const portion of group) {
       const own = outcomes.slice(next, next + portion.entries.length);
       next += portion.entries.length;
       const [first] = own;
       if (first?.kind === 'busy') this.#setAside(portion);
-      else if (first?.kind === 'failed') {
-        failed.push(portion);
-        cause = first.error;
-      } else this.#settle(portion, own);
+      else if (first?.kind === 'apart') this.#apart.push(portion);
+      else this.#settle(portion, own);
     }
-    const outage = failed.length === 0 ? undefined : await this.#groupFailed(failed, cause);
+    this.#commitApart();
     this.#commitBusy();
-    return outage;
+    return undefined;
   }
 
   /** Fails the group after an outage, else commits its portions one by one. Returns the error if it is an outage. */
@@ -306,7 +272,8 @@ export class Committer {
       queue.waiting = undefined;
       this.#queues.delete(queue.key);
     }
-    for (const portion of [...this.#busy.clear(), ...this.#locked.splice(0)]) this.#fail(portion, error);
+    const others = [...this.#busy.clear(), ...this.#locked.splice(0), ...this.#apart.splice(0)];
+    for (const portion of others) this.#fail(portion, error);
     this.#resolveIdle();
   }
 
@@ -331,6 +298,22 @@ export class Committer {
   #commitLocked(): void {
     const portions = this.#locked.splice(0);
     if (portions.length > 0) void this.#commitGroup(portions).finally(() => this.#gather());
+  }
+
+  /** Commits the portions that are apart, in one group at a time, beside the other groups. */
+  #commitApart(): void {
+    if (this.#apartInFlight || this.#apart.length === 0) return;
+    let bytes = 0;
+    const many = this.#apart.findIndex(({ entries }) => {
+      for (const entry of entries) bytes += entry.bytes;
+      return bytes >= this.#options.groupBytes;
+    });
+    this.#apartInFlight = true;
+    void this.#commitGroup(this.#apart.splice(0, many < 0 ? this.#apart.length : many + 1)).finally(() => {
+      this.#apartInFlight = false;
+      this.#commitApart();
+      this.#gather();
+    });
   }
 
   /** Commits portions whose trajectories other transactions hold, each in a transaction that waits for the lock. */

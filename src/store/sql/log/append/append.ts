@@ -62,23 +62,16 @@ export async function append(
 ): Promise<AppendOutcome[]> {
   const full = fullSegmentsOf(batches);
   const compressed = full.length === 0 ? undefined : await CompressedSegments.make(engine.compressor, full);
-  const inTransaction = (some: readonly AppendBatch[]) =>
-    encoder.store(engine, some, async (inline) => {
-      const { outcomes, changed } = await write(engine, (tx) => appendIn(tx, some, { inline, compressed, wait }));
-      engine.changes.announce(changed);
-      return outcomes;
-    });
   const outcomes = await appendToKnown(engine, batches, compressed);
-  if (outcomes === undefined) return inTransaction(batches);
-  const left = batches.filter((_, i) => outcomes[i] === undefined);
-  const others = left.length === 0 ? [] : await inTransaction(left).catch((error) => left.map(() => failedBy(error)));
-  return outcomes.map((outcome) => outcome ?? others.shift()!);
+  if (outcomes !== undefined) return outcomes.map((outcome) => outcome ?? APART);
+  return encoder.store(engine, batches, async (inline) => {
+    const { outcomes, changed } = await write(engine, (tx) => appendIn(tx, batches, { inline, compressed, wait }));
+    engine.changes.announce(changed);
+    return outcomes;
+  });
 }
 
-/** The other batches of the call are committed, so the call must not throw. */
-function failedBy(error: unknown): AppendOutcome {
-  return { kind: 'failed', error };
-}
+const APART: AppendOutcome = { kind: 'apart' };
 
 interface DecidedGroup {
   readonly outcomes: AppendOutcome[];

@@ -23,7 +23,7 @@ export async function appendToKnown(
   compressed: CompressedSegments | undefined,
 ): Promise<(AppendOutcome | undefined)[] | undefined> {
   const { appends, changes, known } = engine;
-  if (!batches.every((batch) => isPlain(batch, known.get(batch.ref.key)))) return undefined;
+  if (!batches.some((batch) => isPlain(batch, known.get(batch.ref.key)))) return undefined;
   let group: PlainGroup | undefined;
   const times = await appends.toSeen(
     (now) => {
@@ -37,13 +37,13 @@ export async function appendToKnown(
   return group.outcomes(times);
 }
 
-/** Batches that append steps to known trajectories, and do nothing else. */
+/** Trajectories of which each batch appends steps, and does nothing else. */
 class PlainGroup {
   readonly #known: KnownHeads;
   readonly #batches: readonly AppendBatch[];
   readonly #appends = new Map<bigint, PlainAppend>();
-  /** Ends of the batches. */
-  readonly #ends: bigint[] = [];
+  /** Ends of the batches; undefined for those of other trajectories. */
+  readonly #ends: (bigint | undefined)[] = [];
   #prepared: readonly SeenAppend[] = [];
 
   private constructor(known: KnownHeads, batches: readonly AppendBatch[]) {
@@ -51,24 +51,32 @@ class PlainGroup {
     this.#batches = batches;
   }
 
-  /** Returns undefined if a batch is not a plain append, according to the cached heads. */
+  /** Returns undefined if there is no such trajectory, according to the cached heads. */
   static decide(known: KnownHeads, batches: readonly AppendBatch[]): PlainGroup | undefined {
     const group = new PlainGroup(known, batches);
-    return batches.every((batch) => group.#add(batch)) ? group : undefined;
+    const others = new Set<bigint>();
+    for (const batch of batches) {
+      const { key } = batch.ref;
+      const end = others.has(key) ? undefined : group.#add(batch);
+      group.#ends.push(end);
+      if (end !== undefined) continue;
+      others.add(key);
+      group.#appends.delete(key);
+    }
+    return group.#appends.size === 0 ? undefined : group;
   }
 
-  #add(batch: AppendBatch): boolean {
+  /** Returns the end of the batch, or undefined if it is not a plain append. */
+  #add(batch: AppendBatch): bigint | undefined {
     const { key } = batch.ref;
     let append = this.#appends.get(key);
     if (append === undefined) {
       const seen = this.#known.get(key);
-      if (seen === undefined) return false;
+      if (seen === undefined) return undefined;
       append = new PlainAppend(seen, this.#known.encoder);
       this.#appends.set(key, append);
     }
-    if (!append.add(batch)) return false;
-    this.#ends.push(append.end);
-    return true;
+    return append.add(batch) ? append.end : undefined;
   }
 
   prepare(now: string, compressed: CompressedSegments | undefined): readonly SeenAppend[] {
