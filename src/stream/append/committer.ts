@@ -72,8 +72,8 @@ export const LOCK_RETRY_MS = 20;
 
 /**
  * W7: commits the batches of all streams in groups. An idle committer commits at once; while a group commits, batches
- * gather for the next one. What does not fit into a group waits for the next one, the trajectories of several principals
- * in turn.
+ * gather for the next one. What does not fit into a group waits for the next one, the trajectories of several
+ * principals in turn.
  */
 export class Committer {
   /** Number of batches that wait or are in flight. */
