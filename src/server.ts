@@ -13,9 +13,12 @@ import { type IdentityTimes, type OpenVerifiers, openVerifiers } from './identit
 import { ListenError, type Listening } from './listen/address.ts';
 import { HEAP_BYTES } from './listen/heap.ts';
 import { Port, type PortCounts, type PortLimits, type TlsOptions } from './listen/port.ts';
+import { type Levels, Metrics, type ProcessMetrics } from './metrics.ts';
 import { isPage, servePage } from './page.ts';
 import { createHandler, type HandlerDeps, type ServiceHandler } from './rpc/handler.ts';
 import { aborted } from './rpc/health.ts';
+import { answer, pathOf } from './rpc/http.ts';
+import { sendMetrics } from './rpc/metrics.ts';
 import { refuseForRoom } from './rpc/refusal.ts';
 import type { Validator } from './rpc/validate.ts';
 import { StartError } from './start_error.ts';
@@ -39,6 +42,8 @@ export interface ServerDeps {
   readonly portLimits?: Partial<PortLimits>;
   /** Overrides of the times of keys and files that tell who calls. */
   readonly identityTimes?: Partial<IdentityTimes> | undefined;
+  /** Of the process. Default: the metrics of the server are only its own. */
+  readonly processMetrics?: ProcessMetrics | undefined;
   /** For programs that start many servers: compiling the rules is most of the work of a start. */
   readonly validator?: Validator | undefined;
 }
@@ -51,6 +56,8 @@ export interface RunningServer {
   readonly port: number;
   /** Address for clients on this machine: `http://127.0.0.1:50051`, `https://…` or `unix:PATH`. */
   readonly url: string;
+  /** Where metrics are served without credentials. Undefined: nowhere. */
+  readonly metricsUrl: string | undefined;
   /** Engine and location of the store, without secrets. */
   readonly storeDescription: string;
   /**
@@ -80,6 +87,8 @@ export interface ServerCounts extends PortCounts {
 
 /** Milliseconds that the store may take to close if the database does not answer. */
 const CLOSE_MS = 3_000;
+/** More than the systems that ask for metrics need. */
+const METRICS_CONNECTIONS = 50;
 /** Milliseconds that open calls may take to end after the loss of the database's file. Their writes fail at once. */
 const LOST_DRAIN_MS = 1_000;
 
@@ -92,7 +101,7 @@ export async function startServer(config: Config, deps: ServerDeps): Promise<Run
 export async function serveStore(
   store: Store,
   config: Config,
-  { logger, settings, portLimits, identityTimes, validator }: ServerDeps,
+  { logger, settings, portLimits, identityTimes, processMetrics, validator }: ServerDeps,
 ): Promise<RunningServer> {
   const commitsAtOnce = config.database.engine === 'sqlite' ? 1 : 2;
   const database = databaseParts(config, store);
@@ -100,12 +109,14 @@ export async function serveStore(
     await store.close();
     throw error;
   });
+  const metrics = new Metrics(() => levelsOf(app, port, service), processMetrics);
   const app = createApp({
     store,
     file: database.file,
     ids: pooledIds(),
     verifiers,
     logger,
+    meter: metrics,
     settings: {
       stateTtlHours: config.stateTtlHours,
       commitsAtOnce,
@@ -124,7 +135,7 @@ export async function serveStore(
     version: packageVersion(),
     limits: { ...LIMITS, messageValues, waitingBytes, maxConnections, stateTtlHours, requestDays },
   };
-  const service = createHandler({ app, logger, info, database, validator });
+  const service = createHandler({ app, logger, info, database, metrics, validator });
   const { lost } = store;
   if (lost !== undefined)
     void aborted(lost).then(() => {
@@ -164,13 +175,17 @@ export async function serveStore(
     },
     onError: (error) => logger.error({ err: error }, 'a connection failed because of an internal error'),
   });
+  const metricsPort = config.metricsListen && metricsPortOf(config.metricsListen, metrics, logger);
   try {
     if (config.adminKeyFile !== undefined) await ensureAdminKey(store, config.adminKeyFile, app.ids.uuid());
     if (app.credentials !== undefined && verifiers === undefined) await warnWithoutKeys(store, logger);
+    const ofMetrics = await metricsPort?.listen();
     const listening = await port.listen();
-    return runningServer(config, { store, app, verifiers, service, port, logger }, listening);
+    const parts = { store, app, verifiers, service, port, metricsPort, logger };
+    return runningServer(config, parts, listening, ofMetrics);
   } catch (error) {
     verifiers?.stop();
+    await metricsPort?.drain(0);
     await app.close();
     await store.close();
     throw error instanceof ListenError ? new StartError(error.message, { cause: error }) : error;
@@ -205,6 +220,39 @@ async function verifiersOf(
   return openVerifiers(identity, { mapping, keys }, times).catch((error: Error) => {
     throw new StartError(error.message, { cause: error });
   });
+}
+
+/** Serves nothing but the metrics. */
+function metricsPortOf(address: NonNullable<Config['metricsListen']>, metrics: Metrics, logger: Logger): Port {
+  return new Port({
+    ...address,
+    handler: (request, response) => {
+      if (pathOf(request) === '/metrics') void sendMetrics(metrics, request, response);
+      else answer(response, 404, { 'content-type': 'text/plain; charset=utf-8' }, 'Metrics are at /metrics.\n');
+    },
+    maxMessageBytes: 0,
+    maxStreams: LIMITS.streamsPerConnection,
+    allowedHosts: isLocal(address) ? [] : undefined,
+    allowedOrigins: [],
+    limits: { maxConnections: METRICS_CONNECTIONS },
+    onError: (error) => logger.error({ err: error }, 'a request for metrics failed because of an internal error'),
+  });
+}
+
+function levelsOf(app: App, port: Port, service: ServiceHandler): Levels {
+  const { sockets, requests } = port.counts();
+  return {
+    calls: service.calls.running,
+    connections: sockets,
+    streams: requests,
+    followers: app.feeds.followers,
+    watchers: app.waits.watchers,
+    waitingClaims: app.waits.claims,
+    unackedBytes: app.waiting.bytes,
+    unmergedBytes: app.merging.bytes,
+    ackedSteps: app.committer.storedSteps,
+    ackedBytes: app.committer.storedBytes,
+  };
 }
 
 function tlsOptions(files: NonNullable<Config['tls']>, logger: Logger): TlsOptions {
@@ -312,21 +360,28 @@ interface Parts {
   readonly verifiers: OpenVerifiers | undefined;
   readonly service: ServiceHandler;
   readonly port: Port;
+  readonly metricsPort: Port | undefined;
   readonly logger: Logger;
 }
 
-function runningServer(config: Config, parts: Parts, { host, port: number }: Listening): RunningServer {
+function runningServer(
+  config: Config,
+  parts: Parts,
+  { host, port: number }: Listening,
+  ofMetrics: Listening | undefined,
+): RunningServer {
   const { store, app, service, port } = parts;
   let drained: Promise<void> | undefined;
   return {
     host,
     port: number,
     url: urlOf(config, number),
+    metricsUrl: ofMetrics && `${urlOf({ listen: ofMetrics, tls: undefined }, ofMetrics.port)}/metrics`,
     storeDescription: describeDatabase(config),
     lost: store.lost,
     counts: () => ({
       ...port.counts(),
-      handlers: service.activity.handlers,
+      handlers: service.calls.running,
       followers: app.feeds.followers,
       waitingBytes: app.waiting.bytes,
       principals: app.principals.size,
@@ -338,11 +393,13 @@ function runningServer(config: Config, parts: Parts, { host, port: number }: Lis
   };
 }
 
-async function drain(config: Config, { store, app, verifiers, service, port, logger }: Parts): Promise<void> {
+async function drain(config: Config, parts: Parts): Promise<void> {
+  const { store, app, verifiers, service, port, metricsPort, logger } = parts;
   service.health.stop();
   verifiers?.stop();
   app.drain.begin();
   await port.drain(store.lost?.aborted === true ? LOST_DRAIN_MS : config.drainSeconds * 1000);
+  await metricsPort?.drain(0);
   const closing = app
     .close()
     .then(() => store.close())

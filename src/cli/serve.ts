@@ -21,7 +21,9 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   for (const warning of config.warnings) logger.warn(warning);
   // Loaded on demand, so that other commands start fast.
   const { startServer } = await import('../server.ts');
-  const server = await startServer(config, { logger, validator: cli.validator });
+  const { measureProcess } = await import('../metrics.ts');
+  const deps = { logger, validator: cli.validator, processMetrics: measureProcess() };
+  const server = await startServer(config, deps);
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
   cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
   const { lost } = server;
@@ -33,18 +35,24 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   if (lost?.aborted === true) throw new CliError('The server has stopped, because the file of its database was lost.');
 }
 
-function readyLine({ url, host, port, storeDescription }: RunningServer, { listen, databaseChosenBy }: Config): string {
+function readyLine(
+  { url, host, port, metricsUrl, storeDescription }: RunningServer,
+  { listen, databaseChosenBy }: Config,
+): string {
   const at = 'socket' in listen ? { url } : { url, host, port };
-  const ready = { event: 'ready', ...at, store: storeDescription, storeChosenBy: databaseChosenBy };
+  const ready = { event: 'ready', ...at, metricsUrl, store: storeDescription, storeChosenBy: databaseChosenBy };
   return `${valueJson(ready)}\n`;
 }
 
-function welcome({ url, storeDescription }: RunningServer, { listen, databaseChosenBy, page, tls }: Config): string {
+function welcome(
+  { url, metricsUrl, storeDescription }: RunningServer,
+  { listen, databaseChosenBy, page, tls }: Config,
+): string {
   const isSocket = 'socket' in listen;
   const curl = `curl -s ${isSocket ? `--unix-socket ${listen.socket} http://localhost` : url}`;
   const trust = tls === undefined ? '' : ' --cacert FILE';
   return `Anabranch listens on ${url} (gRPC, gRPC-Web, Connect and JSON, on one port).
-${page === 'off' || isSocket ? '' : `Its page for browsers: ${url}/\n`}It stores in ${storeDescription}. The database was chosen by ${databaseChosenBy}.
+${page === 'off' || isSocket ? '' : `Its page for browsers: ${url}/\n`}${metricsUrl === undefined ? '' : `Its metrics: ${metricsUrl}\n`}It stores in ${storeDescription}. The database was chosen by ${databaseChosenBy}.
 Try it in another terminal:
 
   ${curl}/anabranch.v1.TrajectoryService/CreateTrajectory${trust} \\

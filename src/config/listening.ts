@@ -4,10 +4,17 @@ import { type IdentityConfig, identityContradictions, parseIdentity } from './id
 import { AUTH_MODES } from './table.ts';
 import { ConfigError, type Values } from './values.ts';
 
+interface HostAndPort {
+  readonly host: string;
+  readonly port: number;
+}
+
 /** Where the server listens, and what protects it there. */
 export interface ListenConfig {
   /** A host and a port, or the absolute path of a Unix socket. */
-  readonly listen: { readonly host: string; readonly port: number } | { readonly socket: string };
+  readonly listen: HostAndPort | { readonly socket: string };
+  /** Undefined: metrics are served on the main port only. */
+  readonly metricsListen: HostAndPort | undefined;
   /** Absolute paths of the certificate, its key, and the authorities of client certificates. Undefined: no TLS. */
   readonly tls:
     | { readonly certFile: string; readonly keyFile: string; readonly clientCaFile: string | undefined }
@@ -41,7 +48,16 @@ export function parseListening(values: Values, cwd: string): ListenConfig & { re
     values.text(name) === '' ? undefined : resolve(cwd, values.text(name)),
   );
   const tls = certFile === undefined || keyFile === undefined ? undefined : { certFile, keyFile, clientCaFile };
-  const config = { listen, tls, insecure, authenticated, identity: parseIdentity(values, cwd), adminKeyFile };
+  const metricsListen = parseMetricsListen(values);
+  const config = {
+    listen,
+    metricsListen,
+    tls,
+    insecure,
+    authenticated,
+    identity: parseIdentity(values, cwd),
+    adminKeyFile,
+  };
   const missing = isLocal(listen)
     ? []
     : protections(config, values.bool('disableTls')).filter(({ present }) => !present);
@@ -133,10 +149,20 @@ function insecureWarning(values: Values, missing: readonly Protection[]): string
 function parseListen(values: Values, cwd: string): ListenConfig['listen'] {
   const text = values.text('listen').trim();
   if (text.startsWith('unix:')) return { socket: parseSocket(values, text, cwd) };
+  return parseHostAndPort(values, 'listen', text);
+}
+
+function parseMetricsListen(values: Values): HostAndPort | undefined {
+  const text = values.text('metricsListen').trim();
+  if (text === '') return undefined;
+  return parseHostAndPort(values, 'metricsListen', /^\d+$/.test(text) ? `127.0.0.1:${text}` : text);
+}
+
+function parseHostAndPort(values: Values, key: 'listen' | 'metricsListen', text: string): HostAndPort {
   const match = /^(?:\[([0-9a-fA-F:.]+)\]|([\w.-]+)):(\d{1,5})$/u.exec(text);
   const host = match?.[1] ?? match?.[2];
   const port = Number(match?.[3]);
-  if (host === undefined || port > 65535 || (match?.[1] !== undefined && !isIPv6(host))) throw values.error('listen');
+  if (host === undefined || port > 65535 || (match?.[1] !== undefined && !isIPv6(host))) throw values.error(key);
   return { host, port };
 }
 

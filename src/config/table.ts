@@ -42,6 +42,12 @@ export const TABLE = {
       'HOST:PORT such as 127.0.0.1:50051 or [::1]:50051, with a port from 0 to 65535 (0: any free one), or unix:PATH such as unix:/run/anabranch/sock',
     doc: 'Address to listen on, for gRPC, gRPC-Web, Connect and plain HTTP/1.1. Loopback and Unix sockets need no other setting. An address that other machines can reach needs TLS and credentials, or `--insecure`. A Unix socket has mode 0600, in a folder of mode 0700.',
   },
+  metricsListen: {
+    name: 'ANABRANCH_METRICS_LISTEN',
+    flag: '--metrics-listen ADDRESS',
+    expected: 'HOST:PORT such as 127.0.0.1:9464, or a port, which is one of 127.0.0.1',
+    doc: 'Another address, which serves only `GET /metrics` in the text format of Prometheus, by plain HTTP and without credentials. The main port serves it too, to credentials for all namespaces.',
+  },
   tlsCert: {
     name: 'ANABRANCH_TLS_CERT',
     flag: '--tls-cert FILE',

@@ -18,6 +18,7 @@ import { type App, appWithin } from '../stream/app.ts';
 import type { Logger } from '../stream/settings.ts';
 import { isAudited, logAudited, logTakeOver } from './audit.ts';
 import { admissionOf, cutOf } from './caller.ts';
+import type { Calls } from './calls.ts';
 import { type Purpose, toConnectError, toPartError } from './errors.ts';
 import { nameField } from './named_field.ts';
 import type { Validator } from './validate.ts';
@@ -27,12 +28,7 @@ export interface Wire {
   readonly app: App;
   readonly logger: Logger;
   readonly validator: Validator;
-  readonly activity: Activity;
-}
-
-/** The number of running handlers; 0 once all clients have disconnected. */
-export interface Activity {
-  handlers: number;
+  readonly calls: Calls;
 }
 
 /** The context of a call, from Connect or from the gRPC server. The signal can be created at its first use. */
@@ -111,7 +107,7 @@ async function* loggedAtEnd<T>(
     signal.removeEventListener('abort', leave);
     log(error);
   };
-  const leave = () => end(new ConnectError('the caller left', Code.Canceled));
+  const leave = () => end(LEFT);
   if (signal.aborted) leave();
   else signal.addEventListener('abort', leave);
   try {
@@ -129,7 +125,7 @@ function unauditedOf(wire: Wire, method: DescMethod, implementation: AnyMethod):
     case 'client_streaming':
       return framesToOne(wire, method, implementation as ClientStream<DescMethodClientStreaming>);
     case 'bidi_streaming':
-      return framesToMany(wire, implementation as BidiStream<DescMethodBiDiStreaming>);
+      return framesToMany(wire, method, implementation as BidiStream<DescMethodBiDiStreaming>);
     default:
       return unary(wire, method, implementation as Unary<DescMethodUnary>);
   }
@@ -146,28 +142,27 @@ function unary(wire: Wire, method: DescMethod, answer: Unary<DescMethodUnary>): 
       return create(method.output, await answer(request as Message, callOf(wire, context)));
     };
     const explain = (error: unknown) => nameField(error, method.input, isPacked ? request.message : request);
-    return once(wire, context, purpose, handle, explain);
+    return once(wire, context, { method: nameOf(method), purpose }, handle, explain);
   };
 }
 
-function framesToOne(wire: Wire, { output }: DescMethod, answer: ClientStream<DescMethodClientStreaming>): Handler {
+function framesToOne(wire: Wire, method: DescMethod, answer: ClientStream<DescMethodClientStreaming>): Handler {
+  const kind = { method: nameOf(method), purpose: 'write' } as const;
   return (frames: AsyncIterable<Message>, context) =>
-    once(wire, context, 'write', async () => create(output, await answer(frames, callOf(wire, context))));
+    once(wire, context, kind, async () => create(method.output, await answer(frames, callOf(wire, context))));
 }
 
 /** Validates the request. The call ends if its client reads nothing for too long (R3). */
-function serverStream(
-  wire: Wire,
-  { input }: DescMethod,
-  stream: ServerStream<DescMethodServerStreaming, Sent>,
-): Handler {
+function serverStream(wire: Wire, method: DescMethod, stream: ServerStream<DescMethodServerStreaming, Sent>): Handler {
+  const { input } = method;
+  const kind = { method: nameOf(method), purpose: 'read' } as const;
   const sending = { isWatched: true, isLarge: stream.isLarge ?? false };
   return (request: Message, context) => {
     const begin = () => {
       wire.validator.check(input, request);
       return stream.messages(request, callOf(wire, context));
     };
-    return answers(wire, context, 'read', begin, (error) => nameField(error, input, request), sending);
+    return answers(wire, context, kind, begin, (error) => nameField(error, input, request), sending);
   };
 }
 
@@ -178,10 +173,21 @@ function serverStream(
 export function streamAnswers<T>(
   wire: Wire,
   context: CallContext,
-  purpose: Purpose,
+  kind: Kind,
   handle: (call: Call) => AsyncGenerator<T>,
 ): AsyncIterable<T> {
-  return answers(wire, context, purpose, () => handle(callOf(wire, context)), same, WATCHED);
+  return answers(wire, context, kind, () => handle(callOf(wire, context)), same, WATCHED);
+}
+
+/** What a call is, for metrics and for its errors. */
+interface Kind {
+  /** Such as `TrajectoryService/AppendStep`. */
+  readonly method: string;
+  readonly purpose: Purpose;
+}
+
+function nameOf({ parent, name }: DescMethod): string {
+  return `${parent.name}/${name}`;
 }
 
 /** How the responses of a stream are sent. */
@@ -195,37 +201,41 @@ interface Sending {
 const WATCHED: Sending = { isWatched: true, isLarge: false };
 const UNWATCHED: Sending = { isWatched: false, isLarge: false };
 
-function framesToMany(wire: Wire, messages: BidiStream<DescMethodBiDiStreaming>): Handler {
+function framesToMany(wire: Wire, method: DescMethod, messages: BidiStream<DescMethodBiDiStreaming>): Handler {
+  const kind = { method: nameOf(method), purpose: 'write' } as const;
   return (frames: AsyncIterable<Message>, context) =>
-    answers(wire, context, 'write', () => messages(frames, callOf(wire, context)));
+    answers(wire, context, kind, () => messages(frames, callOf(wire, context)));
 }
 
 function once<T>(
   wire: Wire,
   context: CallContext,
-  purpose: Purpose,
+  kind: Kind,
   handle: () => Promise<T>,
   explain: (error: unknown) => unknown = same,
 ): Promise<T> {
-  const answer = handled(wire, purpose, handle, explain);
+  const answer = handled(wire, kind, handle, explain);
   // Without a deadline, the call ends early only if the caller has disconnected; then no response is needed.
   return context.timeoutMs() === undefined ? answer : beforeDeadline(answer, context.signal);
 }
 
 async function handled<T>(
-  wire: Wire,
-  purpose: Purpose,
+  { calls, logger }: Wire,
+  { method, purpose }: Kind,
   handle: () => Promise<T>,
   explain: (error: unknown) => unknown,
 ): Promise<T> {
-  wire.activity.handlers += 1;
+  const end = calls.begin(method);
+  let answer: T;
   try {
-    return await handle();
+    answer = await handle();
   } catch (error) {
-    throw toConnectError(explain(error), purpose, wire.logger);
-  } finally {
-    wire.activity.handlers -= 1;
+    const told = toConnectError(explain(error), purpose, logger);
+    end(told);
+    throw told;
   }
+  end();
+  return answer;
 }
 
 /**
@@ -254,7 +264,7 @@ function same(error: unknown): unknown {
 function answers<T>(
   wire: Wire,
   { signal, values }: CallContext,
-  purpose: Purpose,
+  { method, purpose }: Kind,
   begin: () => AsyncGenerator<T>,
   explain: (error: unknown) => unknown = same,
   { isWatched, isLarge }: Sending = UNWATCHED,
@@ -268,16 +278,17 @@ function answers<T>(
     cutOf(values)();
   };
   const watch = isWatched ? new ReaderWatch(wire.app.settings.slowReaderMs, cutOff) : undefined;
-  wire.activity.handlers += 1;
-  const finish = () => {
+  const ended = wire.calls.begin(method);
+  const finish = (error?: ConnectError) => {
     if (over) return;
     over = true;
     watch?.end();
-    wire.activity.handlers -= 1;
+    ended(error);
     signal.removeEventListener('abort', end);
   };
+  const left = () => finish(LEFT);
   // A failure of the clean-up rejects the next response, if one is requested.
-  const end = () => void (inner?.return(undefined) ?? Promise.resolve()).then(finish, finish);
+  const end = () => void (inner?.return(undefined) ?? Promise.resolve()).then(left, left);
   signal.addEventListener('abort', end);
   const next = async (): Promise<IteratorResult<T, undefined>> => {
     try {
@@ -292,12 +303,13 @@ function answers<T>(
         watch?.given(result.value instanceof EncodedResponse ? result.value.resumeAt : undefined);
         return result;
       }
-      finish();
       if (signal.aborted && signal.reason instanceof ConnectError) throw signal.reason;
+      finish();
       return result;
     } catch (error) {
-      finish();
-      throw toConnectError(explain(error), purpose, wire.logger);
+      const told = toConnectError(explain(error), purpose, wire.logger);
+      finish(told);
+      throw told;
     }
   };
   const stop = async (): Promise<IteratorResult<T, undefined>> => {
@@ -306,6 +318,9 @@ function answers<T>(
   };
   return { [Symbol.asyncIterator]: () => ({ next, return: stop, throw: stop }) };
 }
+
+/** How a stream ends whose caller has left. */
+const LEFT = new ConnectError('the caller left', Code.Canceled);
 
 /** R3: detects a client that does not read a response for too long. Uses one timer for each stream. */
 class ReaderWatch {

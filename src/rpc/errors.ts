@@ -210,7 +210,7 @@ function detailsOf(reason: Reason, metadata: Readonly<Record<string, string>>, v
 }
 
 /** Returns the ErrorInfo of Anabranch that an error has already. */
-function errorInfoOf(error: ConnectError): ErrorInfo | undefined {
+export function errorInfoOf(error: ConnectError): ErrorInfo | undefined {
   return error.findDetails(ErrorInfoSchema).find(({ domain }) => domain === ERROR_DOMAIN);
 }
 

@@ -16,7 +16,7 @@ import { certificateOf } from '../listen/client_certificate.ts';
 import { toRole } from '../service/convert/role.ts';
 import type { App } from '../stream/app.ts';
 import type { Credential } from '../stream/credentials.ts';
-import type { Logger } from '../stream/settings.ts';
+import type { Logger, Meter } from '../stream/settings.ts';
 import { Refusals } from './audit.ts';
 import type { Admission } from './caller.ts';
 import { toConnectError } from './errors.ts';
@@ -31,9 +31,11 @@ export class Gate {
   readonly #principals: App['principals'];
   readonly #logger: Logger;
   readonly #refusals: Refusals;
+  readonly #meter: Meter;
 
   /** Without credentials, every caller may do everything. */
-  constructor({ credentials, principals }: Pick<App, 'credentials' | 'principals'>, logger: Logger) {
+  constructor({ credentials, principals, meter }: Pick<App, 'credentials' | 'principals' | 'meter'>, logger: Logger) {
+    this.#meter = meter;
     this.#credentials = credentials;
     this.#principals = principals;
     this.#logger = logger;
@@ -44,8 +46,12 @@ export class Gate {
    * Returns the admission at once if the credential is known. Errors: UNAUTHENTICATED, PERMISSION_DENIED,
    * INVALID_REQUEST (of the namespace), DATABASE_UNAVAILABLE, SERVER_DRAINING (of a connection that has to end).
    */
-  admit(head: CallHead, needed: Role, socket: GatedCall['socket']): Admission | Promise<Admission> {
-    const named = namespaceOf(head);
+  admit(
+    head: CallHead,
+    needed: Role,
+    socket: GatedCall['socket'],
+    named = namespaceOf(head),
+  ): Admission | Promise<Admission> {
     if (this.#credentials === undefined) {
       return { caller: named === undefined ? ANONYMOUS : { ...ANONYMOUS, namespace: named }, credential: undefined };
     }
@@ -62,9 +68,16 @@ export class Gate {
 
   /**
    * Calls `serve` once the caller is admitted and its call counts, or refuses the call. `needed` is undefined for what
-   * shows no data. Errors: those that `serve` throws at once.
+   * shows no data. `namespace`: the one that the call is about. Default: the one that it names. Errors: those that
+   * `serve` throws at once.
    */
-  pass(head: CallHead, needed: Role | undefined, call: GatedCall, serve: (admission: Admission) => void): void {
+  pass(
+    head: CallHead,
+    needed: Role | undefined,
+    call: GatedCall,
+    serve: (admission: Admission) => void,
+    namespace?: string,
+  ): void {
     if (needed === undefined) {
       serve(OPEN);
       return;
@@ -82,12 +95,15 @@ export class Gate {
     };
     const refuse = (error: unknown) => {
       const told = toConnectError(error, 'read', this.#logger);
-      if (AUDITED.has(told.code)) this.#refusals.refused(addressOf(call.socket()), told);
+      if (AUDITED.has(told.code)) {
+        this.#meter.refused();
+        this.#refusals.refused(addressOf(call.socket()), told);
+      }
       call.refuse(told);
     };
     let admission: Admission | Promise<Admission>;
     try {
-      admission = this.admit(head, needed, call.socket);
+      admission = this.admit(head, needed, call.socket, namespace);
     } catch (error) {
       refuse(error);
       return;

@@ -22,10 +22,12 @@ import {
 import type { App } from '../stream/app.ts';
 import type { Logger } from '../stream/settings.ts';
 import { createRpcHandler } from './adapter.ts';
-import { type Activity, handlers, type Wire } from './call.ts';
+import { handlers, type Wire } from './call.ts';
+import { Calls } from './calls.ts';
 import { Gate } from './gate.ts';
 import { Health, healthMethods } from './health.ts';
 import { answer, type CallHead, type HttpHandler, type HttpRequest, pathOf, type StreamHandler } from './http.ts';
+import { type MetricsText, metricsPath } from './metrics.ts';
 import { serveReflection } from './reflection.ts';
 import { stateDownloads } from './state_download.ts';
 import { createRequestValidator, type Validator } from './validate.ts';
@@ -35,6 +37,8 @@ export interface HandlerDeps {
   readonly logger: Logger;
   readonly info: ServerInfo;
   readonly database: DatabaseParts;
+  /** Default: none are served. */
+  readonly metrics?: MetricsText | undefined;
   /** Default: `createServiceValidator()`. */
   readonly validator?: Validator | undefined;
 }
@@ -48,7 +52,7 @@ export interface ServiceHandler {
   /** Whether it does so by plain HTTP. */
   readonly isProbe: (request: { readonly url?: string | undefined }) => boolean;
   readonly health: Health;
-  readonly activity: Readonly<Activity>;
+  readonly calls: Readonly<Pick<Calls, 'running'>>;
   /** Bounds what connections have not sent. For all other responses of the port. */
   readonly unsent: UnsentMessages;
 }
@@ -86,10 +90,11 @@ export function createHandler({
   logger,
   info,
   database,
+  metrics,
   validator = createServiceValidator(),
 }: HandlerDeps): ServiceHandler {
-  const activity: Activity = { handlers: 0 };
-  const wire: Wire = { app, logger, activity, validator };
+  const calls = new Calls(app.meter);
+  const wire: Wire = { app, logger, calls, validator };
   const health = new Health(SERVICES.map(({ typeName }) => typeName));
   const gate = new Gate(app, logger);
   const unsent = new UnsentMessages(LIMITS.unsentBytesPerConnection, LIMITS.streamsPerConnection * LIMITS.messageBytes);
@@ -114,8 +119,9 @@ export function createHandler({
     },
   });
   const download = stateDownloads({ wire, unsent, gate });
+  const scrape = metrics && metricsPath(gate, metrics);
   const handle: HttpHandler = (request, response, intake) => {
-    if (download(request, response, intake)) return;
+    if (download(request, response, intake) || scrape?.(request, response, intake) === true) return;
     if (!isProbe(request)) return rpc.handle(request, response, intake);
     const plain = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
     if (request.method !== 'GET' && request.method !== 'HEAD') {
@@ -123,5 +129,5 @@ export function createHandler({
     }
     return health.serving ? answer(response, 200, plain, 'ok') : answer(response, 503, plain, 'draining');
   };
-  return { handle, streamHandlerOf: rpc.streamHandlerOf, isHealthCheck, isProbe, health, activity, unsent };
+  return { handle, streamHandlerOf: rpc.streamHandlerOf, isHealthCheck, isProbe, health, calls, unsent };
 }

@@ -1,6 +1,5 @@
 import { once } from 'node:events';
-import { Code, ConnectError } from '@connectrpc/connect';
-import { codeToHttpStatus, errorToJson } from '@connectrpc/connect/protocol-connect';
+import { ConnectError } from '@connectrpc/connect';
 import { invalidField } from '../domain/errors.ts';
 import { parseDigest, parseUuid, shorten } from '../domain/ids.ts';
 import { isLarge, type UnsentMessages } from '../listen/unsent.ts';
@@ -9,17 +8,8 @@ import { contentBytes, type FoundContent, findContent, type StateAddress } from 
 import { streamAnswers, type Wire } from './call.ts';
 import { type Admission, contextValues } from './caller.ts';
 import type { Gate } from './gate.ts';
-import {
-  answer,
-  answerOf,
-  cutCall,
-  type HttpRequest,
-  type HttpResponse,
-  type Intake,
-  onceClosed,
-  pathOf,
-  write,
-} from './http.ts';
+import { refuse, SAFE, serveGated } from './gated_request.ts';
+import { answer, cutCall, type HttpRequest, type HttpResponse, type Intake, pathOf, write } from './http.ts';
 
 /**
  * States over plain HTTP, for browsers and curl: `GET /states/DIGEST` and
@@ -45,7 +35,7 @@ const SHOWN: ReadonlySet<string> = new Set([
   'video/webm',
 ]);
 
-const SAFE = { 'content-security-policy': "sandbox; default-src 'none'" } as const;
+const DOWNLOAD = { method: 'GET state', purpose: 'read' } as const;
 
 /** What precedes the bytes of an answer. */
 interface Head {
@@ -68,14 +58,11 @@ export function stateDownloads(
     const path = pathOf(request);
     if (!BY_DIGEST.test(path) && !BY_STEP.test(path)) return false;
     if (request.method === 'GET' || request.method === 'HEAD') {
-      const call = {
-        socket: () => request.socket,
-        refuse: (error: ConnectError) => refuse(response, error),
-        cut: () => cutCall(request),
-        onEnd: (listener: () => void) => onceClosed(answerOf(response), listener),
-        intake,
-      };
-      downloads.gate.pass(request, 'READ', call, (admission) => void send(downloads, admission, request, response));
+      serveGated(
+        downloads.gate,
+        { request, response, intake },
+        (admission) => void send(downloads, admission, request, response),
+      );
     } else {
       const headers = { 'content-type': 'text/plain; charset=utf-8', allow: 'GET, HEAD' };
       answer(response, 405, headers, 'A state is read with GET. To store one, call PutState.\n');
@@ -102,7 +89,7 @@ async function send(
   // Set when the first bytes are there: until then, an error can still be the answer.
   let head: Head | undefined;
   try {
-    for await (const part of streamAnswers(wire, context, 'read', (call) => partsOf(call, request))) {
+    for await (const part of streamAnswers(wire, context, DOWNLOAD, (call) => partsOf(call, request))) {
       if (!(part instanceof Uint8Array)) {
         head = part;
         continue;
@@ -140,13 +127,6 @@ async function sendBytes(
   } finally {
     leave?.();
   }
-}
-
-function refuse(response: HttpResponse, error: ConnectError): void {
-  if (error.code === Code.Unauthenticated) response.setHeader('www-authenticate', 'Bearer');
-  const body = JSON.stringify(errorToJson(error, undefined));
-  const headers = { ...SAFE, 'content-type': 'application/json', 'cache-control': 'no-store' };
-  answer(response, codeToHttpStatus(error.code), headers, `${body}\n`);
 }
 
 /** Yields the head, then the bytes that the request wants. */

@@ -13,7 +13,7 @@ import { Merging } from './merging.ts';
 import { type PrincipalLoad, Principals } from './principals.ts';
 import { startRetention } from './retention.ts';
 import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
-import { type AppSettings, DEFAULT_SETTINGS, type Logger } from './settings.ts';
+import { type AppSettings, DEFAULT_SETTINGS, type Logger, type Meter, NO_METER } from './settings.ts';
 import { createFeeds, type Feeds } from './steps/feed.ts';
 import { TokenKeys } from './token_keys.ts';
 
@@ -32,6 +32,8 @@ interface AppDeps {
   /** Of credentials that are no API keys. Default: none are accepted. */
   readonly verifiers?: Verifiers | undefined;
   readonly logger: Logger;
+  /** Default: `NO_METER`. */
+  readonly meter?: Meter;
   readonly settings: Partial<AppSettings>;
 }
 
@@ -42,6 +44,7 @@ export interface App {
   readonly store: Store;
   readonly ids: Ids;
   readonly logger: Logger;
+  readonly meter: Meter;
   readonly settings: AppSettings;
   readonly committer: Committer;
   readonly waiting: WaitingSteps;
@@ -50,12 +53,14 @@ export interface App {
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
   readonly imports: Pick<ImportSlots, 'enter' | 'pace'>;
-  readonly merging: Pick<Merging, 'idle' | 'isWorking'>;
+  readonly merging: Pick<Merging, 'bytes' | 'idle' | 'isWorking'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
   /** Undefined: callers are not authenticated. */
   readonly credentials: Pick<Credentials, 'of' | 'ofCertificate'> | undefined;
   readonly tokens: Pick<TokenKeys, 'seal' | 'open'>;
   readonly principals: Principals;
+  /** Calls that wait for changes. */
+  readonly waits: { watchers: number; claims: number };
   /** What the principal of the call does at once. Undefined: it has no limits. */
   readonly load: Pick<PrincipalLoad, 'enter' | 'waitingBytes'> | undefined;
   /** A2: when the drain begins, streams end with SERVER_DRAINING, append streams after the acks of all their frames. */
@@ -64,7 +69,15 @@ export interface App {
   close(): Promise<void>;
 }
 
-export function createApp({ store, file, ids, verifiers = {}, logger, settings: given }: AppDeps): App {
+export function createApp({
+  store,
+  file,
+  ids,
+  verifiers = {},
+  logger,
+  meter = NO_METER,
+  settings: given,
+}: AppDeps): App {
   const settings: AppSettings = Object.freeze({ ...DEFAULT_SETTINGS, ...given });
   const lineages = createLineageCache();
   const changes = createChangeHub(store);
@@ -72,6 +85,7 @@ export function createApp({ store, file, ids, verifiers = {}, logger, settings: 
   const committer = new Committer(store, logger, {
     commitsAtOnce: settings.commitsAtOnce,
     appended: (appended) => merging.note(appended),
+    committed: (steps, seconds) => meter.committed(steps, seconds),
     room: () => merging.room(),
   });
   const waiting = new WaitingSteps(settings.waitingBytes);
@@ -79,13 +93,13 @@ export function createApp({ store, file, ids, verifiers = {}, logger, settings: 
   const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
   const drain = createDrain();
   const credentials = settings.authenticated
-    ? new Credentials({ store, verifiers, logger, drain, settings })
+    ? new Credentials({ store, verifiers, logger, meter, drain, settings })
     : undefined;
   const principals = new Principals(settings.perPrincipal);
   const imports = new ImportSlots(drain, settings.slowReaderMs);
-  const maintenance = startMaintenance(store, logger, settings);
-  const retention = startRetention({ store, logger, settings, newLease: ids.uid }, settings.retentionMs, drain);
-  const space = file && startReturningSpace(file, logger, settings.freeSpaceMs, () => merging.isWorking);
+  const maintenance = startMaintenance(store, { logger, meter }, settings);
+  const retention = startRetention({ store, logger, meter, settings, newLease: ids.uid }, settings.retentionMs, drain);
+  const space = file && startReturningSpace(file, { logger, meter }, settings.freeSpaceMs, () => merging.isWorking);
   const close = async (): Promise<void> => {
     drain.begin();
     const ends = [maintenance.stop(), retention.stop(), space?.stop(), credentials?.stop()];
@@ -99,6 +113,7 @@ export function createApp({ store, file, ids, verifiers = {}, logger, settings: 
     store,
     ids,
     logger,
+    meter,
     settings,
     committer,
     waiting,
@@ -112,6 +127,7 @@ export function createApp({ store, file, ids, verifiers = {}, logger, settings: 
     credentials,
     tokens: new TokenKeys(store),
     principals,
+    waits: { watchers: 0, claims: 0 },
     load: undefined,
     drain,
     close,

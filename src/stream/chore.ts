@@ -1,21 +1,31 @@
-import { type Logger, logFailure } from './settings.ts';
+import { type Job, type Logger, logFailure, type Meter, NO_METER } from './settings.ts';
+
+/** Whom a chore reports to. */
+export interface Reporting {
+  readonly logger: Logger;
+  /** Default: `NO_METER`. */
+  readonly meter?: Meter | undefined;
+}
 
 /** Returns true once work has to stop after its current batch. */
 export type Stopped = () => boolean;
 
 /** Work that runs at most once at a time, however often it is requested. */
 export class Chore {
-  readonly #name: string;
+  readonly #name: Job;
   readonly #logger: Logger;
+  readonly #meter: Meter;
   readonly #work: (stopped: Stopped) => Promise<object>;
   #running: Promise<void> | undefined;
   #timer: NodeJS.Timeout | undefined;
   #again = false;
   #stopped = false;
 
-  constructor(name: string, logger: Logger, work: (stopped: Stopped) => Promise<object>) {
+  /** `work` returns what it has done, for the log. Its numbers are those of rows. */
+  constructor(name: Job, { logger, meter = NO_METER }: Reporting, work: (stopped: Stopped) => Promise<object>) {
     this.#name = name;
     this.#logger = logger;
+    this.#meter = meter;
     this.#work = work;
   }
 
@@ -29,11 +39,20 @@ export class Chore {
   run({ again = false } = {}): void {
     if (this.#stopped) return;
     this.#again ||= again && this.#running !== undefined;
+    const begun = performance.now();
+    const worked = (rows: number, failed: boolean) =>
+      this.#meter.worked(this.#name, rows, (performance.now() - begun) / 1000, failed);
     this.#running ??= this.#work(() => this.#stopped)
       .then(
-        (done) => this.#logger.debug(done, `${this.#name} done`),
+        (done) => {
+          worked(rowsOf(done), false);
+          this.#logger.debug(done, `${this.#name} done`);
+        },
         // The next round retries.
-        (error: unknown) => logFailure(this.#logger, error, `${this.#name} failed`),
+        (error: unknown) => {
+          worked(0, true);
+          logFailure(this.#logger, error, `${this.#name} failed`);
+        },
       )
       .finally(() => {
         this.#running = undefined;
@@ -48,4 +67,11 @@ export class Chore {
     clearInterval(this.#timer);
     await this.#running;
   }
+}
+
+function rowsOf(done: object): number {
+  return Object.values(done).reduce(
+    (sum: number, count: unknown) => (typeof count === 'number' ? sum + count : sum),
+    0,
+  );
 }

@@ -3,10 +3,10 @@ import { AnabranchError } from '../domain/errors.ts';
 import type { ClientCertificate, Proof, Verifiers } from '../domain/identity.ts';
 import { SlotQueue } from '../queue/slot_queue.ts';
 import type { Store } from '../store/contract/store.ts';
-import { Chore } from './chore.ts';
+import { Chore, type Reporting } from './chore.ts';
 import { createDrain, type Drain } from './drain.ts';
 import { RefusedCredentials } from './refused.ts';
-import type { AppSettings, Logger } from './settings.ts';
+import type { AppSettings } from './settings.ts';
 
 /** A credential that calls have shown. */
 export interface Credential {
@@ -26,11 +26,10 @@ interface Known extends Credential {
   readonly keyId: string | undefined;
 }
 
-interface CredentialOptions {
+interface CredentialOptions extends Reporting {
   readonly store: Pick<Store, 'findKey' | 'findValidKeys'>;
   /** Of credentials that are no API keys. */
   readonly verifiers: Verifiers;
-  readonly logger: Logger;
   /** Of the server. */
   readonly drain: Drain;
   readonly settings: Pick<AppSettings, 'keyCheckMs' | 'keyTrustMs'>;
@@ -63,9 +62,9 @@ export class Credentials {
   #onChecked = Promise.withResolvers<void>();
 
   constructor(options: CredentialOptions) {
-    const { logger, settings, drain } = options;
+    const { settings, drain } = options;
     this.#options = options;
-    this.#checks = new Chore('the check of credentials', logger, () => this.#check()).every(settings.keyCheckMs);
+    this.#checks = new Chore('check of credentials', options, () => this.#check()).every(settings.keyCheckMs);
     drain.onBegin((error) => {
       for (const known of this.#known.values()) known.drain.begin(error);
     });

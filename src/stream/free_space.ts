@@ -1,5 +1,4 @@
-import { Chore, type Stopped } from './chore.ts';
-import type { Logger } from './settings.ts';
+import { Chore, type Reporting, type Stopped } from './chore.ts';
 
 /** A database file that keeps the space of deleted rows until it is returned to the file system. */
 export interface ShrinkableFile {
@@ -23,11 +22,11 @@ const MOST_KEPT = 2;
 /** Returns free space to the file system in the background. */
 export function startReturningSpace(
   file: ShrinkableFile,
-  logger: Logger,
+  reporting: Reporting,
   freeSpaceMs: number,
   isMerging: () => boolean,
 ): Chore {
-  return new Chore('return of free space', logger, async (stopped) => ({
+  return new Chore('return of free space', reporting, async (stopped) => ({
     freedBytes: await returnSpace(file, isMerging(), stopped),
   })).every(freeSpaceMs);
 }

@@ -1,6 +1,6 @@
 import type { Store } from '../store/contract/store.ts';
-import { Chore, type Stopped } from './chore.ts';
-import type { AppSettings, Logger } from './settings.ts';
+import { Chore, type Reporting, type Stopped } from './chore.ts';
+import type { AppSettings, Job } from './settings.ts';
 
 /** Rows that one statement takes, so that locks are short. */
 const BATCH = 500;
@@ -25,8 +25,8 @@ type Chores = Pick<
 >;
 type Settings = Pick<AppSettings, 'maintenanceMs' | 'staleSweepMs' | 'leaseSweepMs' | 'stateTtlHours' | 'requestDays'>;
 
-export function startMaintenance(store: Chores, logger: Logger, settings: Settings): Maintenance {
-  const chore = (name: string, work: (stopped: Stopped) => Promise<object>) => new Chore(name, logger, work);
+export function startMaintenance(store: Chores, reporting: Reporting, settings: Settings): Maintenance {
+  const chore = (name: Job, work: (stopped: Stopped) => Promise<object>) => new Chore(name, reporting, work);
   const round = chore('maintenance', (stopped) => maintain(store, settings, stopped));
   const purge = chore('purge of deleted rows', async (stopped) => ({ purges: await purgeDeleted(store, stopped) }));
   const cancel = chore('cancellation of rollouts', async (stopped) => {

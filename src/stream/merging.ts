@@ -105,6 +105,11 @@ export class Merging {
     this.#merge(due);
   }
 
+  /** Bytes of steps that wait to be merged. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
   /** Whether trajectories wait to be merged. */
   get isWorking(): boolean {
     return this.#working !== undefined;

@@ -2,18 +2,17 @@ import { AnabranchError } from '../domain/errors.ts';
 import { addSizes, NOTHING, type RemovedSize } from '../domain/retention.ts';
 import type { DuePolicy, ExecutionEnd } from '../domain/retention_policies.ts';
 import type { Store } from '../store/contract/store.ts';
-import { Chore, type Stopped } from './chore.ts';
+import { Chore, type Reporting, type Stopped } from './chore.ts';
 import type { Drain } from './drain.ts';
 import { collectFreed } from './maintenance.ts';
-import { type AppSettings, type Logger, logFailure } from './settings.ts';
+import { type AppSettings, logFailure } from './settings.ts';
 
 type PolicyStore = Pick<
   Store,
   'claimDuePolicy' | 'renewPolicyLease' | 'endPolicyExecution' | 'retain' | 'collectStates'
 >;
-interface Work {
+interface Work extends Reporting {
   readonly store: PolicyStore;
-  readonly logger: Logger;
   readonly settings: Pick<AppSettings, 'retentionLeaseMs' | 'stateTtlHours'>;
   /** Returns a text that no other execution has. */
   readonly newLease: () => string;
@@ -21,7 +20,7 @@ interface Work {
 
 /** S15: applies due policies in the background, one at a time. Several instances share the policies by leases. */
 export function startRetention(work: Work, retentionMs: number, drain: Pick<Drain, 'begun'>): Chore {
-  return new Chore('retention', work.logger, async (stopped) => ({
+  return new Chore('retention', work, async (stopped) => ({
     policies: await applyDuePolicies(work, () => stopped() || drain.begun),
   })).every(retentionMs);
 }
@@ -37,10 +36,10 @@ export async function applyDuePolicies(work: Work, stopped: Stopped): Promise<nu
 }
 
 /** If the work stops, another instance continues at once; if the process is killed, when the lease has ended. */
-async function execute({ store, logger, settings }: Work, due: DuePolicy, stopped: Stopped) {
+async function execute({ store, logger, meter, settings }: Work, due: DuePolicy, stopped: Stopped) {
   const { namespace, name: policy } = due;
   let isLost = false;
-  const renewal = new Chore('renewal of the lease of a retention policy', logger, async () => {
+  const renewal = new Chore('renewal of the lease of a retention policy', { logger, meter }, async () => {
     isLost ||= !(await store.renewPolicyLease(due, settings.retentionLeaseMs));
     return { namespace, policy, isLost };
   }).every(settings.retentionLeaseMs / 6);

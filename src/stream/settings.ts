@@ -76,6 +76,40 @@ export const DEFAULT_SETTINGS: AppSettings = {
   perPrincipal: LIMITS,
 };
 
+/** Work in the background, as metrics and the log name it. */
+export type Job =
+  | 'maintenance'
+  | 'purge of deleted rows'
+  | 'cancellation of rollouts'
+  | 'sweep of stale runs'
+  | 'sweep of leases'
+  | 'retention'
+  | 'renewal of the lease of a retention policy'
+  | 'check of credentials'
+  | 'return of free space';
+
+/** What the parts of the server report for its metrics. All texts are of closed sets. */
+export interface Meter {
+  called(method: string, code: string, seconds: number): void;
+  /** A call has failed. The reason is one of error.proto, or empty if the error has none. */
+  failed(reason: string): void;
+  /** A call was refused for its credential. */
+  refused(): void;
+  /** A group of batches was committed. */
+  committed(steps: number, seconds: number): void;
+  /** A round of a job has ended, after it has changed so many rows. */
+  worked(job: Job, rows: number, seconds: number, failed: boolean): void;
+}
+
+/** For parts that run without a server. */
+export const NO_METER: Meter = {
+  called() {},
+  failed() {},
+  refused() {},
+  committed() {},
+  worked() {},
+};
+
 /** The part of pino's interface that is used. Payloads are never logged. */
 export interface Logger {
   debug(fields: object, message: string): void;

@@ -30,6 +30,7 @@ export async function* watched<News>(
   const schedule = new LookSchedule(app.settings);
   // Subscribes before it reads the snapshot, so that changes during the read cause another look.
   schedule.listen((listener) => subject.subscribe(listener), app.drain, signal);
+  app.waits.watchers += 1;
   try {
     for (let isSnapshot = true; !signal.aborted; isSnapshot = false) {
       app.drain.throwIfBegun();
@@ -44,6 +45,7 @@ export async function* watched<News>(
       await schedule.nextLook();
     }
   } finally {
+    app.waits.watchers -= 1;
     schedule.stop();
   }
 }

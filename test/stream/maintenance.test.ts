@@ -58,7 +58,7 @@ describeApp('maintenance', (on) => {
         return 0;
       },
     };
-    const running = startMaintenance(flaky, logger, { ...settings, maintenanceMs: 5 });
+    const running = startMaintenance(flaky, { logger }, { ...settings, maintenanceMs: 5 });
     await rounds.promise;
     await running.stop();
     const after = calls;
@@ -87,7 +87,7 @@ describeApp('maintenance', (on) => {
       if (left === 0) purged.resolve();
       return left > 0;
     };
-    const running = startMaintenance({ ...idle, purgeDeleted }, logger, { ...settings, maintenanceMs: 3_600_000 });
+    const running = startMaintenance({ ...idle, purgeDeleted }, { logger }, { ...settings, maintenanceMs: 3_600_000 });
     await purged.promise;
     await running.stop();
     expect(left).toBe(0);
@@ -101,7 +101,7 @@ describeApp('maintenance', (on) => {
       looked[looks.push(look) - 1]?.resolve();
       return look.promise;
     };
-    const running = startMaintenance({ ...idle, purgeDeleted }, logger, settings);
+    const running = startMaintenance({ ...idle, purgeDeleted }, { logger }, settings);
     running.purgeSoon();
     await looked[0]!.promise;
     running.purgeSoon();
@@ -122,7 +122,7 @@ describeApp('maintenance', (on) => {
       if (some === 20) swept.resolve();
       return some;
     };
-    const running = startMaintenance({ ...idle, failStaleRuns }, logger, { ...settings, staleSweepMs: 5 });
+    const running = startMaintenance({ ...idle, failStaleRuns }, { logger }, { ...settings, staleSweepMs: 5 });
     await swept.promise;
     await running.stop();
     expect(found).toEqual([]);
@@ -137,7 +137,7 @@ describeApp('maintenance', (on) => {
       if (some === 20) swept.resolve();
       return some;
     };
-    const running = startMaintenance({ ...idle, sweepLeases }, logger, { ...settings, leaseSweepMs: 5 });
+    const running = startMaintenance({ ...idle, sweepLeases }, { logger }, { ...settings, leaseSweepMs: 5 });
     await swept.promise;
     await running.stop();
     expect(found).toEqual([]);

@@ -20,6 +20,8 @@ export interface TestServerOptions {
   readonly portLimits?: ServerDeps['portLimits'];
   /** Replaces times of the keys and files that tell who calls. */
   readonly identityTimes?: ServerDeps['identityTimes'];
+  /** Default: its metrics are only its own. */
+  readonly processMetrics?: ServerDeps['processMetrics'];
   /** Replaces its store. */
   readonly wrap?: (store: Store) => Store;
   /** Called with each line that it logs, at the level `trace`. */
@@ -40,13 +42,13 @@ export async function startTestServer(options: TestServerOptions = {}): Promise<
   const database = options.database ?? (await createMigratedDatabase(options.engine ?? 'sqlite'));
   const flags = { listen: '127.0.0.1:0', database: database.url, ...options.flags };
   const config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
-  const { portLimits, settings, identityTimes, onLog, wrap } = options;
+  const { portLimits, settings, identityTimes, processMetrics, onLog, wrap } = options;
   const logger =
     onLog === undefined
       ? pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' })
       : pino({ level: 'trace' }, { write: onLog });
   const given = { ...(portLimits && { portLimits }), ...(settings && { settings }) };
-  const deps = { logger, validator: sharedValidator(), identityTimes, ...given };
+  const deps = { logger, validator: sharedValidator(), identityTimes, processMetrics, ...given };
   const server =
     wrap === undefined
       ? await startServer(config, deps)

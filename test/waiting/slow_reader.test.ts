@@ -112,7 +112,7 @@ async function serve() {
   const store = await openStore(config.database, { logger });
   const ids = { uuid: randomUUID, uid: randomUUID };
   const app = createApp({ store, logger, ids, settings: { slowReaderMs: SLOW_READER_MS } });
-  const { handle, activity } = createHandler({
+  const { handle, calls } = createHandler({
     app,
     logger,
     info: { version: packageVersion(), limits: LIMITS },
@@ -140,7 +140,7 @@ async function serve() {
       const call = new RawCall(reading, path, { ':method': method });
       call.stream.pause();
       call.stream.end(request);
-      await until(() => activity.handlers === 1, 'the reader is served');
+      await until(() => calls.running === 1, 'the reader is served');
       return call;
     },
     /** Appends steps, each with a text and a state that fill a window. */
@@ -187,7 +187,7 @@ async function serve() {
       return fromBinary(PutStateResponseSchema, openEnvelopes(body)[0]!).state!.digest;
     },
     async cutsOff(slow: RawCall): Promise<void> {
-      await until(() => activity.handlers === 0 && app.changes.listeners === 0, 'the reader is cut off');
+      await until(() => calls.running === 0 && app.changes.listeners === 0, 'the reader is cut off');
       slow.stream.resume();
       expect((await slow.outcome).reset).toBe(constants.NGHTTP2_ENHANCE_YOUR_CALM);
     },

@@ -35,6 +35,8 @@ interface CommitterOptions {
   readonly groupSteps?: number;
   /** Called after each commit of new steps or of a seal. Must not throw. */
   readonly appended?: (appended: Appended) => void;
+  /** Called after each commit of several batches. Must not throw. */
+  readonly committed?: (steps: number, seconds: number) => void;
   /** Called before each group, which waits for what it returns. Default: no wait. */
   readonly room?: () => Promise<void> | undefined;
 }
@@ -78,6 +80,9 @@ export const LOCK_RETRY_MS = 20;
 export class Committer {
   /** Number of batches that wait or are in flight. */
   pending = 0;
+  /** New steps that were stored, and the bytes of their batches. */
+  storedSteps = 0;
+  storedBytes = 0;
   readonly #store: Pick<AppendStore, 'append'>;
   readonly #logger: Logger;
   readonly #options: Required<CommitterOptions>;
@@ -105,6 +110,7 @@ export class Committer {
       groupBytes: 4 * 1024 * 1024,
       groupSteps: 4096,
       appended: () => {},
+      committed: () => {},
       room: () => undefined,
       ...options,
     };
@@ -201,6 +207,7 @@ export class Committer {
   /** Commits the portions in one transaction. Returns the error if it is an outage. */
   async #commitGroup(group: readonly Portion[]): Promise<unknown> {
     const batches = group.flatMap((portion) => portion.entries.map(({ batch }) => batch));
+    const begun = performance.now();
     let outcomes: AppendOutcome[];
     try {
       outcomes = await this.#store.append(batches, 'never');
@@ -209,6 +216,10 @@ export class Committer {
       this.#commitBusy();
       return outage;
     }
+    this.#options.committed(
+      batches.reduce((sum, { steps }, i) => (outcomes[i]!.kind === 'committed' ? sum + steps.length : sum), 0),
+      (performance.now() - begun) / 1000,
+    );
     let next = 0;
     for (const portion of group) {
       const own = outcomes.slice(next, next + portion.entries.length);
@@ -374,6 +385,10 @@ export class Committer {
 
   #report({ source, batch, bytes }: Entry, outcome: AppendOutcome): void {
     if (outcome.kind === 'committed') {
+      const { length } = batch.steps;
+      const stored = length - outcome.duplicates;
+      this.storedSteps += stored;
+      if (stored > 0) this.storedBytes += (bytes * stored) / length;
       this.#options.appended(appendedBy(batch, bytes, outcome));
       source.committed(batch, bytes, outcome);
     } else if (outcome.kind === 'refused') source.failed(batch, bytes, outcome.error);

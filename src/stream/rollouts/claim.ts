@@ -50,6 +50,7 @@ async function repeat(
   const schedule = new LookSchedule({ watchMs: claimRestMs, pollMs, progressMs });
   schedule.listen(subscribe, app.drain, signal);
   const timer = setTimeout(() => schedule.end(), waitMs).unref();
+  app.waits.claims += 1;
   try {
     let last = NOTHING;
     // Claims once more before it waits, because rollouts may have arrived before the subscription.
@@ -64,6 +65,7 @@ async function repeat(
     }
     return last;
   } finally {
+    app.waits.claims -= 1;
     clearTimeout(timer);
     schedule.stop();
   }

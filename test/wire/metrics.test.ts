@@ -1,0 +1,145 @@
+import { once } from 'node:events';
+import { readFileSync } from 'node:fs';
+import { type IncomingMessage, request } from 'node:http';
+import { createClient } from '@connectrpc/connect';
+import { createGrpcTransport } from '@connectrpc/connect-node';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
+import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { measureProcess } from '../../src/metrics.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { createMigratedDatabase } from '../support/migrated_database.ts';
+import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { withHeaders } from './headers.ts';
+import { NOBODY } from './rpcs/scene.ts';
+
+describe('V8: metrics', () => {
+  let database: TestDatabase;
+  let server: TestServer;
+  const secrets = { every: '', own: '' };
+
+  beforeAll(async () => {
+    database = await createMigratedDatabase(ENGINES[0]!);
+    await using open = await startTestServer({ database });
+    const admin = createClient(AdminService, createGrpcTransport({ baseUrl: open.url }));
+    const keyOf = async (name: string, namespace: string) =>
+      (await admin.createKey({ name, role: Role.WORK, namespaces: [namespace] })).secret;
+    secrets.every = await keyOf('every', '*');
+    secrets.own = await keyOf('own', 'team-a');
+    await open.stop();
+    server = await startTestServer({
+      database,
+      settings: { authenticated: true },
+      flags: { metricsListen: '0' },
+      processMetrics: measureProcess(),
+    });
+  });
+  afterAll(async () => {
+    await server?.stop();
+    await database?.drop();
+  });
+
+  const trajectoriesOf = (token: string) =>
+    createClient(
+      TrajectoryService,
+      createGrpcTransport({
+        baseUrl: server.url,
+        interceptors: [withHeaders({ authorization: `Bearer ${token}` })],
+      }),
+    );
+  /** The value of each series. */
+  const scrape = async () => {
+    const answer = await fetch(server.metricsUrl!);
+    expect([answer.status, answer.headers.get('content-type')]).toEqual([200, expect.stringMatching(/^text\/plain; /)]);
+    const lines = (await answer.text()).split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+    return new Map(
+      lines.map((line) => {
+        const at = line.lastIndexOf(' ');
+        return [line.slice(0, at), Number(line.slice(at + 1))] as const;
+      }),
+    );
+  };
+
+  it('count calls by method and code, failures by reason, refused credentials, and acked steps', async () => {
+    const before = await scrape();
+    const trajectories = trajectoriesOf(secrets.own);
+    const { trajectory } = await trajectories.createTrajectory({});
+    const trajectoryId = trajectory!.id;
+    for (let i = 0n; i < 3n; i += 1n) await trajectories.appendStep({ trajectoryId, step: { stepNumber: i } });
+    await trajectories.appendStep({ trajectoryId, step: { stepNumber: 2n } }); // a repetition
+    await trajectories.getTrajectory({ trajectoryId: NOBODY }).catch(() => undefined);
+    for await (const _ of trajectories.readSteps({ trajectoryId }));
+    await trajectoriesOf('anb_wrong')
+      .listTrajectories({})
+      .catch(() => undefined);
+    const after = await scrape();
+    const rise = (series: string) => after.get(series)! - (before.get(series) ?? 0);
+    const calls = (method: string, code = 'OK') =>
+      rise(`anabranch_call_seconds_count{method="TrajectoryService/${method}",code="${code}"}`);
+    expect([calls('CreateTrajectory'), calls('AppendStep'), calls('ReadSteps')]).toEqual([1, 4, 1]);
+    expect(calls('GetTrajectory', 'NOT_FOUND')).toBe(1);
+    expect(rise('anabranch_call_errors_total{reason="TRAJECTORY_NOT_FOUND"}')).toBe(1);
+    expect(rise('anabranch_refused_credentials_total')).toBe(1);
+    expect(rise('anabranch_acked_steps_total')).toBe(3);
+    expect(rise('anabranch_acked_bytes_total')).toBeGreaterThan(0);
+    expect(rise('anabranch_commit_group_steps_count')).toBe(4);
+    expect(after.get('anabranch_calls_running')).toBe(0);
+  });
+
+  it('show who is connected, follows, and waits', async () => {
+    const trajectories = trajectoriesOf(secrets.own);
+    const { trajectory } = await trajectories.createTrajectory({});
+    const left = new AbortController();
+    const follow = async () => {
+      const steps = trajectories.readSteps({ trajectoryId: trajectory!.id, follow: true }, { signal: left.signal });
+      for await (const _ of steps);
+    };
+    const following = follow().catch(() => undefined);
+    const level = async (name: string) => (await scrape()).get(`anabranch_${name}`);
+    await expect.poll(() => level('followers')).toBe(1);
+    expect(await level('connections')).toBeGreaterThan(0);
+    expect(await level('calls_running')).toBe(1);
+    left.abort();
+    await following;
+    await expect.poll(() => level('followers')).toBe(0);
+  });
+
+  it('have those of the process, and of jobs in the background', async () => {
+    const found = [...(await scrape()).keys()];
+    for (const name of [
+      'nodejs_eventloop_lag_p99_seconds',
+      'nodejs_heap_size_used_bytes',
+      'nodejs_external_memory_bytes',
+    ])
+      expect(found).toContain(name);
+    const jobs = async () => [...(await scrape()).keys()].filter((name) => name.startsWith('anabranch_job_runs_total'));
+    await expect.poll(jobs).toContain('anabranch_job_runs_total{job="sweep of leases",outcome="done"}');
+  });
+
+  it('are on the main port for credentials of all namespaces only, and elsewhere alone', async () => {
+    const ask = async (token?: string, method = 'GET') =>
+      (
+        await fetch(`${server.url}/metrics`, {
+          method,
+          headers: token === undefined ? {} : { authorization: `Bearer ${token}` },
+        })
+      ).status;
+    expect([await ask(), await ask(secrets.own), await ask(secrets.every)]).toEqual([401, 403, 200]);
+    expect(await ask(secrets.every, 'POST')).toBe(405);
+    const other = new URL('/anabranch.v1.ServerService/GetServerInfo', server.metricsUrl);
+    expect((await fetch(other, { method: 'POST', body: '{}' })).status).toBe(404);
+    const foreign = request(server.metricsUrl!, { headers: { host: 'evil.example' } }).end();
+    const [answer] = (await once(foreign, 'response')) as [IncomingMessage];
+    expect(answer.resume().statusCode).toBe(421);
+  });
+
+  it('are those that docs/operations.md lists', async () => {
+    const text = await (await fetch(server.metricsUrl!)).text();
+    const served = [...text.matchAll(/^# TYPE (anabranch_\w+)/gm)].map(([, name]) => name);
+    const listed = [...readFileSync('docs/operations.md', 'utf8').matchAll(/`(anabranch_\w+)`/g)].map(
+      ([, name]) => name,
+    );
+    expect(listed.sort()).toEqual(served.sort());
+  });
+});
