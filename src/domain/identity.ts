@@ -17,6 +17,9 @@ export interface TokenVerifier {
   verify(token: string): Promise<Proof>;
 }
 
+/** Most characters, all ASCII, of the subject of a token or a certificate. The longest of Kubernetes has 341. */
+export const SUBJECT_LENGTH = 512;
+
 /** The certificate that a client has shown in its TLS handshake. */
 export interface ClientCertificate {
   readonly certificate: X509Certificate;

@@ -1,14 +1,14 @@
 import { type Identity, unauthenticated, withoutRole } from '../domain/access.ts';
 import type { AnabranchError } from '../domain/errors.ts';
-import type { Proof } from '../domain/identity.ts';
+import { type Proof, SUBJECT_LENGTH } from '../domain/identity.ts';
 import type { Instant } from '../domain/instant.ts';
 import type { Mapping, Subject } from './mapping.ts';
 
 /** What names of subjects may have: they are written into rows and logs. */
-const NAME = /^[ -~]{1,512}$/u;
+const NAME = /^[ -~]+$/u;
 
 export function isName(text: unknown): text is string {
-  return typeof text === 'string' && NAME.test(text);
+  return typeof text === 'string' && text.length <= SUBJECT_LENGTH && NAME.test(text);
 }
 
 interface Shown {

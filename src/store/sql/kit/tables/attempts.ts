@@ -1,5 +1,6 @@
 import { STATUSES } from '../../../../domain/lifecycle.ts';
 import {
+  ACTOR,
   ANY_REAL,
   ATTEMPT,
   COUNT,
@@ -82,6 +83,6 @@ export const VALIDATION_OVERRIDES = table('validation_overrides', {
   namespace: text,
   success: nullable(flag),
   reason: of(text, upTo(4096)),
-  actor: of(text, upTo(256)),
+  actor: of(text, ACTOR),
   override_time: of(time, MOMENT),
 });

@@ -1,5 +1,5 @@
 import { STATUSES } from '../../../../domain/lifecycle.ts';
-import { COUNT, json, MOMENT, oneOf, reals, upTo } from './forms.ts';
+import { ACTOR, COUNT, json, MOMENT, oneOf, reals, upTo } from './forms.ts';
 import { int, nullable, of, real, table, text, time, uuid } from './table.ts';
 
 export const STATUS_CHANGES = table('status_changes', {
@@ -13,7 +13,7 @@ export const STATUS_CHANGES = table('status_changes', {
   phase: of(text, upTo(256)),
   message: of(text, upTo(4096)),
   metadata_json: of(text, json(16_384)),
-  actor: of(text, upTo(256)),
+  actor: of(text, ACTOR),
   progress_percent: nullable(of(real, reals(0, 100))),
   change_time: of(time, MOMENT),
 });

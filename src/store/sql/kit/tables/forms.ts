@@ -1,3 +1,4 @@
+import { SUBJECT_LENGTH } from '../../../../domain/identity.ts';
 import { formatInstant, type Instant, parseInstant } from '../../../../domain/instant.ts';
 import { requireConfig } from '../../../../domain/json.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
@@ -70,6 +71,9 @@ export const MOMENT: Form = {
 export function upTo(most: number, least = 0): Form {
   return { kind: 'text', least, most };
 }
+
+/** Name of a principal. Those of tokens and certificates are the longest. */
+export const ACTOR = upTo('sub:'.length + SUBJECT_LENGTH);
 
 function text(most: number, expected: string, fits: (text: string) => boolean): Form {
   return { kind: 'text', least: 0, most, content: { expected, fits } };

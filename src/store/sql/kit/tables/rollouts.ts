@@ -1,5 +1,6 @@
 import { STATUSES } from '../../../../domain/lifecycle.ts';
 import {
+  ACTOR,
   AMOUNT,
   ANY_INTEGER,
   ANY_REAL,
@@ -124,7 +125,7 @@ export const ROLLOUTS = table('rollouts', {
   trajectory: nullable(int),
   worker_id: of(text, upTo(128)),
   /** The principal that has claimed the current attempt; empty before the first claim. */
-  claimer: of(text, upTo(128)),
+  claimer: of(text, ACTOR),
   /**
    * Current duration of the lease, which runs from the last claim, heartbeat or append. 0 if no attempt holds the
    * rollout.
@@ -188,7 +189,7 @@ export const ROLLOUT_CANCELLATIONS = table('rollout_cancellations', {
   stage: int,
   namespace: text,
   /** From the first request, for the status changes of the rollouts. */
-  actor: of(text, upTo(256)),
+  actor: of(text, ACTOR),
   message: of(text, upTo(4096)),
   metadata_json: of(text, json(16_384)),
   /** Number of rollouts cancelled so far. */
