@@ -1,10 +1,6 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
-import type http2 from 'node:http2';
 import os from 'node:os';
 import path from 'node:path';
-import { gzipSync } from 'node:zlib';
-import type { DescMethod } from '@bufbuild/protobuf';
-import { MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
 import { Code, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it, onTestFinished, vi } from 'vitest';
@@ -16,98 +12,70 @@ import { Health } from '../../gen/es/grpc/health/v1/health_pb.js';
 import { reasonOf } from '../../src/client/index.ts';
 import { includesRole, newSecret, ROLES } from '../../src/domain/access.ts';
 import { ANONYMOUS } from '../../src/domain/caller.ts';
-import { LIMITS } from '../../src/domain/limits.ts';
 import { Gate, roleOf } from '../../src/rpc/gate.ts';
-import { ENGINES, type Engine, type TestDatabase } from '../support/database.ts';
-import { badTokens, newSigningKey } from '../support/issuer.ts';
+import type { Store } from '../../src/store/contract/store.ts';
+import { ENGINES, type TestDatabase } from '../support/database.ts';
+import { badTokens, claimsOf, newSigningKey, tokenOf } from '../support/issuer.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
 import { withHeaders } from './headers.ts';
-import { http2Session, inEnvelope, RawCall, rawCall, speak } from './raw.ts';
+import { asAdmin } from './keys.ts';
+import { speak } from './raw.ts';
+import { Caller, expectNoStates, expectRefusedByAll, expectRefusedUnfinished, pathOf, UNFINISHED } from './refused.ts';
 import { METHODS } from './rpcs/drive.ts';
 
-const pathOf = ({ parent, name }: DescMethod) => `/${parent.typeName}/${name}`;
+const UNAUTHENTICATED = { code: Code.Unauthenticated } as const;
 
 /** It is never asked: the server has its keys in a file. */
 const ISSUER = 'https://issuer.example';
 
-/** Bytes that no decoder accepts: a caller whose request was decoded gets another error. */
-const NO_MESSAGE = Buffer.from([0, 0, 0, 0, 2, 0xff, 0xff]);
-
-/** Bodies that a server must not wait for, nor open. They do not end. */
-const UNFINISHED: Readonly<Record<string, { bytes: Uint8Array; headers: Record<string, string> }>> = {
-  'half sent': { bytes: inEnvelope(Buffer.alloc(9)).subarray(0, 7), headers: {} },
-  'said to have 4 GiB': { bytes: Buffer.from([0, 0xff, 0xff, 0xff, 0xff, 1, 2, 3]), headers: {} },
-  'compressed 1000 : 1': {
-    bytes: inEnvelope(gzipSync(Buffer.alloc(10 * LIMITS.messageBytes)), 1),
-    headers: { 'grpc-encoding': 'gzip' },
-  },
-  'full of empty values': {
-    bytes: inEnvelope(Buffer.alloc(LIMITS.messageBytes, '\x12\0')).subarray(0, 16_384),
-    headers: {},
-  },
-  'half sent by Connect': { bytes: Buffer.alloc(9), headers: { 'content-type': 'application/proto' } },
-  'compressed by Connect': {
-    bytes: gzipSync(Buffer.alloc(LIMITS.messageBytes)).subarray(0, 500),
-    headers: { 'content-type': 'application/proto', 'content-encoding': 'gzip' },
-  },
-};
-
-describe('access', () => {
-  const engine: Engine = ENGINES[0]!;
+describe.each(ENGINES)('access, on %s', (engine) => {
   let database: TestDatabase;
   let server: TestServer;
-  let session: http2.ClientHttp2Session;
+  let caller: Caller;
   const secrets = new Map<string, string>();
   const folder = mkdtempSync(path.join(os.tmpdir(), 'anabranch-access-'));
   const signing = newSigningKey();
+  /** Of a server that accepts API keys and the tokens of an issuer. */
+  let flags: Readonly<Record<string, string>>;
 
   beforeAll(async () => {
     database = await createMigratedDatabase(engine);
-    // A server on loopback without authentication creates the first keys.
-    await using open = await startTestServer({ database });
-    const admin = createClient(AdminService, createGrpcTransport({ baseUrl: open.url }));
-    const make = async (called: string, role: Role, more = {}) => {
-      const { key, secret } = await admin.createKey({ name: called, role, namespaces: ['default'], ...more });
-      secrets.set(called, secret);
-      return key!.id;
-    };
-    for (const role of ROLES) await make(role, Role[role]);
-    await admin.revokeKey({ keyId: await make('revoked', Role.ADMIN) });
-    await make('expired', Role.ADMIN, { validFor: { seconds: 1n } });
-    await make('doomed', Role.ADMIN);
-    await make('two', Role.WRITE, { namespaces: ['a', 'b'] });
-    await open.stop();
-    await using other = await startTestServer();
-    const others = createClient(AdminService, createGrpcTransport({ baseUrl: other.url }));
-    secrets.set('foreign', (await others.createKey({ name: 'ADMIN', role: Role.ADMIN })).secret);
+    await asAdmin(database, async (admin) => {
+      const make = async (called: string, role: Role, more = {}) => {
+        const { key, secret } = await admin.createKey({ name: called, role, namespaces: ['default'], ...more });
+        secrets.set(called, secret);
+        return key!.id;
+      };
+      for (const role of ROLES) await make(role, Role[role]);
+      await admin.revokeKey({ keyId: await make('revoked', Role.ADMIN) });
+      await make('expired', Role.ADMIN, { validFor: { seconds: 1n } });
+      await make('doomed', Role.ADMIN);
+      await make('two', Role.WRITE, { namespaces: ['a', 'b'] });
+    });
+    await using other = await createMigratedDatabase(engine);
+    const foreign = await asAdmin(other, (admin) => admin.createKey({ name: 'ADMIN', role: Role.ADMIN }));
+    secrets.set('foreign', foreign.secret);
     const [jwtJwks, principals] = ['keys.json', 'principals.yaml'].map((name) => path.join(folder, name));
     writeFileSync(jwtJwks!, JSON.stringify({ keys: [signing.jwk] }));
     writeFileSync(principals!, 'principals: [{ sub: agent, role: admin }]');
-    const flags = { auth: 'required', jwtIssuer: ISSUER, jwtJwks: jwtJwks!, principals: principals! };
+    flags = { auth: 'required', jwtIssuer: ISSUER, jwtJwks: jwtJwks!, principals: principals! };
     server = await startTestServer({ database, flags, settings: { keyCheckMs: 20 } });
-    session = await http2Session(server.url);
+    caller = await Caller.connect(server.url);
     // The key that expires is looked up until it has.
     for (let status: number | undefined = 0; status !== Code.Unauthenticated; ) {
-      ({ status } = await grpc(TrajectoryService.method.getTree, bearer('expired')));
+      ({ status } = await caller.grpc(TrajectoryService.method.getTree, bearer('expired')));
     }
   });
   afterAll(async () => {
-    session?.destroy();
+    caller?.close();
     await server?.stop();
     await database?.drop();
     rmSync(folder, { recursive: true });
   });
 
   const bearer = (called: string) => ({ authorization: `Bearer ${secrets.get(called)}` });
-
-  const grpc = (method: DescMethod, headers: http2.OutgoingHttpHeaders) =>
-    rawCall(session, pathOf(method), NO_MESSAGE, headers);
-
-  async function post(method: DescMethod, type: string, headers: Record<string, string>): Promise<Response> {
-    const given = { 'content-type': type, 'connect-protocol-version': '1', ...headers };
-    return fetch(`${server.url}${pathOf(method)}`, { method: 'POST', headers: given, body: NO_MESSAGE });
-  }
 
   const BAD: Readonly<Record<string, () => Record<string, string>>> = {
     missing: () => ({}),
@@ -121,61 +89,27 @@ describe('access', () => {
     expired: () => bearer('expired'),
   };
 
-  /** Over every protocol, and before the body is decoded. */
-  async function expectRefusedByAll(headers: Record<string, string>): Promise<void> {
-    for (const method of METHODS) {
-      const { status, message } = await grpc(method, headers);
-      expect([method.name, status], message).toEqual([method.name, Code.Unauthenticated]);
-      expect(message).not.toContain(headers.authorization?.slice(-20) ?? 'anb_');
-      if (method.methodKind === 'bidi_streaming') continue; // not over HTTP/1.1, with any credential
-      const web = await post(method, 'application/grpc-web+proto', headers);
-      expect([method.name, web.status, web.headers.get('grpc-status')]).toEqual([method.name, 200, '16']);
-      if (method.methodKind !== 'unary') continue;
-      const connect = await post(method, 'application/proto', headers);
-      expect([method.name, connect.status]).toEqual([method.name, 401]);
-      expect(connect.headers.get('www-authenticate')).toBe('Bearer');
-      expect(await connect.json()).toMatchObject({ code: 'unauthenticated' });
-      if (method.idempotency !== MethodOptions_IdempotencyLevel.NO_SIDE_EFFECTS) continue;
-      const got = await fetch(`${server.url}${pathOf(method)}?connect=v1&encoding=json&message={`, { headers });
-      expect([method.name, got.status]).toEqual([method.name, 401]);
-    }
-  }
-
   const tokens = badTokens(ISSUER, signing);
   it.each(Object.keys(tokens))(
     'N2: a token that is %s is refused by every method and protocol, before the body is decoded',
     async (kind) => {
-      const [make] = tokens[kind]!;
-      await expectRefusedByAll({ authorization: `Bearer ${make()}` });
+      const [make, fault] = tokens[kind]!;
+      const headers = { authorization: `Bearer ${make()}` };
+      await expectRefusedByAll(caller, headers, { ...UNAUTHENTICATED, fault });
+      await expectRefusedUnfinished(caller, 'compressed 1000 : 1', headers, UNAUTHENTICATED);
     },
   );
 
   describe.each(Object.keys(BAD))('N2: a credential that is %s', (kind) => {
-    it('is refused by every method and protocol, before the body is decoded', async () => {
-      await expectRefusedByAll(BAD[kind]!());
-    });
+    it('is refused by every method and protocol, before the body is decoded', () =>
+      expectRefusedByAll(caller, BAD[kind]!(), UNAUTHENTICATED));
 
-    it.each(Object.keys(UNFINISHED))('is refused by every method with a body that is %s', async (body) => {
-      const { bytes, headers } = UNFINISHED[body]!;
-      const outcomes: unknown[] = [];
-      // A connection of its own: a client that resets many streams is sent away.
-      const own = await http2Session(server.url);
-      for (const method of METHODS) {
-        const { stream, outcome } = new RawCall(own, pathOf(method), { ...headers, ...BAD[kind]!() });
-        stream.once('end', () => stream.close()).write(bytes);
-        const { http, status } = await outcome;
-        outcomes.push([method.name, status ?? http]);
-      }
-      own.destroy();
-      const refused = headers['content-type'] === undefined ? Code.Unauthenticated : 401;
-      expect(outcomes).toEqual(METHODS.map((method) => [method.name, refused]));
-    });
+    it.each(Object.keys(UNFINISHED))('is refused by every method with a body that is %s', (body) =>
+      expectRefusedUnfinished(caller, body, BAD[kind]!(), UNAUTHENTICATED),
+    );
 
-    it('is refused where bytes of states are read by plain HTTP', async () => {
-      const headers = BAD[kind]!();
-      const paths = [`/states/${'0'.repeat(64)}`, '/trajectories/x/steps/0/states/y'];
-      for (const path of paths) expect((await fetch(`${server.url}${path}`, { headers })).status).toBe(401);
-    });
+    it('is refused where bytes of states are read by plain HTTP', () =>
+      expectNoStates(caller, BAD[kind]!(), UNAUTHENTICATED));
   });
 
   it.each([
@@ -188,7 +122,7 @@ describe('access', () => {
     const head = `POST ${pathOf(TrajectoryService.method.getTree)} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json`;
     const said = await speak(server.port, `${head}\r\nContent-Length: 2\r\nConnection: close\r\n${header}\r\n\r\n{}`);
     expect(said).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
-    expect(await grpc(TrajectoryService.method.listTrajectories, bearer('READ'))).toMatchObject({
+    expect(await caller.grpc(TrajectoryService.method.listTrajectories, bearer('READ'))).toMatchObject({
       status: Code.InvalidArgument,
     });
   });
@@ -204,7 +138,7 @@ describe('access', () => {
 
   it.each(ROLES)('N2: the role %s may call exactly the methods that need it or less', async (held) => {
     for (const method of METHODS) {
-      const { status } = await grpc(method, bearer(held));
+      const { status } = await caller.grpc(method, bearer(held));
       const mayCall = includesRole(held, roleOf(method));
       if (mayCall) expect([method.name, status]).not.toEqual([method.name, Code.PermissionDenied]);
       else expect([method.name, status]).toEqual([method.name, Code.PermissionDenied]);
@@ -229,8 +163,8 @@ describe('access', () => {
     });
     onTestFinished(() => void vi.restoreAllMocks());
     // What such a method answers is about the body, so the tests of all methods above fail.
-    expect((await grpc(getTree, BAD.missing!())).status).toBe(Code.InvalidArgument);
-    expect((await grpc(getTrajectory, BAD.missing!())).status).toBe(Code.Unauthenticated);
+    expect((await caller.grpc(getTree, BAD.missing!())).status).toBe(Code.InvalidArgument);
+    expect((await caller.grpc(getTrajectory, BAD.missing!())).status).toBe(Code.Unauthenticated);
   });
 
   it('N2: GetServerInfo tells the caller who it is', async () => {
@@ -262,6 +196,52 @@ describe('access', () => {
     await expect(health.check({})).resolves.toBeDefined();
     expect((await fetch(`${server.url}/healthz`)).status).toBe(200);
     expect((await fetch(`${server.url}/`)).status).toBe(200);
+  });
+
+  it('N2: a stream whose key cannot be checked sends nothing until it can, and then everything', async () => {
+    await using own = await createMigratedDatabase(engine);
+    const { secret } = await asAdmin(own, (admin) => admin.createKey({ name: 'follower', role: Role.READ }));
+    let isDown = false;
+    const wrap = (store: Store) =>
+      wrappedStore(store, {
+        findValidKeys: async (ids) => {
+          if (isDown) throw new Error('the database is down');
+          return store.findValidKeys(ids);
+        },
+      });
+    const settings = { keyCheckMs: 20, keyTrustMs: 2000 };
+    await using guarded = await startTestServer({ database: own, flags, settings, wrap });
+    const [keyed, other] = [secret, tokenOf(signing, claimsOf(ISSUER))].map((token) => {
+      const interceptors = [withHeaders({ authorization: `Bearer ${token}` })];
+      return createClient(TrajectoryService, createGrpcTransport({ baseUrl: guarded.url, interceptors }));
+    });
+    const { trajectory } = await other!.createTrajectory({});
+    const trajectoryId = trajectory!.id;
+    const append = (stepNumber: bigint) => other!.appendStep({ trajectoryId, step: { stepNumber } });
+    const left = new AbortController();
+    const follow = (client: typeof keyed) => {
+      const seen: bigint[] = [];
+      const read = async () => {
+        const answers = client!.readSteps({ trajectoryId, follow: true }, { signal: left.signal });
+        for await (const { steps } of answers) seen.push(...steps.map(({ stepNumber }) => stepNumber));
+      };
+      read().catch(() => undefined); // it is cut off at the end
+      return seen;
+    };
+    const [kept, free] = [follow(keyed), follow(other)];
+    await append(0n);
+    await expect.poll(() => [kept, free]).toEqual([[0n], [0n]]);
+    isDown = true;
+    const reason = () => keyed!.listTrajectories({}).then(() => 'none', reasonOf);
+    await expect.poll(reason, { timeout: 10_000 }).toBe('DATABASE_UNAVAILABLE');
+    await append(1n);
+    await expect.poll(() => free).toEqual([0n, 1n]);
+    // An answer on the connection of the other follower comes after what it has been sent.
+    expect(await reason()).toBe('DATABASE_UNAVAILABLE');
+    expect(kept).toEqual([0n]);
+    isDown = false;
+    await expect.poll(() => kept).toEqual([0n, 1n]);
+    left.abort();
   });
 
   it('N2: an append stream whose key is revoked ends, after the acks of all steps that the server had read', async () => {

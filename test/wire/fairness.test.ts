@@ -4,7 +4,6 @@ import { Code, ConnectError, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
-import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import {
@@ -19,6 +18,7 @@ import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 import { withHeaders } from './headers.ts';
+import { asAdmin } from './keys.ts';
 import { http2Session, inEnvelope, RawCall, until } from './raw.ts';
 import { collect } from './story.ts';
 
@@ -31,11 +31,11 @@ const bearer = (name: string) => ({ authorization: `Bearer ${secrets.get(name)}`
 
 beforeAll(async () => {
   database = await createMigratedDatabase(ENGINES[0]!);
-  await using open = await startTestServer({ database });
-  const admin = createClient(AdminService, createGrpcTransport({ baseUrl: open.url }));
-  for (const name of ['many', 'one']) {
-    secrets.set(name, (await admin.createKey({ name, role: Role.WRITE, namespaces: [name] })).secret);
-  }
+  await asAdmin(database, async (admin) => {
+    for (const name of ['many', 'one']) {
+      secrets.set(name, (await admin.createKey({ name, role: Role.WRITE, namespaces: [name] })).secret);
+    }
+  });
 });
 afterAll(async () => {
   await database?.drop();

@@ -1,14 +1,14 @@
 import { type DescMessage, type Message, ScalarType } from '@bufbuild/protobuf';
-import { createClient, type Transport } from '@connectrpc/connect';
+import type { Transport } from '@connectrpc/connect';
 import { createConnectTransport, createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
-import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { newSecret } from '../../src/domain/access.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { withHeaders } from './headers.ts';
+import { asAdmin } from './keys.ts';
 import { call, clientOf, framesOf, METHODS, newSceneOf, refusalOf } from './rpcs/drive.ts';
 import { withValues } from './rpcs/spots.ts';
 
@@ -24,14 +24,14 @@ describe.each(ENGINES)('N3: the log at its lowest level, on %s', (engine) => {
   let database: TestDatabase;
   let server: TestServer;
   let secret: string;
+  /** Of the database. SQLite has none. */
+  let password: string;
   const log: string[] = [];
 
   beforeAll(async () => {
     database = await createMigratedDatabase(engine);
-    await using open = await startTestServer({ database });
-    const admin = createClient(AdminService, createGrpcTransport({ baseUrl: open.url }));
-    secret = (await admin.createKey({ name: 'ann', role: Role.ADMIN })).secret;
-    await open.stop();
+    password = engine === 'postgres' ? new URL(database.url).password : CANARY;
+    secret = (await asAdmin(database, (admin) => admin.createKey({ name: 'ann', role: Role.ADMIN }))).secret;
     server = await startTestServer({ database, settings: { authenticated: true }, onLog: (line) => log.push(line) });
   });
   afterAll(async () => {
@@ -60,7 +60,7 @@ describe.each(ENGINES)('N3: the log at its lowest level, on %s', (engine) => {
     }
     expect(log.length).toBeGreaterThan(0);
     const leaks = log.filter((line) =>
-      [CANARY, secret, Buffer.from(CANARY).toString('base64')].some((text) => line.includes(text)),
+      [CANARY, secret, password, Buffer.from(CANARY).toString('base64')].some((text) => line.includes(text)),
     );
     expect(leaks).toEqual([]);
   });

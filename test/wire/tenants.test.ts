@@ -1,8 +1,5 @@
-import { createClient } from '@connectrpc/connect';
-import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
-import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Store } from '../../src/store/contract/store.ts';
 import { type OutsideSql, outsideSql } from '../store/sql.ts';
@@ -11,6 +8,7 @@ import { textsOf } from '../support/message_fields.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
+import { asAdmin } from './keys.ts';
 import { isRead } from './rpcs/drive.ts';
 import { CHOSEN, NAMES, QUIET, TENANT_METHODS, Tenancy } from './tenancy.ts';
 
@@ -22,10 +20,9 @@ describe.each(ENGINES)('N1: two tenants, on %s', (engine) => {
 
   beforeAll(async () => {
     database = await createMigratedDatabase(engine);
-    await using open = await startTestServer({ database });
-    const admin = createClient(AdminService, createGrpcTransport({ baseUrl: open.url }));
-    const { secret } = await admin.createKey({ name: 'tenant', role: Role.WRITE, namespaces: ['*'] });
-    await open.stop();
+    const { secret } = await asAdmin(database, (admin) =>
+      admin.createKey({ name: 'tenant', role: Role.WRITE, namespaces: ['*'] }),
+    );
     server = await startTestServer({ database, settings: { ...QUIET, authenticated: true } });
     sql = await outsideSql(database);
     tenancy = new Tenancy(server, sql, secret);
