@@ -80,6 +80,13 @@ export async function withServer<T>(
     tlsKey: '',
     auth: 'off',
     adminKeyFile: '',
+    jwtIssuer: '',
+    jwtJwks: '',
+    jwtAudience: '',
+    jwtCa: '',
+    jwtTokenFile: '',
+    clientCa: '',
+    principals: '',
     drainSeconds: '1',
     retentionPolicies: 'false',
   };
@@ -117,9 +124,11 @@ function connect({ env }: CliContext, address: string): AnabranchClient {
     return connectClient({ address }, env);
   } catch (error) {
     if (!(error instanceof TypeError)) throw error;
-    const message = mayHoldPassword(address)
-      ? '--address is not the address of a server (not shown: it may hold a password): expected HOST:PORT.'
-      : `--address: ${error.message}.`;
+    const message = error.message.startsWith('ANABRANCH_')
+      ? `${error.message}.`
+      : mayHoldPassword(address)
+        ? '--address is not the address of a server (not shown: it may hold a password): expected HOST:PORT.'
+        : `--address: ${error.message}.`;
     throw new UsageError(message, { cause: error });
   }
 }

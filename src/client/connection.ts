@@ -46,8 +46,8 @@ export interface AnabranchClient {
 /**
  * Creates a client. The first call connects, and asks the server for its version: an incompatible one fails every call
  * with FAILED_PRECONDITION. After a lost connection, the next call connects again. What is not given is taken from the
- * environment: ANABRANCH_ADDRESS, ANABRANCH_TOKEN or ANABRANCH_TOKEN_FILE, ANABRANCH_CA_FILE, ANABRANCH_NAMESPACE.
- * Throws TypeError if an option is invalid.
+ * environment: ANABRANCH_ADDRESS, ANABRANCH_NAMESPACE, ANABRANCH_TOKEN or ANABRANCH_TOKEN_FILE, ANABRANCH_CA_FILE,
+ * ANABRANCH_CERT_FILE and ANABRANCH_KEY_FILE. Throws TypeError if an option is invalid.
  */
 export function connectClient(given: ConnectOptions = {}, env: Environment = process.env): AnabranchClient {
   const options = withEnvironment(given, env);

@@ -11,13 +11,18 @@ export function withEnvironment(
   given: ConnectOptions,
   env: Environment,
 ): ConnectOptions & { readonly address: string } {
-  const caFile = env.ANABRANCH_CA_FILE || undefined;
+  const { cert, key } = given.cert === undefined && given.key === undefined ? certificateOf(env) : given;
+  if ((cert === undefined) !== (key === undefined)) {
+    throw new TypeError('cert and key belong together: expected both, or neither');
+  }
   return {
     ...given,
     address: given.address ?? (env.ANABRANCH_ADDRESS || DEFAULT_ADDRESS),
     token: given.token ?? tokenOf(env),
     namespace: given.namespace ?? (env.ANABRANCH_NAMESPACE || undefined),
-    ca: given.ca ?? (caFile === undefined ? undefined : readCertificates(caFile)),
+    ca: given.ca ?? readPem(env, 'ANABRANCH_CA_FILE'),
+    cert,
+    key,
   };
 }
 
@@ -27,11 +32,22 @@ function tokenOf({ ANABRANCH_TOKEN: token, ANABRANCH_TOKEN_FILE: file }: Environ
   return file ? () => readFile(file, 'utf8') : undefined;
 }
 
-function readCertificates(file: string): string {
+/** The certificate of the client and its key. */
+function certificateOf(env: Environment): Pick<ConnectOptions, 'cert' | 'key'> {
+  const [cert, key] = [readPem(env, 'ANABRANCH_CERT_FILE'), readPem(env, 'ANABRANCH_KEY_FILE')];
+  if ((cert === undefined) !== (key === undefined)) {
+    throw new TypeError('ANABRANCH_CERT_FILE and ANABRANCH_KEY_FILE belong together: expected both, or neither');
+  }
+  return { cert, key };
+}
+
+function readPem(env: Environment, name: string): string | undefined {
+  const file = env[name];
+  if (!file) return undefined;
   try {
     return readFileSync(file, 'utf8');
   } catch (error) {
     const { code = 'unknown error' } = error as NodeJS.ErrnoException;
-    throw new TypeError(`ANABRANCH_CA_FILE is ${JSON.stringify(file)}, which cannot be read: ${code}`);
+    throw new TypeError(`${name} is ${JSON.stringify(file)}, which cannot be read: ${code}`);
   }
 }

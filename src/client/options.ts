@@ -10,7 +10,10 @@ export interface ConnectOptions extends AccessOptions {
   readonly address?: string | undefined;
   /** Certificates of the authorities to trust, as PEM. Default: ANABRANCH_CA_FILE, else those of Node. */
   readonly ca?: string | Buffer | undefined;
-  /** Certificate and key of the client, as PEM, for servers that ask for them. */
+  /**
+   * Certificate and key of the client, as PEM, for servers that accept it in place of a token. Default:
+   * ANABRANCH_CERT_FILE and ANABRANCH_KEY_FILE.
+   */
   readonly cert?: string | Buffer | undefined;
   readonly key?: string | Buffer | undefined;
   /** Connect interceptors, for example for tracing. The first one is the outermost. */

@@ -60,6 +60,19 @@ describe('keys', () => {
     expect(missing).toMatchObject({ code: 1, stderr: expect.stringContaining('API_KEY_NOT_FOUND') });
   });
 
+  it('N2: are created on a database whatever the environment says of a server', async () => {
+    const files = ['ADMIN_KEY_FILE', 'CLIENT_CA', 'JWT_JWKS', 'JWT_AUDIENCE', 'PRINCIPALS', 'TLS_CERT', 'TLS_KEY'];
+    const env = {
+      ...Object.fromEntries(files.map((name) => [`ANABRANCH_${name}`, 'none'])),
+      ANABRANCH_AUTH: 'required',
+      ANABRANCH_JWT_ISSUER: 'https://issuer.example',
+      ANABRANCH_LISTEN: '0.0.0.0:50051',
+    };
+    const database = ['--database', `sqlite:${path.join(folder, 'served.db')}`];
+    const made = await runCli(['keys', 'create', 'worker', '--role', 'work', ...database], { env });
+    expect([made.code, isSecret(made.stdout.trim())], made.stderr).toEqual([0, true]);
+  });
+
   it('N2: need a role, and one that exists', async () => {
     for (const role of [[], ['--role', 'root']]) {
       expect((await runCli(['keys', 'create', 'worker', ...role])).code).toBe(2);

@@ -79,6 +79,28 @@ describe('a client', () => {
     expect(() => connectClient({}, { ANABRANCH_CA_FILE: path.join(folder, 'none') })).toThrow(/cannot be read: ENOENT/);
   });
 
+  it('takes its certificate from the environment, together with the key', async () => {
+    const [clients, strangers] = [createAuthority(), createAuthority()];
+    const file = (name: string) => path.join(folder, name);
+    await writeFile(file('clients.crt'), clients.cert);
+    await writeFile(file('principals.yaml'), 'principals: [{ san: worker.example, role: work, namespaces: [a] }]');
+    const { tlsCert, tlsKey } = writeIssued(clients.issue({ names: ['worker.example'] }));
+    const identified = {
+      ...writeIssued(authority.issue()),
+      clientCa: file('clients.crt'),
+      principals: file('principals.yaml'),
+    };
+    await using asking = await startTestServer({ flags: { auth: 'required', ...identified } });
+    const env = { ANABRANCH_ADDRESS: asking.url, ANABRANCH_CA_FILE: file('ca.crt'), ANABRANCH_CERT_FILE: tlsCert };
+    expect(await whoCalls({}, { ...env, ANABRANCH_KEY_FILE: tlsKey })).toEqual(['san:worker.example', 'a']);
+    const { cert, key } = strangers.issue({ names: ['worker.example'] });
+    await expect(whoCalls({ cert, key }, { ...env, ANABRANCH_KEY_FILE: tlsKey })).rejects.toThrow('of no authority');
+    expect(() => connectClient({}, env)).toThrow(/^ANABRANCH_CERT_FILE and ANABRANCH_KEY_FILE belong together/);
+    expect(() => connectClient({ key }, {})).toThrow(/^cert and key belong together/);
+    const missing = { ...env, ANABRANCH_KEY_FILE: file('none') };
+    expect(() => connectClient({}, missing)).toThrow(/^ANABRANCH_KEY_FILE is .*cannot be read: ENOENT/);
+  });
+
   it('refuses a server whose certificate it does not trust', async () => {
     const other = createAuthority().cert;
     await expect(whoCalls({ address: server.url, token: admin, ca: other })).rejects.toMatchObject({

@@ -150,7 +150,7 @@ def certificate(folder: Path, name: str, names: str, issuer: str | None = None) 
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
 
 
-def test_a_client_shows_its_certificate(tmp_path: Path, host: object) -> None:
+def test_a_client_shows_its_certificate(tmp_path: Path, host: object, monkeypatch: pytest.MonkeyPatch) -> None:
     certificate(tmp_path, "authority", "")
     certificate(tmp_path, "server", "DNS:localhost,IP:127.0.0.1", "authority")
     certificate(tmp_path, "worker", "URI:spiffe://cluster/worker", "authority")
@@ -173,10 +173,18 @@ def test_a_client_shows_its_certificate(tmp_path: Path, host: object) -> None:
             made = client.trajectory(name="mine")
             made.step(reward=1.0)
             made.flush(60)
+        for name, file in ("CA", ca), ("CERT", cert), ("KEY", key):
+            monkeypatch.setenv(f"ANABRANCH_{name}_FILE", str(file))
+        monkeypatch.setattr("anabranch._wire.access._given", {})
+        with anabranch.connect(address, spool=False) as client:
+            assert who(client).name == "san:spiffe://cluster/worker"
     finally:
         running.kill()
     with pytest.raises(ValueError, match="cert and key belong together"):
         anabranch.connect(address, cert=cert)
+    monkeypatch.delenv("ANABRANCH_KEY_FILE")
+    with pytest.raises(ValueError, match="ANABRANCH_CERT_FILE and ANABRANCH_KEY_FILE belong together"):
+        anabranch.connect(address)
 
 
 @pytest.mark.parametrize(

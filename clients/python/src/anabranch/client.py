@@ -24,7 +24,7 @@ from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import Identity
 from anabranch._training.methods import ClientRuns
 from anabranch._training.metrics import Metrics
-from anabranch._wire.access import Access, Pem, Token, give, given_for
+from anabranch._wire.access import Access, Pem, Token, access_of, give, given_for
 from anabranch._wire.connection import Connection, address_from
 from anabranch._wire.limits import limits_of
 from anabranch._wire.outage import call
@@ -83,16 +83,18 @@ def connect(
     refused with UNAUTHENTICATED. `namespace` is that of all calls; default: ANABRANCH_NAMESPACE, else the server
     decides. `ca` has the certificates of authorities to trust, as PEM or as a path; default: ANABRANCH_CA_FILE, else
     those of gRPC. `cert` and `key` are the certificate of the client and its key, as PEM or as paths, for servers that
-    accept it in place of a token. What was given last for an address counts for all clients of it in the process.
+    accept it in place of a token; default: ANABRANCH_CERT_FILE and ANABRANCH_KEY_FILE. What was given last for an address
+    counts for all clients of it in the process.
 
-    Raises ValueError for another address or namespace, for a time that is not above 0, and for one of `cert` and `key`
-    without the other.
+    Raises ValueError for another address or namespace, for a time that is not above 0, and for a certificate without its
+    key.
     """
     sending = Sending(silence, give_up_after)
     chosen = address_from(address, namespace)
     if (cert is None) != (key is None):
         raise ValueError("cert and key belong together: expected both, or neither")
     give(chosen, Access(token, ca, cert, key))
+    access_of(chosen)
     return Client(chosen, strict=strict, spool=spool, sending=sending)
 
 

@@ -71,12 +71,17 @@ def given_for(address: str) -> Access:
 
 
 def access_of(address: str) -> Access:
-    """Returns how to call a server: what was given, and for what was not given ANABRANCH_TOKEN, ANABRANCH_TOKEN_FILE
-    and ANABRANCH_CA_FILE."""
+    """Returns how to call a server: what was given, and for what was not given ANABRANCH_TOKEN, ANABRANCH_TOKEN_FILE,
+    ANABRANCH_CA_FILE, and ANABRANCH_CERT_FILE with ANABRANCH_KEY_FILE. Raises ValueError for one of these two alone."""
     given, env = given_for(address), os.environ
     token: Token | None = given.token
     if token is None:
         file = env.get("ANABRANCH_TOKEN_FILE")
         token = env.get("ANABRANCH_TOKEN") or (Path(file) if file else None)
     ca = given.ca if given.ca is not None else env.get("ANABRANCH_CA_FILE") or None
-    return Access(token, ca, given.cert, given.key)
+    cert, key = given.cert, given.key
+    if cert is None and key is None:
+        cert, key = env.get("ANABRANCH_CERT_FILE") or None, env.get("ANABRANCH_KEY_FILE") or None
+        if (cert is None) != (key is None):
+            raise ValueError("ANABRANCH_CERT_FILE and ANABRANCH_KEY_FILE belong together: expected both, or neither")
+    return Access(token, ca, cert, key)
