@@ -81,6 +81,14 @@ function decideGrant({ writerId, writerEpoch }: Pick<Head, 'writerId' | 'writerE
   return writerEpoch + 1n;
 }
 
+/** N3: returns whether a grant to this principal fences a writer of another one. */
+export function fencesAnother(
+  { writerEpoch, writerActor }: { readonly writerEpoch: bigint; readonly writerActor: string },
+  actor: string,
+): boolean {
+  return writerEpoch > 0n && writerActor !== actor;
+}
+
 /** W1: requires that the trajectory has the expected end, if the request has one. */
 export function requirePosition(there: Trajectory, open: OpenRequest): void {
   if (open.expectedNextStepNumber !== undefined && open.expectedNextStepNumber !== there.nextStepNumber) {

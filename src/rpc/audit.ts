@@ -52,7 +52,7 @@ function namesIn({ input }: DescMethod, request: Message): Record<string, unknow
   return Object.fromEntries(fields.filter(([name]) => NAMES.test(name)));
 }
 
-/** A writer that has taken a trajectory over from another one. */
+/** A writer that has taken a trajectory over from a writer of another principal. */
 export function logTakeOver(
   logger: Logger,
   { parent, name }: DescMethod,

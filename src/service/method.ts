@@ -36,7 +36,7 @@ export interface Call {
     schema: Desc,
     part: MessageShape<Desc>,
   ) => MessageInitShape<typeof PartErrorSchema>;
-  /** Must be called when a writer was granted a trajectory that another one had. It is audited. */
+  /** Must be called when a writer has fenced one of another principal. It is audited. */
   readonly tookOver: (method: DescMethod, trajectoryId: string) => void;
 }
 

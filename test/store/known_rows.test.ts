@@ -4,7 +4,7 @@ import { NO_SUMS } from '../../src/store/sql/kit/running_sums.ts';
 import { KnownHeads } from '../../src/store/sql/log/append/known_heads.ts';
 
 function row(key: bigint, fields: Partial<LockedHead> = {}): LockedHead {
-  const writer = { writerId: '', writerEpoch: 0n, nextStepNumber: 0n };
+  const writer = { writerId: '', writerEpoch: 0n, writerActor: '', nextStepNumber: 0n };
   const status = { status: 'RUNNING', statusMessage: '', sealTime: null } as const;
   const named = { namespace: 'here', id: `id ${key}`, uid: `uid ${key}` };
   return {

@@ -31,6 +31,22 @@ describeStore('opening a trajectory for append', (on) => {
     expect(await scene.get(made.id)).toMatchObject({ writerId: 'other', writerEpoch: 3n });
   });
 
+  it('N3: a grant tells whether it fences a writer of another principal', async () => {
+    const scene = on.scene();
+    const made = await scene.createWith(['a']);
+    const granted = async (actor: string, writerId: string, takeOverEpoch?: bigint) =>
+      (await scene.store.openForAppend({ ...scene.caller, actor }, opening(made, { writerId, takeOverEpoch })))
+        .tookOver;
+    const told = [
+      await granted('ann', 'w'),
+      await granted('ann', 'x', 1n),
+      await granted('bob', 'x'),
+      await granted('bob', 'x'),
+      await granted('ann', 'w', 4n),
+    ];
+    expect(told).toEqual([false, false, true, false, true]);
+  });
+
   it('W1: a refused open changes nothing', async () => {
     const scene = on.scene();
     const made = await scene.createWith(['a']);

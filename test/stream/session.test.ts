@@ -24,7 +24,13 @@ describeApp('an append stream', (on) => {
     const scene = on.scene();
     const trajectory = await scene.create({ root: wordStep(0n, 'root') });
     const session = await scene.open(trajectory);
-    expect(session.opened).toEqual({ epoch: 1n, uid: trajectory.uid, nextStepNumber: 1n, status: 'RUNNING' });
+    expect(session.opened).toEqual({
+      epoch: 1n,
+      tookOver: false,
+      uid: trajectory.uid,
+      nextStepNumber: 1n,
+      status: 'RUNNING',
+    });
     session.end();
     expect(await all(session.events())).toEqual([]);
   });

@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import { Code, createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest';
@@ -13,20 +14,22 @@ import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { withHeaders } from './headers.ts';
+import { asAdmin } from './keys.ts';
 import { NOBODY } from './rpcs/scene.ts';
 
-describe('N3: the audit log', () => {
+describe.each(ENGINES)('N3: the audit log, on %s', (engine) => {
   let database: TestDatabase;
   let server: TestServer;
   let secret: string;
+  let bobs: string;
   const log: string[] = [];
 
   beforeAll(async () => {
-    database = await createMigratedDatabase(ENGINES[0]!);
-    await using open = await startTestServer({ database });
-    const admin = createClient(AdminService, createGrpcTransport({ baseUrl: open.url }));
-    secret = (await admin.createKey({ name: 'ann', role: Role.ADMIN, namespaces: ['team-a'] })).secret;
-    await open.stop();
+    database = await createMigratedDatabase(engine);
+    await asAdmin(database, async (admin) => {
+      secret = (await admin.createKey({ name: 'ann', role: Role.ADMIN, namespaces: ['team-a'] })).secret;
+      bobs = (await admin.createKey({ name: 'bob', role: Role.WORK, namespaces: ['team-a'] })).secret;
+    });
     server = await startTestServer({
       database,
       settings: { authenticated: true },
@@ -51,7 +54,7 @@ describe('N3: the audit log', () => {
 
   it('has who called what, on which resources, with what result, and no secret', async () => {
     const admin = createClient(AdminService, transportOf(secret));
-    const made = await admin.createKey({ name: 'bob', role: Role.WORK, namespaces: ['team-a'] });
+    const made = await admin.createKey({ name: 'eve', role: Role.WORK, namespaces: ['team-a'] });
     await admin.revokeKey({ keyId: made.key!.id });
     await createClient(RunService, transportOf(secret))
       .deleteRun({ runId: NOBODY })
@@ -61,7 +64,7 @@ describe('N3: the audit log', () => {
       {
         ...who,
         rpc: 'anabranch.v1.AdminService/CreateKey',
-        resources: { name: 'bob', role: 'ROLE_WORK', namespaces: ['team-a'] },
+        resources: { name: 'eve', role: 'ROLE_WORK', namespaces: ['team-a'] },
         result: 'ok',
       },
       { ...who, rpc: 'anabranch.v1.AdminService/RevokeKey', resources: { keyId: made.key!.id }, result: 'ok' },
@@ -85,20 +88,37 @@ describe('N3: the audit log', () => {
     expect(results()[1]![0]).toBe(rpc);
   });
 
-  it('has writers that take a trajectory over', async () => {
-    const trajectories = createClient(TrajectoryService, transportOf(secret));
-    const { trajectory } = await trajectories.createTrajectory({});
-    const trajectoryId = trajectory!.id;
-    const write = (writer: object) =>
-      trajectories.appendBatch({
-        entries: [{ trajectoryId, steps: [{ stepNumber: trajectory!.nextStepNumber }], ...writer }],
-      });
-    await write({ writerId: 'a' });
-    expect(audited()).toEqual([]);
-    await write({ writerId: 'b', takeOverEpoch: 1n });
-    const rpc = 'anabranch.v1.TrajectoryService/AppendBatch';
-    const who = { actor: 'ann', namespace: 'team-a' };
-    expect(audited()).toMatchObject([{ ...who, rpc, resources: { trajectoryId }, result: 'ok' }]);
+  it('has grants that fence a writer of another principal, also under the same writer_id', async () => {
+    const [ann, bob] = [secret, bobs].map((token) => createClient(TrajectoryService, transportOf(token)));
+    const trajectoryId = randomUUID();
+    const opened = async (by: typeof ann, writer: object) => {
+      async function* frames() {
+        yield { open: { trajectoryId, ...writer } };
+      }
+      for await (const _ of by!.appendSteps(frames()));
+    };
+    const wrote = async (by: typeof ann, writer: object) => {
+      const { results } = await by!.appendBatch({ entries: [{ trajectoryId, ...writer }] });
+      expect(results[0]!.error).toBeUndefined();
+    };
+    const audit = (actor: string, rpc: string) => {
+      const resources = { trajectoryId };
+      return [{ actor, namespace: 'team-a', rpc: `anabranch.v1.TrajectoryService/${rpc}`, resources, result: 'ok' }];
+    };
+    for (const [by, begins, writer, expected] of [
+      [ann, opened, { writerId: 'a', create: { trajectory: { trajectoryId, requestId: 'a' } } }, []],
+      [ann, wrote, { writerId: 'b', takeOverEpoch: 1n }, []],
+      [bob, wrote, { writerId: 'b' }, audit('bob', 'AppendBatch')],
+      [bob, opened, { writerId: 'c', takeOverEpoch: 3n }, []],
+      [ann, opened, { writerId: 'd', takeOverEpoch: 4n }, audit('ann', 'AppendSteps')],
+      [bob, opened, { writerId: 'd' }, audit('bob', 'AppendSteps')],
+      [ann, wrote, { writerId: 'e', takeOverEpoch: 6n }, audit('ann', 'AppendBatch')],
+    ] as const) {
+      log.length = 0;
+      await begins(by, writer);
+      expect(audited(), writer.writerId).toMatchObject(expected);
+      expect(audited()).toHaveLength(expected.length);
+    }
   });
 
   it('has refused credentials with their address', async () => {

@@ -54,7 +54,7 @@ export const appendSteps: BidiStream<typeof TrajectoryService.method.appendSteps
   await new Promise((resolve) => setImmediate(resolve));
   if (call.signal.aborted) return;
   const session = await openAppendSession(call.app, call.caller, open, create);
-  if (open.takeOverEpoch !== undefined) call.tookOver(TrajectoryService.method.appendSteps, open.trajectoryId);
+  if (session.opened.tookOver) call.tookOver(TrajectoryService.method.appendSteps, open.trajectoryId);
   yield* converse(session, frames, call);
 };
 

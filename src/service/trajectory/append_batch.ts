@@ -22,8 +22,8 @@ export const appendBatch: Unary<typeof TrajectoryService.method.appendBatch> = a
   const given = request.entries.map((entry, i) => toEntryOrError(entry ?? sent(i), call));
   const outcomes = await commitEntries(call.app, call.caller, given, LIMITS.entryLockMs);
   for (const [i, entry] of given.entries()) {
-    const tookOver = 'writer' in entry && entry.writer?.takeOverEpoch !== undefined;
-    if (tookOver && outcomes[i]?.kind === 'committed')
+    const outcome = outcomes[i];
+    if ('trajectoryId' in entry && outcome?.kind === 'committed' && outcome.tookOver === true)
       call.tookOver(TrajectoryService.method.appendBatch, entry.trajectoryId);
   }
   const errors: PartErrors = new Map();

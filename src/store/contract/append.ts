@@ -63,6 +63,8 @@ export interface AppendStore {
 export interface Grant {
   readonly trajectory: Trajectory;
   readonly epoch: bigint;
+  /** Whether the grant has fenced a writer of another principal (N3). */
+  readonly tookOver: boolean;
 }
 
 export interface AppendBatch extends Writing {
@@ -87,6 +89,8 @@ export type AppendOutcome =
       readonly uid: string;
       /** The epoch that the writer of the batch was granted. */
       readonly epoch: bigint | undefined;
+      /** Whether this has fenced a writer of another principal (N3). Default: false. */
+      readonly tookOver?: boolean;
       readonly commitTime: Instant;
       readonly duplicates: number;
       /** Steps in rows that were compressed before the commit, which wait for no merge. Default: 0. */

@@ -20,6 +20,8 @@ export interface AppendFrame extends NewSteps {
 
 export interface Opened {
   readonly epoch: bigint;
+  /** Whether the stream has fenced a writer of another principal (N3). */
+  readonly tookOver: boolean;
   readonly uid: string;
   readonly nextStepNumber: bigint;
   readonly status: TrajectoryStatus;
@@ -93,7 +95,7 @@ export class AppendSession implements BatchSource {
     this.#caller = caller;
     this.#grant = grant;
     const { uid, nextStepNumber, status } = grant.trajectory;
-    this.opened = { epoch: grant.epoch, uid, nextStepNumber, status };
+    this.opened = { epoch: grant.epoch, tookOver: grant.tookOver, uid, nextStepNumber, status };
     this.#unsubscribeDrain = app.drain.onBegin((error) => this.fail(error));
   }
 

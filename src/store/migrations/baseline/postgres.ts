@@ -25,6 +25,7 @@ create table trajectories (
   status_message text not null,
   writer_id text not null,
   writer_epoch bigint not null,
+  writer_actor text not null default '',
   next_step_number bigint not null,
   reward_sum double precision not null,
   byte_sum bigint not null,

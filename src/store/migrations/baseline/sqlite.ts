@@ -20,6 +20,7 @@ create table trajectories (
   status_message text not null,
   writer_id text not null,
   writer_epoch integer not null,
+  writer_actor text not null default '',
   next_step_number integer not null,
   reward_sum not null,
   byte_sum integer not null,

@@ -171,6 +171,8 @@ export interface LockedHead extends TrajectoryRef {
   readonly sealTime: string | null;
   readonly writerId: string;
   readonly writerEpoch: bigint;
+  /** Principal of the writer. Empty: no writer was ever granted. */
+  readonly writerActor: string;
   readonly nextStepNumber: bigint;
   readonly scoredMetrics: readonly string[];
   readonly sums: Sums;

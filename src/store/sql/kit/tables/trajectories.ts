@@ -1,6 +1,19 @@
 import { TERMINAL_STATUSES } from '../../../../domain/lifecycle.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
-import { COUNT, integers, json, LABELS, list, METRICS, MOMENT, matching, NATURAL, oneOf, upTo } from './forms.ts';
+import {
+  ACTOR,
+  COUNT,
+  integers,
+  json,
+  LABELS,
+  list,
+  METRICS,
+  MOMENT,
+  matching,
+  NATURAL,
+  oneOf,
+  upTo,
+} from './forms.ts';
 import { flag, int, nullable, of, real, table, text, time, uuid, withDefault } from './table.ts';
 
 export const TRAJECTORIES = table('trajectories', {
@@ -20,6 +33,8 @@ export const TRAJECTORIES = table('trajectories', {
   status_message: of(text, upTo(4096)),
   writer_id: of(text, upTo(128)),
   writer_epoch: of(int, COUNT),
+  /** Principal of the writer; empty if no writer was ever granted. */
+  writer_actor: withDefault(of(text, ACTOR)),
   next_step_number: of(int, NATURAL),
   reward_sum: real,
   byte_sum: of(int, NATURAL),

@@ -1,4 +1,10 @@
-import { type AppendDecision, decideAppend, type Head, requireWritable } from '../../../../domain/append.ts';
+import {
+  type AppendDecision,
+  decideAppend,
+  fencesAnother,
+  type Head,
+  requireWritable,
+} from '../../../../domain/append.ts';
 import type { Caller } from '../../../../domain/caller.ts';
 import { AnabranchError, trajectoryNotFound } from '../../../../domain/errors.ts';
 import type { Digest } from '../../../../domain/ids.ts';
@@ -158,7 +164,7 @@ class Group {
 
   #accept(batch: AppendBatch, inline: readonly EncodedState[], member: GroupMember): AppendOutcome {
     const { head, locked } = member;
-    const { namespace } = batch.caller;
+    const { namespace, actor } = batch.caller;
     requireWritable(locked.namespace === namespace ? locked : undefined, batch.trajectoryId, batch.uid);
     const before = { ...head };
     const decision = decideAppend(head, batch, (number) => member.stored.get(number)?.bytes);
@@ -168,7 +174,7 @@ class Group {
       throw fault;
     }
     if (decision.epoch !== undefined) {
-      member.locked = { ...locked, writerId: head.writerId, writerEpoch: decision.epoch };
+      member.locked = { ...locked, writerId: head.writerId, writerEpoch: decision.epoch, writerActor: actor };
       member.granted = true;
     }
     member.sums = this.#writer.add(member.locked, member.sums, decision.appended, inline);
@@ -186,6 +192,7 @@ class Group {
       nextStepNumber: head.end,
       uid: locked.uid,
       epoch: decision.epoch,
+      tookOver: decision.epoch !== undefined && fencesAnother(locked, actor),
       commitTime: this.#commitTime(batch, decision, member),
       duplicates: decision.duplicates,
       status: head.status,
@@ -297,8 +304,8 @@ class Group {
   }
 }
 
-function grantRow({ tree, key, writerId, writerEpoch }: LockedHead) {
-  return { tree, key, writer_id: writerId, writer_epoch: writerEpoch };
+function grantRow({ tree, key, writerId, writerEpoch, writerActor }: LockedHead) {
+  return { tree, key, writer_id: writerId, writer_epoch: writerEpoch, writer_actor: writerActor };
 }
 
 const NO_TAGS: RowOf<typeof TAGS>[] = [];

@@ -20,7 +20,7 @@ export async function appendToNew(
       await engine.locks.waitBriefly(tx.db);
       const places = new Map<number, AppendBatch>();
       for (const [i, { create, ...batch }] of batches.entries()) {
-        const made = await createMissing(tx.as(batch.caller), create, roots[i]!, { writerId: undefined });
+        const made = await createMissing(tx.as(batch.caller), create, roots[i]!, { writer: undefined });
         if (made !== undefined) places.set(i, { ...batch, ref: made.ref });
       }
       if (places.size === 0) return { changed: [], places: new Map<number, AppendOutcome>() };

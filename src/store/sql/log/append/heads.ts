@@ -1,5 +1,6 @@
 import type { Selectable } from 'kysely';
 import type { Head } from '../../../../domain/append.ts';
+import type { Caller } from '../../../../domain/caller.ts';
 import type { TrajectoryStatus } from '../../../../domain/lifecycle.ts';
 import type { Trajectory, TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { LockedHead } from '../../kit/engine.ts';
@@ -23,6 +24,7 @@ export const HEAD_COLUMNS = [
   'seal_time',
   'writer_id',
   'writer_epoch',
+  'writer_actor',
   'next_step_number',
   'reward_sum',
   'branch_reward_sum',
@@ -40,11 +42,11 @@ export function headOf(locked: LockedHead): Head {
   return { end: nextStepNumber, status, statusMessage, writerId, writerEpoch, rewardSum: sums.rewardSum };
 }
 
-/** Returns the row of a root that this transaction created without steps. */
-export function headOfEmptyRoot(namespace: string, trajectory: Trajectory): LockedHead {
+/** Returns the row of a root that this transaction created without steps, granted to a writer of the caller. */
+export function headOfEmptyRoot({ namespace, actor }: Caller, trajectory: Trajectory): LockedHead {
   const { ref, id, uid, status, statusMessage, writerId, writerEpoch, nextStepNumber, scoredMetrics } = trajectory;
   const row = { id, uid, status, statusMessage, writerId, writerEpoch, nextStepNumber, scoredMetrics };
-  return { ...ref, ...row, namespace, hidden: false, ownBegin: 0n, sealTime: null, sums: NO_SUMS };
+  return { ...ref, ...row, namespace, writerActor: actor, hidden: false, ownBegin: 0n, sealTime: null, sums: NO_SUMS };
 }
 
 export type HeadRowRead = Pick<Selectable<TrajectoriesTable>, (typeof HEAD_COLUMNS)[number]> & { readonly now: string };
@@ -63,6 +65,7 @@ export function readHead(row: HeadRowRead): LockedHead {
     sealTime: row.seal_time,
     writerId: row.writer_id,
     writerEpoch: row.writer_epoch,
+    writerActor: row.writer_actor,
     nextStepNumber: row.next_step_number,
     scoredMetrics: readList(row.scored_metrics),
     sums: {
@@ -101,7 +104,7 @@ export const HEAD_UPDATE = rowUpdate(
 export type HeadRow = UpdateOf<typeof HEAD_UPDATE>;
 
 /** What a granted epoch changes. */
-export const GRANT_UPDATE = rowUpdate(TRAJECTORIES, ['tree', 'key'], ['writer_id', 'writer_epoch']);
+export const GRANT_UPDATE = rowUpdate(TRAJECTORIES, ['tree', 'key'], ['writer_id', 'writer_epoch', 'writer_actor']);
 
 /** Every transaction locks heads in this order, so that they do not deadlock. */
 export function inLockOrder(a: TrajectoryRef, b: TrajectoryRef): number {

@@ -1,5 +1,6 @@
 import {
   decideOpen,
+  fencesAnother,
   type OpenRequest,
   requirePosition,
   requireWritable,
@@ -54,11 +55,13 @@ async function createAndGrant(
   create: TrajectoryCreation,
   inline: readonly EncodedState[],
 ): Promise<Grant | undefined> {
-  const trajectory = await createMissing(tx, create, inline, open);
+  const trajectory = await createMissing(tx, create, inline, {
+    writer: { id: open.writerId, actor: tx.caller.actor },
+  });
   if (trajectory === undefined) return undefined;
   requirePosition(trajectory, open);
-  if (trajectory.nextStepNumber === 0n) learnAfterCommit(tx, headOfEmptyRoot(tx.namespace, trajectory));
-  return { trajectory, epoch: trajectory.writerEpoch };
+  if (trajectory.nextStepNumber === 0n) learnAfterCommit(tx, headOfEmptyRoot(tx.caller, trajectory));
+  return { trajectory, epoch: trajectory.writerEpoch, tookOver: false };
 }
 
 /** Caches the row for the first append. */
@@ -74,14 +77,15 @@ async function tryToGrant(tx: CallerTransaction<AppendsEngine>, open: OpenReques
   if (locked === undefined) return undefined;
   const row = await findByKey(tx, ref.tree, ref.key);
   const epoch = decideOpen(row, open);
+  const { actor } = tx.caller;
   await tx.db
     .updateTable('trajectories')
-    .set({ writer_id: open.writerId, writer_epoch: epoch })
+    .set({ writer_id: open.writerId, writer_epoch: epoch, writer_actor: actor })
     .where('tree', '=', ref.tree)
     .where('key', '=', ref.key)
     .execute();
   const trajectory = requireWritable(row, open.trajectoryId, open.uid);
   const writer = { writerId: open.writerId, writerEpoch: epoch };
-  learnAfterCommit(tx, { ...locked, ...writer });
-  return { trajectory: { ...trajectory, ...writer }, epoch };
+  learnAfterCommit(tx, { ...locked, ...writer, writerActor: actor });
+  return { trajectory: { ...trajectory, ...writer }, epoch, tookOver: fencesAnother(locked, actor) };
 }

@@ -33,9 +33,9 @@ import { ownerIn } from './lineage.ts';
 /** L1: the first status change of a trajectory. */
 const CREATION = { ordinal: 0n, from: null, to: 'RUNNING', message: '' } as const;
 
-/** W1: how a trajectory that is created when it is opened begins: granted to a writer, or to none. */
+/** W1: how a trajectory that is created when it is opened begins: granted to a writer of a principal, or to none. */
 export interface Opening {
-  readonly writerId: string | undefined;
+  readonly writer: { readonly id: string; readonly actor: string } | undefined;
 }
 
 type Opened = { readonly opening?: Opening | undefined };
@@ -203,8 +203,9 @@ export function trajectoryRow(
     scored_metrics: JSON.stringify(scoredMetrics),
     status: 'RUNNING',
     status_message: '',
-    writer_id: opening?.writerId ?? '',
-    writer_epoch: opening?.writerId === undefined ? 0n : 1n,
+    writer_id: opening?.writer?.id ?? '',
+    writer_epoch: opening?.writer === undefined ? 0n : 1n,
+    writer_actor: opening?.writer?.actor ?? '',
     hidden: 0,
     create_time: now,
     update_time: now,
