@@ -55,7 +55,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: ['node:worker_threads'],
   },
   'src/store/postgres': {
-    rooms: [...SHARED_SQL, 'src/store/postgres_access'],
+    rooms: [...SHARED_SQL, 'src/queue', 'src/store/postgres_access'],
     packages: ['kysely', 'pg', 'node:crypto', 'node:net'],
   },
   // Whether a process may use an SQLite file: whose it is, its lock, its other names, and whether it is still there.

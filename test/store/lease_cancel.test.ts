@@ -33,7 +33,7 @@ describe('A6: a connection used by one call, on postgres', () => {
   it('ends its statement in the database when the call ends, and then serves the next call', async () => {
     const controller = new AbortController();
     const reason = new Error('the deadline has passed');
-    const lease = await pool.lease(controller.signal);
+    const lease = await pool.lease(controller);
     const sleeping = lease.query(FOREVER).catch((error: unknown) => error);
     await expect.poll(sleepers).toBe(1);
     controller.abort(reason);
@@ -52,7 +52,7 @@ describe('A6: a connection used by one call, on postgres', () => {
     await owner.query('create schema own');
     await owner.query('create table own.seen (n int)');
     owner.release();
-    const lease = await pool.lease(controller.signal);
+    const lease = await pool.lease(controller);
     const sent = ['begin', 'insert into own.seen values (1)', FOREVER, 'insert into own.seen values (2)', 'commit'];
     const ends = sent.map((text) => lease.query(text).catch((error: unknown) => error));
     await expect.poll(sleepers).toBe(1);
@@ -70,7 +70,7 @@ describe('A6: a connection used by one call, on postgres', () => {
   it('never applies a cancel request to the statement of the next call', async () => {
     for (let round = 0; round < 40; round += 1) {
       const controller = new AbortController();
-      const lease = await pool.lease(controller.signal);
+      const lease = await pool.lease(controller);
       const reading = lease
         .query('select count(*) from generate_series(1, $1::int)', [round * 1000])
         .catch(() => undefined);
@@ -89,7 +89,7 @@ describe('A6: a connection used by one call, on postgres', () => {
     const held = await pool.lease();
     const controller = new AbortController();
     const reason = new Error('the caller has left');
-    const waiting = pool.lease(controller.signal).catch((error: unknown) => error);
+    const waiting = pool.lease(controller).catch((error: unknown) => error);
     controller.abort(reason);
     expect(await waiting).toBe(reason);
     held.release();

@@ -42,7 +42,7 @@ export class PostgresPoints implements Points {
     const { pool, slots } = this.#deps;
     slots.wrote();
     return retrying(pool, async () => {
-      const lease = await pool.lease(this.#call?.signal);
+      const lease = await pool.lease(this.#call);
       try {
         return { numAffectedRows: (await lease.query(UPSERT, values)).rowCount ?? 0 };
       } finally {

@@ -1,6 +1,8 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import pg from 'pg';
 import { AnabranchError } from '../../domain/errors.ts';
+import { type Slot, SlotQueue } from '../../queue/slot_queue.ts';
+import type { CallScope } from '../contract/store.ts';
 import { Activity, type CancellableClient, requestCancel } from '../postgres_access/beside_pool.ts';
 import { RESET_READ_ONLY } from '../postgres_access/read_only_watch.ts';
 import {
@@ -53,6 +55,8 @@ export class Pool implements PostgresPool {
   readonly options: object = {};
   readonly #pool: pg.Pool;
   readonly #appends: pg.Pool;
+  /** Connections of `#pool`, which serves those who wait in order of arrival. */
+  readonly #turns: SlotQueue;
   readonly #sessions = new WeakMap<pg.ClientBase, MeasuredSession>();
   readonly #onForgotten: ((error: unknown) => void) | undefined;
   readonly #onReadOnly: () => void;
@@ -91,6 +95,7 @@ export class Pool implements PostgresPool {
       return pool;
     };
     this.#pool = poolOf({ max: poolSize });
+    this.#turns = new SlotQueue(poolSize);
     this.#appends = poolOf({ max: APPEND_CONNECTIONS, idleTimeoutMillis: APPEND_IDLE_MS }, APPEND_SETTINGS);
   }
 
@@ -105,10 +110,17 @@ export class Pool implements PostgresPool {
   }
 
   /**
-   * Returns a connection, which the caller must release. When the signal is aborted, the wait and the statements end.
+   * Returns a connection, which the caller must release. Namespaces are served in turn. When the signal of the call is
+   * aborted, the wait and the statements end.
    */
-  lease(signal?: AbortSignal): Promise<Lease> {
-    return this.#leaseFrom(this.#pool, signal);
+  async lease(call?: CallScope): Promise<Lease> {
+    const turn = this.#turns.enter(1, call?.namespace);
+    try {
+      return await this.#leaseFrom(this.#pool, call?.signal, turn);
+    } catch (error) {
+      turn.end();
+      throw error;
+    }
   }
 
   /** Returns a connection that only runs the statements of appends. */
@@ -116,20 +128,19 @@ export class Pool implements PostgresPool {
     return this.#leaseFrom(this.#appends, signal);
   }
 
-  async #leaseFrom(pool: pg.Pool, signal: AbortSignal | undefined): Promise<Lease> {
+  async #leaseFrom(pool: pg.Pool, signal: AbortSignal | undefined, turn?: Slot): Promise<Lease> {
     signal?.throwIfAborted();
     for (;;) {
-      const client = await this.#connected(pool, signal);
+      const client = await this.#connected(pool, signal, turn);
       const session = this.#sessions.get(client)!;
-      if (session.generation === this.#generation) return this.#leaseOf(client, session, signal);
+      if (session.generation === this.#generation) return this.#leaseOf(client, { session, signal, turn });
       client.release(true);
     }
   }
 
-  #leaseOf(client: pg.PoolClient, session: MeasuredSession, signal: AbortSignal | undefined): Lease {
+  #leaseOf(client: pg.PoolClient, given: Pick<LeaseDeps, 'session' | 'signal' | 'turn'>): Lease {
     return new Lease(client, {
-      session,
-      signal,
+      ...given,
       silence: this.#bounded ? this.#silence : undefined,
       prepare: (text, values) => this.#statement(text, values),
       onReadOnly: this.#onReadOnly,
@@ -150,10 +161,10 @@ export class Pool implements PostgresPool {
   }
 
   /**
-   * Waits for a connection as long as the database answers any connection. A connection that arrives after the wait
-   * ended is released.
+   * Waits for a turn and a connection as long as the database answers any connection. A connection that arrives after
+   * the wait ended is released.
    */
-  #connected(pool: pg.Pool, signal: AbortSignal | undefined): Promise<pg.PoolClient> {
+  #connected(pool: pg.Pool, signal: AbortSignal | undefined, turn: Slot | undefined): Promise<pg.PoolClient> {
     return new Promise((resolve, reject) => {
       let left = false;
       const leave = (reason: unknown) => {
@@ -170,7 +181,11 @@ export class Pool implements PostgresPool {
         signal?.removeEventListener('abort', onAbort);
       };
       signal?.addEventListener('abort', onAbort);
-      pool.connect().then(
+      const connect = async () => {
+        if ((await turn?.begun) === false) throw new Error('the wait has ended');
+        return pool.connect();
+      };
+      connect().then(
         (client) => {
           stopWaiting();
           if (left) client.release();
@@ -229,6 +244,8 @@ interface LeaseDeps {
   readonly session: MeasuredSession;
   /** When it is aborted, running statements are cancelled and reject with its reason. */
   readonly signal: AbortSignal | undefined;
+  /** Ends when the connection is released. */
+  readonly turn: Slot | undefined;
   /** Undefined: statements have no time limit. */
   readonly silence: SilenceWatch | undefined;
   readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
@@ -247,6 +264,7 @@ export class Lease {
   /** Settings that every transaction must set; undefined if the connection keeps them. */
   readonly #beginWith: string | undefined;
   readonly #signal: AbortSignal | undefined;
+  readonly #turn: Slot | undefined;
   #silence: SilenceWatch | undefined;
   #inTransaction = false;
   #broken: Error | undefined;
@@ -256,7 +274,7 @@ export class Lease {
   #running = 0;
   #cancelling: Promise<void> | undefined;
 
-  constructor(client: pg.PoolClient, { session, signal, silence, prepare, onReadOnly }: LeaseDeps) {
+  constructor(client: pg.PoolClient, { session, signal, turn, silence, prepare, onReadOnly }: LeaseDeps) {
     this.#client = client;
     this.session = session;
     this.#parseTime = session.parseTime;
@@ -267,6 +285,7 @@ export class Lease {
     this.#onReadOnly = onReadOnly;
     this.#beginWith = session.beginWith;
     this.#signal = signal;
+    this.#turn = turn;
     signal?.addEventListener('abort', this.#onAbort);
   }
 
@@ -338,8 +357,13 @@ export class Lease {
   release(): void {
     this.#signal?.removeEventListener('abort', this.#onAbort);
     // A pending cancel request must not hit a statement of the next user.
-    if (this.#cancelling === undefined) this.#client.release(this.#broken);
-    else void this.#cancelling.then(() => this.#client.release(this.#broken));
+    if (this.#cancelling === undefined) this.#leave();
+    else void this.#cancelling.then(() => this.#leave());
+  }
+
+  #leave(): void {
+    this.#client.release(this.#broken);
+    this.#turn?.end();
   }
 
   async #watch(send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {

@@ -99,7 +99,7 @@ export class PostgresReads implements Reads {
   }
 
   async #readOnce<Row>(work: (lease: Lease) => Promise<Row[]>): Promise<Timed<Parsed<Row[]>>> {
-    const lease = await this.#deps.pool.lease(this.#call?.signal);
+    const lease = await this.#deps.pool.lease(this.#call);
     const begun = performance.now();
     try {
       const rows = await (this.#plansByIndex ? inTransaction(lease, BEGIN_BY_INDEX, work) : work(lease));

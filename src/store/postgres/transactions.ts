@@ -34,7 +34,7 @@ export class PostgresTransactions implements Transactions {
   ): Promise<T> {
     const { pool, open, slots } = this.#deps;
     slots.wrote(this);
-    const lease = await pool.lease(this.#call?.signal);
+    const lease = await pool.lease(this.#call);
     try {
       const transaction = open.begin(lease);
       if (options.unbounded === true) transaction.unbound();

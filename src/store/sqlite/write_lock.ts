@@ -31,12 +31,9 @@ export class WriteLock {
    * locked for `WAIT_MS`. The time counts from the first failed attempt of any transaction, because callers may have
    * waited for earlier ones. Default namespace: that of the server's own work, which has the commit groups.
    */
-  run<T>(transaction: () => T | Promise<T>, namespace?: string): Promise<T> {
+  run<T>(transaction: () => T | Promise<T>, namespace = ''): Promise<T> {
     this.#asked += 1;
-    const { begun, end } = this.#turns.enter(1, namespace);
-    const result = begun.then(() => this.#retryWhileLocked(transaction));
-    result.then(end, end);
-    return result;
+    return this.#turns.within(namespace, () => this.#retryWhileLocked(transaction));
   }
 
   /** Returns whether other transactions than the caller's last one were requested since the last call. */
