@@ -33,12 +33,15 @@ it('M5: after pg_dump and pg_restore into a new cluster, a watcher reads each ro
   const there = new RolloutScene(before);
   const { run: watched, stage } = await there.place();
   for (let at = 0; at < ROLLOUTS; at += 100) await there.queue(stage, 100, { groupNumber: BigInt(at) });
+  const secrets = await before.listTokenSecrets();
   await before.close();
   await dumpAndRestore(source, target);
   expect(await marksAhead(target)).toBeGreaterThan(AHEAD / 2);
 
   const store = await openOn(target);
   await expectVerified(store);
+  // RD12: page tokens of before are accepted.
+  expect(await store.listTokenSecrets()).toEqual(secrets);
   const here = new RolloutScene(store, there.namespace);
   const watcher = new Watcher(here, watched);
   expect(await watcher.changed()).toEqual({ stages: 1, groups: 3, rollouts: ROLLOUTS });

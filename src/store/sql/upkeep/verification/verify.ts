@@ -7,6 +7,7 @@ import { checkDatabase, type IntegrityEngine, unreadable } from './database.ts';
 import { checkHeads, type HeadsPage } from './heads.ts';
 import { checkRelations } from './relations.ts';
 import { checkStates } from './states.ts';
+import { checkTokenKeys } from './token_keys.ts';
 import { checkTrajectory } from './trajectory.ts';
 import { checkValues } from './values.ts';
 
@@ -34,6 +35,7 @@ export async function* verify(engine: IntegrityEngine): AsyncGenerator<Verificat
   });
   yield progress(await counting);
   for await (const faults of checkDatabase(engine)) yield progress(faults);
+  yield progress(await faultsOf('keys of tokens', () => confirmed(() => checkTokenKeys(engine))));
   for await (const check of checkValues(engine)) yield progress(await faultsOf('rows', () => confirmed(check)));
   for await (const check of checkRelations(engine)) yield progress(await faultsOf('rows', () => confirmed(check)));
   for (let after: TrajectoryRef | undefined = { tree: 0n, key: 0n }; after !== undefined; ) {
