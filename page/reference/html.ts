@@ -82,11 +82,11 @@ function serviceHtml({ name, comment, rpcs }: ServiceEntry, link: Link): string 
 }
 
 function rpcHtml(rpc: RpcEntry, service: string, link: Link): string {
-  const { name, path, kind, idempotent, comment, errors, request, response, example } = rpc;
+  const { name, role, path, kind, idempotent, comment, errors, request, response, example } = rpc;
   const id = `${service}.${name}`;
   const call = kind === 'unary' ? `POST ${path}` : path;
   return `<section id="${id}" class="entry rpc">
-<h3>${anchor(name, id)} <span class="label">${kind}</span>${idempotent ? ' <span class="label">idempotent</span>' : ''}</h3>
+<h3>${anchor(name, id)} <span class="label">role ${role}</span> <span class="label">${kind}</span>${idempotent ? ' <span class="label">idempotent</span>' : ''}</h3>
 <p class="mono dim call">${call}</p>
 ${prose(comment, link)}
 ${errors === '' ? '' : `<p class="errors"><strong>Errors</strong> ${link(errors)}</p>`}

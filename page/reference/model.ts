@@ -10,9 +10,11 @@ import {
   type DescMessage,
   type DescMethod,
   fromBinary,
+  getOption,
   ScalarType,
 } from '@bufbuild/protobuf';
 import { FileDescriptorSetSchema, MethodOptions_IdempotencyLevel } from '@bufbuild/protobuf/wkt';
+import { Role, role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { exampleOf } from './example.ts';
 
 /** The reference of the API: what /docs and /docs.txt are written from. */
@@ -33,6 +35,8 @@ export interface ServiceEntry {
 
 export interface RpcEntry {
   readonly name: string;
+  /** The least role that may call it, on a server with authentication. */
+  readonly role: string;
   /** Path of the call on the server. */
   readonly path: string;
   readonly kind: 'unary' | 'client stream' | 'server stream' | 'bidirectional stream';
@@ -129,6 +133,7 @@ function rpcEntry(method: DescMethod): RpcEntry {
   const [text = '', errors = ''] = comment.split(/\bErrors:\s(?=[A-Z_]+\b)/);
   return {
     name: method.name,
+    role: Role[getOption(method, role)] ?? '',
     path: `/${parent.typeName}/${method.name}`,
     kind: KINDS[method.methodKind],
     idempotent: idempotency !== MethodOptions_IdempotencyLevel.IDEMPOTENCY_UNKNOWN,

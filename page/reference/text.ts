@@ -31,11 +31,11 @@ export function referenceText({ services, messages, enums, reasons }: Reference)
   return `${parts.filter((part) => part !== '').join('\n\n')}\n`;
 }
 
-function rpcText({ name, path, kind, comment, errors, request, response, example }: RpcEntry): string[] {
+function rpcText({ name, role, path, kind, comment, errors, request, response, example }: RpcEntry): string[] {
   return [
     `### ${name}`,
     comment,
-    `- POST ${path}, ${kind}\n- request: ${request.name}\n- response: ${response.name}`,
+    `- POST ${path}, ${kind}\n- role: ${role}\n- request: ${request.name}\n- response: ${response.name}`,
     errors === '' ? '' : `Errors: ${errors}`,
     `\`\`\`json\n${JSON.stringify(JSON.parse(example))}\n\`\`\``,
     `${request.name}:`,

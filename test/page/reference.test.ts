@@ -11,6 +11,7 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { referenceHtml } from '../../page/reference/html.ts';
 import { type Reference, readReference } from '../../page/reference/model.ts';
 import { referenceText } from '../../page/reference/text.ts';
+import { roleOf } from '../../src/rpc/gate.ts';
 import { createRequestValidator } from '../../src/rpc/validate.ts';
 import { expectedNames } from './reference_names.ts';
 
@@ -44,6 +45,13 @@ describe('the reference of the API', () => {
     expect(expectedNames(SERVICES).filter((name) => !anchors.has(name))).toEqual([]);
     const reasons = ErrorReasonSchema.values.map(({ localName }) => localName);
     expect(reasons.filter((reason) => !anchors.has(reason))).toEqual([]);
+  });
+
+  it('N2: has the role of every RPC', () => {
+    const roles = new Map(reference.services.flatMap(({ rpcs }) => rpcs).map(({ name, role }) => [name, role]));
+    expect(METHODS.map(({ name }) => roles.get(name))).toEqual(METHODS.map(roleOf));
+    expect(html).toContain('role ADMIN');
+    expect(text).toContain('- role: ADMIN');
   });
 
   it('has no anchor twice, and no link that leads nowhere', () => {
