@@ -13,6 +13,10 @@ import { programOf, readSnippets } from './snippets.ts';
 const run = promisify(execFile);
 const HAS_OPENSSL = spawnSync('openssl', ['version']).status === 0;
 
+it('docs/security.md has at most 1,500 words', () => {
+  expect(readFileSync('docs/security.md', 'utf8').trim().split(/\s+/u).length).toBeLessThanOrEqual(1500);
+});
+
 describe.skipIf(!HAS_OPENSSL)('docs/security.md', () => {
   it('leads from nothing to two keys over TLS', async () => {
     const snippets = readSnippets('docs/security.md');
