@@ -63,7 +63,7 @@ it(`A12, T11: ${HANDSHAKES} handshakes that are cut at random bytes disturb nobo
   const files = await server.files();
   const before = await server.memory();
   await server.forgetPeak();
-  const neighbour = await startNeighbour(tunnel.url);
+  const neighbour = await startNeighbour({ address: tunnel.url });
   const hanging = new Set<net.Socket>();
   let begun = 0;
   const attacker = async () => {
@@ -74,7 +74,7 @@ it(`A12, T11: ${HANDSHAKES} handshakes that are cut at random bytes disturb nobo
   };
   await Promise.all(Array.from({ length: AT_ONCE }, attacker));
   // A new client gets its turn although handshakes hang.
-  const late = await startNeighbour(tunnel.url);
+  const late = await startNeighbour({ address: tunnel.url });
   const lateCalls = await late.leave();
   const { calls, slowestMs } = await neighbour.leave();
   for (const socket of hanging) socket.destroy();

@@ -18,6 +18,8 @@ export interface Target {
   readonly port: number;
   /** A trajectory for use by attacks. */
   readonly trajectoryId: string;
+  /** Whether callers need a credential, which no attack has. */
+  readonly guarded: boolean;
   readonly random: Random;
 }
 
@@ -38,6 +40,14 @@ const CANCEL = 8;
 /** Codes of gRPC. */
 const INVALID_ARGUMENT = 3;
 const RESOURCE_EXHAUSTED = 8;
+const UNAUTHENTICATED = 16;
+
+/** Throws unless a call got one of these codes; of a server that wants credentials, UNAUTHENTICATED. */
+function requireStatus({ guarded }: Target, { status, message }: Outcome, ...expected: readonly number[]): void {
+  const allowed = guarded ? [UNAUTHENTICATED] : expected;
+  if (!allowed.includes(status ?? -1))
+    throw new Error(`the status is ${status}, not ${allowed.join(' or ')}: ${message}`);
+}
 
 const openFrame = ({ trajectoryId }: Target) =>
   envelope(AppendStepsRequestSchema, { open: { trajectoryId, writerId: 'hostile' } });
@@ -221,10 +231,8 @@ export function attacks(dose: {
         const session = await http2Session(`http://127.0.0.1:${target.port}`);
         for (const bomb of bombs) {
           const throwOne = () => rawCall(session, CREATE, inEnvelope(bomb, 1), { 'grpc-encoding': 'gzip' });
-          for (const { status } of await Promise.all(Array.from({ length: dose.bombs }, throwOne))) {
-            if (status !== INVALID_ARGUMENT && status !== RESOURCE_EXHAUSTED)
-              throw new Error(`a compressed bomb got status ${status}`);
-          }
+          for (const outcome of await Promise.all(Array.from({ length: dose.bombs }, throwOne)))
+            requireStatus(target, outcome, INVALID_ARGUMENT, RESOURCE_EXHAUSTED);
         }
         session.destroy();
         return dose.bombs * bombs.length;
@@ -253,10 +261,7 @@ export function attacks(dose: {
       run: async (target) => {
         const empties = inEnvelope(Buffer.alloc(LIMITS.messageBytes, EMPTY_STEP));
         const attackers = Array.from({ length: 20 }, () => ownTrajectory(target, APPEND, empties));
-        for (const outcome of await Promise.all(attackers)) {
-          if (outcome.status !== RESOURCE_EXHAUSTED)
-            throw new Error(`half a million empty steps got status ${outcome.status}`);
-        }
+        for (const outcome of await Promise.all(attackers)) requireStatus(target, outcome, RESOURCE_EXHAUSTED);
         return attackers.length * (LIMITS.messageBytes / 2);
       },
     },
@@ -271,9 +276,7 @@ export function attacks(dose: {
       run: async (target) => {
         const empties = inEnvelope(Buffer.alloc(2 * LIMITS.messageValues, EMPTY_STEP));
         const attackers = Array.from({ length: 8 }, () => ownTrajectory(target, APPEND, empties));
-        for (const outcome of await Promise.all(attackers)) {
-          if (outcome.status !== 0) throw new Error(`a valid number of empty steps was refused: ${outcome.message}`);
-        }
+        for (const outcome of await Promise.all(attackers)) requireStatus(target, outcome, 0);
         return attackers.length * LIMITS.messageValues;
       },
     },
@@ -286,9 +289,7 @@ export function attacks(dose: {
         const steps = 32_000;
         const empties = inEnvelope(Buffer.alloc(2 * steps, EMPTY_STEP));
         const attackers = Array.from({ length: dose.streams }, () => ownTrajectory(target, APPEND, empties));
-        for (const outcome of await Promise.all(attackers)) {
-          if (outcome.status !== 0) throw new Error(`a valid number of empty steps was refused: ${outcome.message}`);
-        }
+        for (const outcome of await Promise.all(attackers)) requireStatus(target, outcome, 0);
         return attackers.length * steps;
       },
     },
@@ -307,7 +308,7 @@ export function attacks(dose: {
           rawCall(session, CREATE, deep, { 'content-type': 'application/json' }),
         );
         for (const { http } of await Promise.all(calls)) {
-          if (http !== 400) throw new Error(`JSON of that depth was answered ${http}`);
+          if (http !== (target.guarded ? 401 : 400)) throw new Error(`JSON of that depth was answered ${http}`);
         }
         session.destroy();
         return calls.length;

@@ -1,4 +1,10 @@
-import { type AnabranchClient, connectClient, openWriter, readSteps } from '../../../src/client/index.ts';
+import {
+  type AnabranchClient,
+  type ConnectOptions,
+  connectClient,
+  openWriter,
+  readSteps,
+} from '../../../src/client/index.ts';
 
 /** A well-behaved client beside an attack. */
 export interface Neighbour {
@@ -7,8 +13,8 @@ export interface Neighbour {
 }
 
 /** Appends and reads on a connection of its own, one call after the other, until told to stop. */
-export async function startNeighbour(address: string): Promise<Neighbour> {
-  const client = connectClient({ address });
+export async function startNeighbour(options: ConnectOptions): Promise<Neighbour> {
+  const client = connectClient(options);
   const { trajectory } = await client.trajectories.createTrajectory({ name: 'neighbour' });
   let leaving = false;
   let calls = 0;
