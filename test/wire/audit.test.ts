@@ -7,7 +7,7 @@ import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { newSecret, unauthenticated } from '../../src/domain/access.ts';
-import { Refusals } from '../../src/rpc/audit.ts';
+import { isAudited, Refusals } from '../../src/rpc/audit.ts';
 import { toConnectError } from '../../src/rpc/errors.ts';
 import type { Logger } from '../../src/stream/settings.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
@@ -15,6 +15,7 @@ import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { withHeaders } from './headers.ts';
 import { asAdmin } from './keys.ts';
+import { METHODS } from './rpcs/drive.ts';
 import { NOBODY } from './rpcs/scene.ts';
 
 describe.each(ENGINES)('N3: the audit log, on %s', (engine) => {
@@ -142,4 +143,10 @@ describe.each(ENGINES)('N3: the audit log, on %s', (engine) => {
     refusals.refused('a', error, 1600);
     expect(lines.at(-1)).toMatchObject({ address: 'a', unlogged: 0 });
   });
+});
+
+it('N3: the methods that manage keys, delete, override, retain, import, export or back up are audited, and no others', () => {
+  const expected = /^(Create|Revoke)Key$|^Delete(?!Tag$)|^Override|^(Apply|Set)Retention|Archive$|^BackupDatabase$/;
+  const names = (methods: typeof METHODS) => methods.map(({ name }) => name);
+  expect(names(METHODS.filter(isAudited))).toEqual(names(METHODS).filter((name) => expected.test(name)));
 });
