@@ -65,6 +65,8 @@ export interface RunningServer {
    * server must be drained.
    */
   readonly lost: AbortSignal | undefined;
+  /** Aborted when no client has been connected for the configured time. The server should be drained then. */
+  readonly unused: AbortSignal | undefined;
   /** Open resources. All counts are 0 after every client has disconnected. */
   counts(): ServerCounts;
   /**
@@ -152,6 +154,7 @@ export async function serveStore(
     streamHandlerOf: service.streamHandlerOf,
     maxMessageBytes: LIMITS.messageBytes,
     maxStreams: LIMITS.streamsPerConnection,
+    unusedMs: config.exitWhenUnused && config.exitWhenUnused * 1000,
     allowedHosts: isLocal(config.listen) ? config.allowedHosts : undefined,
     allowedOrigins: config.allowedOrigins,
     isPage,
@@ -181,6 +184,7 @@ export async function serveStore(
     if (app.credentials !== undefined && verifiers === undefined) await warnWithoutKeys(store, logger);
     const ofMetrics = await metricsPort?.listen();
     const listening = await port.listen();
+    database.file?.announce(urlOf(config, listening.port));
     const parts = { store, app, verifiers, service, port, metricsPort, logger };
     return runningServer(config, parts, listening, ofMetrics);
   } catch (error) {
@@ -264,7 +268,10 @@ function tlsOptions(files: NonNullable<Config['tls']>, logger: Logger): TlsOptio
   };
 }
 
-function databaseParts({ database }: Config, store: Store): HandlerDeps['database'] {
+function databaseParts(
+  { database }: Config,
+  store: Store,
+): HandlerDeps['database'] & { readonly file: SqliteFile | undefined } {
   if (database.engine === 'postgres') return { sizeOf: () => sizeOfSchema(database.url), file: undefined };
   const file = new SqliteFile(database.path, store);
   return { sizeOf: () => file.size(), file };
@@ -379,6 +386,7 @@ function runningServer(
     metricsUrl: ofMetrics && `${urlOf({ listen: ofMetrics, tls: undefined }, ofMetrics.port)}/metrics`,
     storeDescription: describeDatabase(config),
     lost: store.lost,
+    unused: port.unused,
     counts: () => ({
       ...port.counts(),
       handlers: service.calls.running,

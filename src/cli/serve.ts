@@ -5,7 +5,7 @@ import { valueJson } from './columns.ts';
 import { addConfigOptions, configOf, createLogger } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
 
-/** Creates the command that runs the server until it receives a signal, or loses the file of its database. */
+/** Creates the command that runs the server until it receives a signal, has no clients, or loses the file of its database. */
 export function serveCommand(cli: CliContext): Command {
   const command = new Command('serve').description(
     'Run the server. It creates or migrates its database, and stops gracefully on Ctrl-C.',
@@ -26,8 +26,9 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   const server = await startServer(config, deps);
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
   cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
-  const { lost } = server;
-  await stopped(lost === undefined ? cli.signal : AbortSignal.any([cli.signal, lost]));
+  const { lost, unused } = server;
+  await stopped(AbortSignal.any([cli.signal, lost, unused].filter((signal) => signal !== undefined)));
+  if (unused?.aborted === true) logger.info({ seconds: config.exitWhenUnused }, 'no client has been connected');
   const patience = lost?.aborted === true ? '' : `; open calls have ${config.drainSeconds} seconds to end`;
   logger.info({ ...server.counts() }, `stopping${patience}`);
   await server.drain();

@@ -27,6 +27,8 @@ export interface Config extends ListenConfig {
   readonly stateCacheMib: number;
   readonly retentionPolicies: boolean;
   readonly drainSeconds: number;
+  /** Seconds without a client after which the server stops. Undefined: it never does. */
+  readonly exitWhenUnused: number | undefined;
   readonly logLevel: (typeof LOG_LEVELS)[number];
   readonly logFormat: (typeof LOG_FORMATS)[number];
   /** Warnings for the operator, ready to print. They contain no secrets. */
@@ -66,6 +68,7 @@ export function loadConfig(sources: ConfigSources): Config {
     stateCacheMib: values.whole('stateCacheMib'),
     retentionPolicies: values.bool('retentionPolicies'),
     drainSeconds: values.whole('drainSeconds'),
+    exitWhenUnused: values.whole('exitWhenUnused') || undefined,
     logLevel: values.choice('logLevel', LOG_LEVELS),
     logFormat: values.choice('logFormat', LOG_FORMATS),
     warnings: [...listenWarnings, ...warnings, ...connectionWarnings, ...unusedHosts(values, isExposed)],

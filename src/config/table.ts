@@ -260,6 +260,13 @@ export const TABLE = {
     ...whole(0, 30),
     doc: 'Seconds that a shutdown waits for open calls before it cancels them.',
   },
+  exitWhenUnused: {
+    name: 'ANABRANCH_EXIT_WHEN_UNUSED',
+    flag: '--exit-when-unused SECONDS',
+    default: '0',
+    ...whole(0, 86_400),
+    doc: 'Seconds without a connected client after which the server stops, counted from its start and from the last disconnect. With 0, it never does.',
+  },
   logLevel: {
     name: 'ANABRANCH_LOG_LEVEL',
     flag: '--log-level LEVEL',

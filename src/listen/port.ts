@@ -28,6 +28,7 @@ import { SAFE_HEADERS } from './safe_headers.ts';
 import { type SessionLimits, Sessions } from './sessions.ts';
 import { Turns } from './turns.ts';
 import { type UnfinishedLimits, UnfinishedMessages } from './unfinished.ts';
+import { Unused } from './unused.ts';
 
 /**
  * Handles a request. Iterating over the request returns whole messages. The handler tells the intake how many messages
@@ -63,6 +64,8 @@ interface PortOptions {
   /** Returns true for what is answered without a Host, as probes of load balancers need it. Default: nothing. */
   readonly isProbe?: (request: RequestHead) => boolean;
   readonly limits?: Partial<PortLimits>;
+  /** Milliseconds without a connection after which `unused` is aborted. Default: it never is. */
+  readonly unusedMs?: number | undefined;
 }
 
 /** Behaviour on connections of the reserve, which are accepted while all other connections have open calls. */
@@ -178,6 +181,7 @@ export class Port {
   readonly #origins: OriginGuard;
   readonly #intake: IntakeOptions;
   readonly #options: ListenOptions;
+  readonly #unused: Unused | undefined;
   readonly #limits: PortLimits;
   /** Calls whose headers have arrived in this iteration of the event loop. */
   #begun: (() => void)[] = [];
@@ -188,6 +192,7 @@ export class Port {
 
   constructor(options: ListenOptions) {
     this.#options = options;
+    this.#unused = options.unusedMs === undefined ? undefined : new Unused(options.unusedMs);
     this.#limits = { ...LIMITS, ...options.limits };
     this.#sessions = new Sessions(this.#limits);
     this.#whenFull = options.whenFull ?? REFUSE_ALL;
@@ -230,7 +235,13 @@ export class Port {
     }
     this.#net.on('error', this.#options.onError);
     this.#http1.emit('listening'); // starts Node's check for slow headers
+    this.#unused?.count(0);
     return this.#listening;
+  }
+
+  /** Aborted when no client has been connected for `unusedMs`. */
+  get unused(): AbortSignal | undefined {
+    return this.#unused?.signal;
   }
 
   counts(): PortCounts {
@@ -252,6 +263,7 @@ export class Port {
 
   async #drain(graceMs: number): Promise<void> {
     this.#net.close();
+    this.#unused?.stop();
     this.#listening?.release();
     this.#certificate?.stop();
     const empty = new Promise<void>((resolve) => {
@@ -282,9 +294,11 @@ export class Port {
 
   #accept(socket: net.Socket): void {
     this.#sockets.add(socket);
+    this.#unused?.count(this.#sockets.size);
     socket.on('error', ignore); // a reset by the peer; users of the socket get 'close'
     socket.once('close', () => {
       this.#sockets.delete(socket);
+      if (this.#drained === undefined) this.#unused?.count(this.#sockets.size);
       if (this.#sockets.size === 0) this.#onEmpty?.();
     });
     if (this.#drained !== undefined) {

@@ -586,6 +586,7 @@ describe('plain settings', () => {
     ['ANABRANCH_STATE_TTL_HOURS', 'state-ttl-hours', ['0', '8761', 'day']],
     ['ANABRANCH_STATE_CACHE_MIB', 'state-cache-mib', ['-1', '65537', '64 MiB']],
     ['ANABRANCH_DRAIN_SECONDS', 'drain-seconds', ['31', '-1', '1s']],
+    ['ANABRANCH_EXIT_WHEN_UNUSED', 'exit-when-unused', ['86401', '-1', 'never']],
     ['ANABRANCH_LOG_LEVEL', 'log-level', ['INFO', 'verbose']],
     ['ANABRANCH_LOG_FORMAT', 'log-format', ['text']],
     ['ANABRANCH_INSECURE', 'insecure', ['maybe', '2']],
@@ -606,6 +607,7 @@ describe('plain settings', () => {
       ANABRANCH_STATE_TTL_HOURS: '1',
       ANABRANCH_STATE_CACHE_MIB: '0',
       ANABRANCH_DRAIN_SECONDS: '0',
+      ANABRANCH_EXIT_WHEN_UNUSED: '10',
       ANABRANCH_LOG_LEVEL: 'silent',
       ANABRANCH_LOG_FORMAT: 'json',
     };
@@ -615,6 +617,7 @@ describe('plain settings', () => {
       stateTtlHours: 1,
       stateCacheMib: 0,
       drainSeconds: 0,
+      exitWhenUnused: 10,
       logLevel: 'silent',
       logFormat: 'json',
     });

@@ -98,6 +98,18 @@ describe('serve', () => {
     await held.stop();
   });
 
+  it('names its address in the file of the holder, and after a restart the new one', async () => {
+    const file = path.join(folder, 'holder.db');
+    for (let i = 0; i < 2; i += 1) {
+      const { stdout } = await serveOnce(['--json', '--database', `sqlite:${file}`]);
+      const { url } = JSON.parse(stdout) as { url: string };
+      const since = String.raw`\d{4}-\d\d-\d\dT[\d:.]+Z`;
+      expect(await readFile(`${file}.holder`, 'utf8')).toMatch(
+        new RegExp(`^process ${process.pid} on \\S+, since ${since}, at ${url}\n$`, 'u'),
+      );
+    }
+  });
+
   it.each([
     ['an invalid address', ['--listen', 'nowhere'], 2, '--listen is "nowhere": expected HOST:PORT'],
     [
@@ -303,6 +315,13 @@ describe('the process', () => {
       expect(server.output()).toContain('stopped');
     },
   );
+
+  it('exits with code 0 when no client has been connected for the seconds of --exit-when-unused', async () => {
+    await using database = await createMigratedDatabase('sqlite');
+    await using server = await spawnServer({ database: database.url, args: ['--exit-when-unused', '1'] });
+    expect(await server.exited).toEqual({ code: 0, signal: null });
+    expect(server.output()).toContain('no client has been connected');
+  });
 
   it('exits at once on a second signal', async () => {
     await using database = await createMigratedDatabase('sqlite');

@@ -53,6 +53,14 @@ function refuseRemoved(path: string): void {
   );
 }
 
+/**
+ * Adds the address at which this process serves the file to the text that names the holder. The process must hold the
+ * lock, and each lock has one address.
+ */
+export function announceHolder(path: string, address: string): void {
+  writeFileSync(holderFile(path), `${holderOf(path)}, at ${address}\n`);
+}
+
 function holderFile(path: string): string {
   return `${path}.holder`;
 }

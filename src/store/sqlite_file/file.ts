@@ -4,6 +4,7 @@ import { basename, dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { AnabranchError } from '../../domain/errors.ts';
 import type { Store } from '../contract/store.ts';
+import { announceHolder } from '../file_guard/lock.ts';
 import { type BackupPiece, backUp } from './backup.ts';
 import { type VacuumProgress, vacuum } from './vacuum.ts';
 
@@ -23,6 +24,11 @@ export class SqliteFile {
     this.#store = store;
     const [folder, prefix] = [dirname(this.#path), `${basename(this.#path)}${COPY}`];
     for (const name of readdirSync(folder)) if (name.startsWith(prefix)) rmSync(join(folder, name), { force: true });
+  }
+
+  /** Tells processes that find the file in use where this one serves it. */
+  announce(address: string): void {
+    announceHolder(this.#path, address);
   }
 
   /** V2. Needs room for a copy of the database next to it. Errors: BACKUP_IN_PROGRESS, STORAGE_FULL. */
