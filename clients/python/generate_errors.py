@@ -22,6 +22,7 @@ from __future__ import annotations
 from anabranch._wire.errors import AnabranchError as AnabranchError
 from anabranch._wire.errors import Diverged as Diverged
 from anabranch._wire.errors import IncompatibleVersion as IncompatibleVersion
+from anabranch._wire.errors import NoLocalServer as NoLocalServer
 from anabranch._wire.errors import RecorderClosed as RecorderClosed
 from anabranch._wire.errors import SpoolFull as SpoolFull
 from anabranch._wire.errors import StepTooLarge as StepTooLarge

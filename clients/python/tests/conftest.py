@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch._wire import local
 from anabranch._wire.connection import Stubs, open_stubs
 from anabranch.v1.admin_service_pb2 import VerifyDatabaseRequest
 from anabranch.v1.trajectory_pb2 import Step, Trajectory
@@ -234,6 +236,34 @@ def own_server(tmp_path: Path, host: Host) -> Iterator[Server]:
 def server_process(tmp_path: Path, host: Host) -> Iterator[Server]:
     """The same in a process of its own, for tests of what is left when that is killed."""
     yield from verified(ServerProcess(tmp_path, host))
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Lets the test and its programs start servers of files, from the bundle. Returns the folder for their sockets,
+    whose path is shorter than that of other folders of the test."""
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "anabranch_server.py").write_text(f"def command():\n    return {program('main')!r}\n")
+    monkeypatch.setenv("PYTHONPATH", f"{package}:{os.environ['PYTHONPATH']}")
+    monkeypatch.syspath_prepend(package)
+    folder = Path(tempfile.mkdtemp(prefix="ab-"))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    yield folder
+    sys.modules.pop("anabranch_server", None)
+    shutil.rmtree(folder)
+
+
+def server_of(file: Path) -> int | None:
+    """Returns the process that has a database file open."""
+    return local._locked_by(f"{file}.lock")
+
+
+def end_server(file: Path) -> None:
+    """Kills the server of a database file, and lets this process forget it."""
+    local._forked()
+    if (pid := server_of(file)) is not None:
+        os.kill(pid, signal.SIGKILL)
 
 
 @pytest.fixture(autouse=True)

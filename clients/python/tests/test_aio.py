@@ -114,9 +114,10 @@ def test_both_modules_have_the_same_names() -> None:
     for each in anabranch.__all__:
         if each in SHARED:
             assert each == "aio" or getattr(aio, each) is getattr(anabranch, each), each
-        elif each != "connect":
+        elif each not in ("connect", "local"):
             assert PAIRS[each] == (getattr(anabranch, each), getattr(aio, each))
     assert inspect.signature(aio.connect).parameters == inspect.signature(anabranch.connect).parameters
+    assert inspect.signature(aio.local).parameters == inspect.signature(anabranch.local).parameters
 
 
 @pytest.mark.parametrize("name", sorted(PAIRS))

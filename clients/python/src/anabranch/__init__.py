@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from anabranch._wire.errors import AnabranchError as AnabranchError
     from anabranch.client import Client as Client
     from anabranch.client import connect as connect
+    from anabranch.client import local as local
     from anabranch.episodes import Episode as Episode
     from anabranch.episodes import Episodes as Episodes
     from anabranch.episodes import Step as Step
@@ -53,6 +54,7 @@ _MODULES = {
     "Undecodable": "anabranch._wire.decode",
     "Unstored": "anabranch._wire.decode",
     "connect": "anabranch.client",
+    "local": "anabranch.client",
 }
 
 #: Modules that are attributes of the package.
@@ -79,6 +81,7 @@ __all__ = [
     "aio",
     "connect",
     "errors",
+    "local",
 ]
 
 

@@ -9,10 +9,13 @@ awaits ends, its trajectory is sealed as cancelled, and its rollout returns to t
 from __future__ import annotations
 
 import asyncio
+import functools
 import inspect
 import logging
 import math
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
@@ -66,6 +69,7 @@ __all__ = [
     "Unstored",
     "connect",
     "errors",
+    "local",
 ]
 
 _logger = logging.getLogger("anabranch")
@@ -694,6 +698,28 @@ def connect(
         key=key,
     )
     return Client(Threads(), sync)
+
+
+@asynccontextmanager
+async def local(
+    database: str | os.PathLike[str] = ".anabranch/data.db",
+    *,
+    strict: bool = False,
+    spool: Spool = None,
+    namespace: str | None = None,
+) -> AsyncGenerator[Client]:
+    """Serves a database file in an `async with` block, and returns a client of its server. The arguments are those of
+    `anabranch.local`."""
+    threads = Threads()
+    block = _client.local(database, strict=strict, spool=spool, namespace=namespace)
+    sync = await threads.run(block.__enter__, lambda _: block.__exit__(None, None, None))
+    try:
+        async with Client(threads, sync) as client:
+            yield client
+    except BaseException as error:
+        await threads.run(functools.partial(block.__exit__, type(error), error, error.__traceback__))
+        raise
+    await threads.run(lambda: block.__exit__(None, None, None))
 
 
 async def _play(rollout: Rollout, play: Callable[[Rollout], Awaitable[object]]) -> None:

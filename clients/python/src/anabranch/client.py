@@ -8,7 +8,8 @@ import math
 import os
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, get_args
@@ -18,7 +19,7 @@ from anabranch._reading.read import HasId, Selection, id_of
 from anabranch._recording.creation import METADATA_BYTES, Creation, checked_id
 from anabranch._recording.durable import await_all, await_records, await_selected
 from anabranch._recording.history import Position, find, find_checkpoint, find_continuation, require_run, run_exists
-from anabranch._recording.recorder import recorder_for
+from anabranch._recording.recorder import recorder_for, recorders_of
 from anabranch._recording.rpc import BRANCH, CREATE
 from anabranch._recording.sending import DEFAULT_SENDING, Sending
 from anabranch._recording.spool import Identity
@@ -27,6 +28,7 @@ from anabranch._training.metrics import Metrics
 from anabranch._wire.access import Access, Pem, Token, access_of, give, given_for
 from anabranch._wire.connection import Connection, address_from
 from anabranch._wire.limits import limits_of
+from anabranch._wire.local import SCHEME, keep, leave
 from anabranch._wire.outage import call
 from anabranch._wire.shown import Shown
 from anabranch._wire.values import ValueEncoder
@@ -69,8 +71,10 @@ def connect(
 ) -> Client:
     """Returns a client. It connects at its first call.
 
-    `address` is HOST:PORT, https://HOST:PORT or unix:PATH; the default is ANABRANCH_ADDRESS, else 127.0.0.1:50051. With `strict`, values that cannot be
-    stored raise; otherwise a marker replaces them. `spool` is the folder for steps that are not on the server yet; the
+    `address` is HOST:PORT, https://HOST:PORT, unix:PATH or sqlite:PATH; the default is ANABRANCH_ADDRESS, else
+    127.0.0.1:50051. `sqlite:PATH` is a database file of this machine: the first call starts its server, as `local` does,
+    and connects to it. The server serves this process until it ends. With `strict`, values that cannot be stored raise;
+    otherwise a marker replaces them. `spool` is the folder for steps that are not on the server yet; the
     default is ANABRANCH_SPOOL, else $XDG_STATE_HOME/anabranch/spool. False keeps them in memory. A relative folder is
     resolved at this call.
 
@@ -96,6 +100,43 @@ def connect(
     give(chosen, Access(token, ca, cert, key))
     access_of(chosen)
     return Client(chosen, strict=strict, spool=spool, sending=sending)
+
+
+@contextmanager
+def local(
+    database: str | os.PathLike[str] = ".anabranch/data.db",
+    *,
+    strict: bool = False,
+    spool: Spool = None,
+    namespace: str | None = None,
+) -> Generator[Client]:
+    """Serves a database file in a `with` block, and returns a client of its server.
+
+    `database` is the path of an SQLite file, which is created if there is none. A relative path starts from the working
+    directory. All processes of this user that open the same file share one server, which the first one starts: from the
+    package `anabranch`, with default settings, on a Unix socket. It ends ten seconds after its last client has gone,
+    also if that was killed. If another server has the file open, the client connects to that one. `strict`, `spool` and
+    `namespace` are as in `connect`.
+
+    The server is healthy when the block begins. If it is killed, the next call starts it again. The end of the block
+    waits until all that was recorded is durable, unless an exception ends it; the client can still be used afterwards,
+    and starts the server again if it has ended.
+
+    Raises NoLocalServer if the server cannot be started, or if the process that has the file open does not answer for
+    30 seconds; ValueError for a path that cannot be a database; and at the end of the block what `flush` raises.
+    """
+    text = os.fspath(database)
+    address = text if text.startswith(SCHEME) else f"{SCHEME}{text}"
+    client = connect(address, strict=strict, spool=spool, namespace=namespace)
+    keep(client.address)
+    try:
+        yield client
+        client.flush()
+    finally:
+        client.close()
+        for recorder in recorders_of(client.address):
+            recorder.sender.disconnect()
+        leave(client.address)
 
 
 class Client(ClientReading, ClientRuns, Shown):

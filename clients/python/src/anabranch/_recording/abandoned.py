@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -34,6 +35,8 @@ _SETTLED = ".refused"
 #: Begins the names of folders that are being deleted.
 _DELETED = ".deleted-"
 SET_ASIDE = "set-aside"
+#: Length of the name of a folder that every file system allows.
+_NAME_BYTES = 255
 
 
 def spool_root() -> Path:
@@ -58,8 +61,10 @@ def folders_of(root: Path) -> Iterator[Path]:
 
 
 def folder_of(root: Path, address: str) -> Path:
-    """Returns the folder of the spools for one server."""
-    return root / quote(address, safe="")
+    """Returns the folder of the spools for one server. Its name is the address, shortened if it is too long for one."""
+    name = quote(address, safe="")
+    digest = hashlib.sha256(address.encode()).hexdigest()[:32]
+    return root / (name if len(name) <= _NAME_BYTES else f"{name[: _NAME_BYTES - 33]}~{digest}")
 
 
 class _Locked:

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from anabranch._recording.digest import step_digest
 from anabranch._recording.segment import Kind
-from anabranch._wire.connection import open_stubs
-from anabranch._wire.errors import IncompatibleVersion
+from anabranch._wire.connection import Stubs, open_stubs
+from anabranch._wire.errors import IncompatibleVersion, NoLocalServer
 from anabranch._wire.failures import Failure, failure_of
 from anabranch._wire.limits import limits_of
+from anabranch._wire.local import found
 from anabranch.v1.limits import LIMITS
 from anabranch.v1.server_service_pb2 import GetServerInfoResponse
 from anabranch.v1.state_service_pb2 import PutStateRequest
@@ -73,7 +74,7 @@ class Connections:
     def __init__(self, address: str) -> None:
         self.limits = limits_of(address)
         self._address = address
-        self._channels: list[grpc.Channel] = []
+        self._stubs: list[Stubs] = []
         self._streams: list[int] = []
 
     @property
@@ -102,7 +103,12 @@ class Connections:
 
     def call(self, method: str, request: bytes, done: Done) -> None:
         """Starts a unary call. `done` is called by a thread of gRPC."""
-        calling: grpc.UnaryUnaryMultiCallable[bytes, bytes] = self._channel(0).unary_unary(_path(method), None, None)
+        try:
+            channel = self._channel(0)
+        except NoLocalServer as error:
+            done(Failure("UNAVAILABLE", str(error), cause=error))
+            return
+        calling: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(_path(method), None, None)
         if self.exiting:
             done(_answer(lambda: calling(request, timeout=_CALL_SECONDS)))
             return
@@ -111,8 +117,13 @@ class Connections:
 
     def put_state(self, data: bytes, done: Done) -> None:
         """Starts the upload of a state."""
+        try:
+            channel = self._channel(0)
+        except NoLocalServer as error:
+            done(Failure("UNAVAILABLE", str(error), cause=error))
+            return
         calling: grpc.StreamUnaryMultiCallable[bytes, bytes]
-        calling = self._channel(0).stream_unary(_path(_PUT_STATE), None, None)
+        calling = channel.stream_unary(_path(_PUT_STATE), None, None)
         if self.exiting:
             done(Failure("CANCELLED", "the interpreter exits", "CANCELLED"))
             return
@@ -120,10 +131,13 @@ class Connections:
         future.add_done_callback(lambda ended: done(_answer(ended.result)))
 
     def open_stream(self, opening: bytes, report: Callable[[AppendStepsResponse | Failure | None], None]) -> Stream:
-        """Opens an append stream. Raises RuntimeError if no thread can start. `report` gets each response, then None or a failure, from the stream's own thread."""
+        """Opens an append stream. Raises RuntimeError if no thread can start, or no server of a file. `report` gets each response, then None or a failure, from the stream's own thread."""
         most = max(1, self.limits["streamsPerConnection"] - _STREAMS_FOR_CALLS)
         index = next((i for i, count in enumerate(self._streams) if count < most), len(self._streams))
-        channel = self._channel(index)
+        try:
+            channel = self._channel(index)
+        except NoLocalServer as error:
+            raise RuntimeError(str(error)) from error
         if self.exiting:
             raise RuntimeError("the interpreter exits")
         self._streams[index] += 1
@@ -138,14 +152,19 @@ class Connections:
         self._streams[stream.index] -= 1
 
     def close(self) -> None:
-        for channel in self._channels:
-            channel.close()
+        """Closes the connections. The next call opens another one."""
+        for stubs in self._stubs:
+            stubs.channel.close()
+        self._stubs.clear()
 
     def _channel(self, index: int) -> grpc.Channel:
-        while len(self._channels) <= index:
-            self._channels.append(open_stubs(self._address).channel)
-            self._streams.append(0)
-        return self._channels[index]
+        place = found(self._address)
+        while len(self._stubs) <= index:
+            self._stubs.append(open_stubs(self._address, place))
+        if self._stubs[index].place != place:
+            self._stubs[index] = open_stubs(self._address, place)
+        self._streams += [0] * (len(self._stubs) - len(self._streams))
+        return self._stubs[index].channel
 
 
 class Stream:

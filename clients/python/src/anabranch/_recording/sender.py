@@ -198,6 +198,16 @@ class Sender:
         """Returns the transfers of a spool with records that wait, also those that cannot be sent. After the end."""
         return [transfer for transfer in list(self._transfers) if transfer.waiting and transfer.is_in(spool)]
 
+    def disconnect(self) -> None:
+        """Closes the connections soon, unless something is to be sent. What is recorded later opens others."""
+        self.later(self._disconnect)
+
+    def _disconnect(self) -> None:
+        if not self.busy:
+            for transfer in self._transfers:
+                transfer.rest()
+            self.connections.close()
+
     def stop(self) -> bool:
         """Ends the thread and the connections. What is not sent stays in the spool.
 

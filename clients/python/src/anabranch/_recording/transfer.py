@@ -226,7 +226,12 @@ class Transfer:
         """Ends a stream on which the server owes an answer for too long, or that is not used."""
         if self._link.silent(silence):
             self._ended(Failure("UNAVAILABLE", f"the server sent nothing for {silence:g} s"))
-        elif not self.waiting and self._link.idle(idle):
+        elif self._link.idle(idle):
+            self.rest()
+
+    def rest(self) -> None:
+        """Ends a stream that has nothing to send."""
+        if not self.waiting:
             self._link.close()
 
     def share(self) -> Share | None:

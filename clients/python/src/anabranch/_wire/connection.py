@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from anabranch._wire.access import access_of
 from anabranch._wire.forks import prepare_forks
-from anabranch._wire.proxies import may_use_proxy, place_of
+from anabranch._wire.local import SCHEME, Place, found, last_found, path_from
+from anabranch._wire.proxies import may_use_proxy
 from anabranch._wire.reach import reach_of
 from anabranch._wire.recorded import Selects, not_recorded
 from anabranch.v1.limits import LIMITS
@@ -62,6 +63,7 @@ _CREDENTIALS = re.compile(r"(?<=//)[^/]*@|^[^/]*@")
 class Stubs:
     """The stubs of all services on one channel."""
 
+    place: Place
     channel: grpc.Channel
     trajectories: TrajectoryServiceStub
     states: StateServiceStub
@@ -71,7 +73,8 @@ class Stubs:
 
 
 def address_from(address: str | None, namespace: str | None = None) -> str:
-    """Returns the given address, else ANABRANCH_ADDRESS, else the default: HOST:PORT, https://HOST:PORT or unix:PATH.
+    """Returns the given address, else ANABRANCH_ADDRESS, else the default: HOST:PORT, https://HOST:PORT,
+    unix:PATH or sqlite:PATH.
 
     A namespace, else that of ANABRANCH_NAMESPACE, follows after `#`, so that what is recorded for one is never sent to
     another. Raises ValueError.
@@ -90,18 +93,21 @@ def _place_from(address: str | None) -> str:
     unix = _UNIX.fullmatch(chosen)
     if unix is not None:
         return f"unix:{os.path.abspath(unix['path'])}"
-    found = _ADDRESS.fullmatch(chosen)
-    if found is None or not 0 < int(found["port"]) < 65536:
+    file = path_from(chosen) if chosen.startswith(SCHEME) else None
+    if file is not None:
+        return f"{SCHEME}{file}"
+    named = _ADDRESS.fullmatch(chosen)
+    if named is None or not 0 < int(named["port"]) < 65536:
         source, shown = "address" if address else "ANABRANCH_ADDRESS", _CREDENTIALS.sub("…@", chosen)
-        expected = "expected HOST:PORT, https://HOST:PORT, http://HOST:PORT or unix:PATH, with a port from 1 to 65535"
+        expected = "expected HOST:PORT, https://HOST:PORT, http://HOST:PORT, unix:PATH or sqlite:PATH, with a port from 1 to 65535"
         raise ValueError(f"{source} is {shown!r}: {expected} and no blanks")
-    scheme = "https://" if found["scheme"] == "https" else ""
-    return f"{scheme}{found['host']}:{found['port']}"
+    scheme = "https://" if named["scheme"] == "https" else ""
+    return f"{scheme}{named['host']}:{named['port']}"
 
 
 def is_refused(address: str) -> bool:
     """Returns whether a connection to an address is refused now."""
-    place = place_of(address)
+    place = last_found(address)
     try:
         if place.startswith("unix:"):
             with socket.socket(socket.AF_UNIX) as own:
@@ -117,8 +123,9 @@ def is_refused(address: str) -> bool:
     return False
 
 
-def open_stubs(address: str) -> Stubs:
-    """Creates a channel. It connects at its first call, and again after a lost connection."""
+def open_stubs(address: str, place: Place | None = None) -> Stubs:
+    """Creates a channel. It connects at its first call, and again after a lost connection. `place` is where the server
+    listens; it is found by default. Raises NoLocalServer."""
     prepare_forks()
     import grpc
 
@@ -129,20 +136,22 @@ def open_stubs(address: str) -> Stubs:
     from anabranch.v1.state_service_pb2_grpc import StateServiceStub
     from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceStub
 
-    place, _, namespace = address.partition("#")
+    chosen = found(address) if place is None else place
+    target, namespace = chosen.target, address.partition("#")[2]
     options: list[tuple[str, int | str]] = [*_OPTIONS, ("grpc.enable_http_proxy", int(may_use_proxy(address)))]
-    if place.startswith("unix:"):
+    if target.startswith("unix:"):
         # gRPC would name the path, which is no host.
         options.append(("grpc.default_authority", "localhost"))
     access = access_of(address)
-    if place.startswith("https://"):
+    if target.startswith("https://"):
         credentials = grpc.ssl_channel_credentials(*access.certificates())
-        channel = grpc.secure_channel(place.removeprefix("https://"), credentials, options=options)
+        channel = grpc.secure_channel(target.removeprefix("https://"), credentials, options=options)
     else:
-        channel = grpc.insecure_channel(place, options=options)
+        channel = grpc.insecure_channel(target, options=options)
     if access.token is not None or namespace:
         channel = identified(channel, access, namespace)
     return Stubs(
+        chosen,
         channel,
         TrajectoryServiceStub(channel),
         StateServiceStub(channel),
@@ -175,16 +184,17 @@ class Connection:
 
     @property
     def stubs(self) -> Stubs:
-        """The stubs of all services. The first use loads grpc."""
+        """The stubs of all services. The first use loads grpc. Raises NoLocalServer."""
         if self._pid != os.getpid():
             # The inherited channel does not work in a child, and another thread may have held the lock at the fork.
             self._lock = threading.Lock()
             self._stubs = None
             self.reach = reach_of(self.address)
             self._pid = os.getpid()
+        place = found(self.address)
         with self._lock:
-            if self._stubs is None:
-                self._stubs = open_stubs(self.address)
+            if self._stubs is None or self._stubs.place != place:
+                self._stubs = open_stubs(self.address, place)
             return self._stubs
 
     def close(self) -> None:

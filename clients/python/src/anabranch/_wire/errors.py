@@ -40,6 +40,14 @@ class IncompatibleVersion(AnabranchError):
     INCOMPATIBLE_VERSION. Metadata: `version` (of the server)."""
 
 
+class NoLocalServer(AnabranchError):
+    """The server of a database file cannot be started, or the process that has the file open does not answer. `reason`
+    is NO_LOCAL_SERVER."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, reason="NO_LOCAL_SERVER")
+
+
 class StepTooLarge(AnabranchError):
     """A step exceeds a limit of the server although its large values are stored as states. `reason` is STEP_TOO_LARGE."""
 

@@ -37,4 +37,4 @@ def place_of(address: str) -> str:
 
 def _host_of(address: str) -> str:
     place = place_of(address)
-    return "localhost" if place.startswith("unix:") else place.removeprefix("https://").rpartition(":")[0]
+    return "localhost" if place.startswith(("unix:", "sqlite:")) else place.removeprefix("https://").rpartition(":")[0]
