@@ -152,9 +152,14 @@ export function quoted(text: string): string {
   return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-/** Returns how the user starts this program: a clone runs its source with the project's own Node. */
+/**
+ * Returns how the user starts this program: a clone runs its source with the project's own Node, pip installs a bundle
+ * with a command, and npm installs `bin/anabranch.js`.
+ */
 export function commandPrefix(cli: Pick<CliContext, 'self'>): string {
-  return cli.self.at(-1)?.endsWith('.ts') ? 'npm run -s anabranch --' : 'npx anabranch';
+  const script = cli.self.at(-1) ?? '';
+  if (script.endsWith('.ts')) return 'npm run -s anabranch --';
+  return script.endsWith('/main.js') ? 'anabranch' : 'npx anabranch';
 }
 
 /** The commands that list what an error did not find. */

@@ -18,12 +18,8 @@ export async function findNode20(): Promise<string> {
   throw new Error(`The tests of the package need Node 20 on the PATH. Found: ${found.join(', ')}. Install Node 20.`);
 }
 
-/**
- * Installs the package into an empty project, with engine-strict. Packs it, unless PACKED names a package that is
- * packed already. Returns the project's folder.
- */
-export async function installPackage(folder: string, node20: string): Promise<string> {
-  const tarball = process.env.PACKED ?? (await pack(folder));
+/** Installs the packed package into an empty project, with engine-strict. Returns the project's folder. */
+export async function installPackage(folder: string, node20: string, tarball: string): Promise<string> {
   const project = path.join(folder, 'project');
   await mkdir(project);
   await writeFile(path.join(project, 'package.json'), JSON.stringify({ private: true, type: 'module' }));
@@ -35,8 +31,9 @@ export async function installPackage(folder: string, node20: string): Promise<st
   return project;
 }
 
-/** Returns the file of the package. */
-async function pack(folder: string): Promise<string> {
+/** Returns the file of the package. Packs it into a folder, unless PACKED names a package that is packed already. */
+export async function packPackage(folder: string): Promise<string> {
+  if (process.env.PACKED !== undefined) return path.resolve(process.env.PACKED);
   const packed = await run('npm', ['pack', '--silent', '--pack-destination', folder], { cwd: ROOT, minutes: 5 });
   return path.join(folder, packed.trim().split('\n').at(-1) ?? '');
 }

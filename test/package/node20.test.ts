@@ -1,7 +1,10 @@
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { copyFile, readFile, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { copyFile, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
+import os from 'node:os';
 import path from 'node:path';
+import process from 'node:process';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
 import { describe, expect, inject, it } from 'vitest';
@@ -63,6 +66,37 @@ describe('anabranch/client on Node 20', () => {
     expect(await run(inject('node20'), [bin, 'serve', '--help'])).toContain('Usage: anabranch serve');
     const manifest = JSON.parse(await readFile(path.join(project, 'package.json'), 'utf8'));
     expect(Object.keys(manifest.dependencies)).toEqual(['anabranch']);
+  });
+});
+
+describe('npx anabranch serve', () => {
+  it('serves from any folder, without an installation', async () => {
+    const folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-npx-'));
+    const bin = path.dirname(inject('node20'));
+    const env = { ...process.env, PATH: `${bin}${path.delimiter}${process.env.PATH}` };
+    // npx keeps what it installs: here in a cache of this test, with the downloads of the usual one.
+    const cache = path.join(folder, 'cache');
+    const usual = await run(path.join(bin, 'npm'), ['config', 'get', 'cache'], { env });
+    await mkdir(cache);
+    await symlink(path.join(usual.trim(), '_cacache'), path.join(cache, '_cacache'));
+    const args = ['--yes', '--prefer-offline', inject('tarball'), 'serve', '--json', '--listen', '127.0.0.1:0'];
+    const npx = spawn(path.join(bin, 'npx'), args, {
+      cwd: folder,
+      env: { ...env, npm_config_cache: cache },
+      stdio: ['ignore', 'pipe', 'inherit'],
+      detached: true,
+    });
+    const ended = once(npx, 'exit');
+    try {
+      const [line] = (await Promise.race([once(createInterface(npx.stdout), 'line'), ended])) as [string];
+      const { url } = JSON.parse(line) as { url: string };
+      expect(await (await fetch(`${url}/healthz`)).text()).toBe('ok');
+      expect(existsSync(path.join(folder, '.anabranch/data.db'))).toBe(true);
+    } finally {
+      process.kill(-(npx.pid ?? 0), 'SIGINT'); // like Ctrl-C: to npx and all its processes
+      await ended;
+      await rm(folder, { recursive: true, force: true });
+    }
   });
 });
 

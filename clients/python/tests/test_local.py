@@ -158,7 +158,10 @@ def test_the_server_ends_when_all_clients_were_killed(database: Path) -> None:
         assert names(client) == ["0", "1"]
 
 
-def test_a_process_that_has_left_its_block_does_not_keep_the_server(database: Path) -> None:
+def test_a_process_that_has_left_its_block_does_not_keep_the_server(
+    database: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(local, "_UNUSED_SECONDS", 1)
     with ab.local(database) as client:
         record(client, "main").flush()
         assert names(client) == ["main"]
@@ -327,7 +330,7 @@ def test_a_database_with_a_long_path_has_a_socket_and_a_spool(tmp_path: Path, ru
         record(client, "main")
         assert address_of(file).startswith(f"unix:{runtime}/")
         assert [len(each.name) for each in spool.iterdir()] == [255]
-    until(lambda: server_of(file) is None)
+    end_server(file)
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770])

@@ -36,8 +36,12 @@ def test_server_and_sdk_have_one_version(server: Server) -> None:
 
     info = ServerServiceStub(anabranch.connect(server.address).connection.stubs.channel)
     assert info.GetServerInfo(GetServerInfoRequest(), timeout=20).version == anabranch.__version__
-    project = (ROOT / "clients/python/pyproject.toml").read_text()
-    assert re.findall(r'^version = "(.+)"$', project, re.MULTILINE) == [anabranch.__version__] == [package_version()]
+    client, both = ((ROOT / each / "pyproject.toml").read_text() for each in ("clients/python", "pip"))
+    for project in client, both:
+        assert (
+            re.findall(r'^version = "(.+)"$', project, re.MULTILINE) == [anabranch.__version__] == [package_version()]
+        )
+    assert f'"anabranch-client=={anabranch.__version__}"' in both
 
 
 def test_import_loads_neither_grpc_nor_numpy() -> None:
@@ -184,7 +188,7 @@ def test_the_server_answers_the_stubs(server: Server) -> None:
     assert len(stubs.trajectories.ListTrajectories(ListTrajectoriesRequest()).trajectories) >= 0
 
 
-STYLED = ["--config", "pyproject.toml", ".", "../../bench/python", "../../examples/python", "../../proto"]
+STYLED = ["--config", "pyproject.toml", ".", "../../bench/python", "../../examples/python", "../../pip", "../../proto"]
 CHECKS = [
     ["pyright", "--pythonpath", sys.executable],
     ["ruff", "check", *STYLED],
@@ -194,7 +198,9 @@ CHECKS = [
 
 def digest_of_what_is_checked() -> str:
     """Returns a digest of the checks, of the files that they read, and of all packages that are installed."""
-    folders = [ROOT / name for name in ("clients/python", "gen/python", "bench/python", "examples/python", "proto")]
+    folders = [
+        ROOT / name for name in ("clients/python", "gen/python", "bench/python", "examples/python", "pip", "proto")
+    ]
     files = [path for folder in folders for path in folder.rglob("*") if path.suffix in (".py", ".pyi", ".toml")]
     packages = sorted(f"{each.name}=={each.version}" for each in distributions())
     digest = hashlib.sha256(json.dumps([sys.version, CHECKS, packages]).encode())

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import json
+import re
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from conftest import ROOT
@@ -32,10 +36,13 @@ def downloads() -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-def run(command: Sequence[str | Path], folder: Path) -> str:
+def environment(folder: Path, path: str = "/usr/bin:/bin") -> dict[str, str]:
     # Each test has its own home. Python compiles what is imported: to compile all that is installed takes longer.
-    environment = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PIP_CACHE_DIR": downloads(), "PIP_NO_COMPILE": "1"}
-    done = subprocess.run(command, cwd=folder, env=environment, check=True, stdout=subprocess.PIPE, text=True)
+    return {"PATH": path, "HOME": str(folder), "PIP_CACHE_DIR": downloads(), "PIP_NO_COMPILE": "1"}
+
+
+def run(command: Sequence[str | Path], folder: Path) -> str:
+    done = subprocess.run(command, cwd=folder, env=environment(folder), check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 
 
@@ -78,6 +85,43 @@ STUBS = sorted(path.name for path in (ROOT / "gen/python/anabranch/v1").iterdir(
 def contents(wheel: Path) -> list[str]:
     """Returns the names of the files in a wheel, in order."""
     return sorted(zipfile.ZipFile(wheel).namelist())
+
+
+def test_the_wheels_bring_the_server_and_run_the_readme_without_node_on_the_path(tmp_path: Path) -> None:
+    wheels = tmp_path / "wheels"
+    for package in (PACKAGE, ROOT / "pip"):
+        run([sys.executable, "-m", "build", "--no-isolation", "--outdir", wheels, package], tmp_path)
+    (server,) = wheels.glob("anabranch-*.whl")
+    assert server.stat().st_size <= 12 * 1024 * 1024
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    run([*pip, "download", "--dest", wheels, "--find-links", wheels, "--prefer-binary", server], tmp_path)
+
+    began = time.monotonic()
+    python = tmp_path / "venv/bin/python"
+    run([sys.executable, "-m", "venv", "--without-pip", "venv"], tmp_path)
+    run([*pip, "--python", python, "install", "--no-index", "--find-links", wheels, "anabranch"], tmp_path)
+    path = str(python.parent)
+    assert shutil.which("node", path=path) is None
+    without_node = {"cwd": tmp_path, "env": environment(tmp_path, path)}
+    program = re.findall(r"```python\n(.+?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    ran = subprocess.run([python, "-c", program], **without_node, check=True, stdout=subprocess.PIPE, text=True)
+    assert re.findall(r"@(\d+) left .+ completed", ran.stdout) == ["6", "12", "18"]
+    seconds = time.monotonic() - began
+    print(f"from the wheels ({server.stat().st_size / 1e6:.1f} MB) to the tree: {seconds:.1f} s")
+    assert seconds <= 60
+
+    # The command is the process of the server, which gets its signals and has its exit code.
+    anabranch = python.with_name("anabranch")
+    serve = [anabranch, "serve", "--json", "--listen", "127.0.0.1:0", "--database", "sqlite:served.db"]
+    with subprocess.Popen(serve, **without_node, stdout=subprocess.PIPE) as serving:
+        assert serving.stdout is not None
+        url = json.loads(serving.stdout.readline())["url"]
+        assert (tmp_path / "served.db.holder").read_text().startswith(f"process {serving.pid} ")
+        assert b"anabranch-page" in urlopen(f"{url}/").read()
+        subprocess.run([anabranch, "tree", "--address", url], **without_node, check=True)
+        serving.terminate()
+        assert serving.wait(60) == 0
+    assert subprocess.run([anabranch, "nonsense"], **without_node, check=False).returncode == 2
 
 
 #: Imports the package and OpenTelemetry's stubs in both orders. Both need google/rpc/status.proto.

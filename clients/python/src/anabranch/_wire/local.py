@@ -177,7 +177,7 @@ class _Server:
         if not hasattr(fcntl, "F_GETLK") or sys.platform not in _FLOCK:
             raise NoLocalServer(f"the server of {self._path} cannot be started: it needs Linux or macOS")
         deadline = time.monotonic() + _PATIENT_SECONDS
-        log = _Log(_files_of(self._path).log)
+        log: _Log | None = None
         while True:
             holder = _holder_of(self._path)
             if holder is not None and holder.address:
@@ -185,12 +185,12 @@ class _Server:
                 if held is not None:
                     return held
             elif holder is None and self._has_ended(log):
-                self._start(log)
+                log = self._start()
             if time.monotonic() > deadline:
                 raise self._unreached(holder, log)
             sleep(_POLL_SECONDS)
 
-    def _has_ended(self, log: _Log) -> bool:
+    def _has_ended(self, log: _Log | None) -> bool:
         """Returns whether no server of this process is starting. Raises NoLocalServer if the last one has failed."""
         process = self._process
         if process is None:
@@ -199,19 +199,21 @@ class _Server:
         if code is None:
             return False
         self._process = None
-        said = log.said()
-        # Another process was faster, and has ended since.
-        if code > 0 and log.began and "is in use by" not in said:
+        said = "" if log is None else log.said()
+        # "in use": another process was faster, and has ended since.
+        if code > 0 and log is not None and "is in use by" not in said:
             raise NoLocalServer(f"the server of {self._path} has not started: {said or f'exit code {code}'}")
         return True
 
-    def _start(self, log: _Log) -> None:
-        """Starts a server in a session of its own, with default settings: those of this process do not count."""
+    def _start(self) -> _Log:
+        """Starts a server in a session of its own, with default settings: those of this process do not count. Returns
+        its log."""
         files = _files_of(self._path)
         command = [*_command(), "serve", "--listen", files.listen, "--database", f"{SCHEME}{self._path}"]
         command += ["--exit-when-unused", str(_UNUSED_SECONDS), "--log-level", "warn"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ANABRANCH_")}
-        with log.opened() as errors:
+        log = _Log(files.log)
+        with log.file as errors:
             self._process = subprocess.Popen(
                 command,
                 cwd=files.log.parent,
@@ -221,11 +223,13 @@ class _Server:
                 stderr=errors,
                 start_new_session=True,
             )
+        return log
 
-    def _unreached(self, holder: _Holder | None, log: _Log) -> NoLocalServer:
+    def _unreached(self, holder: _Holder | None, log: _Log | None) -> NoLocalServer:
         seconds = f"for {_PATIENT_SECONDS:.0f} s"
         if holder is None:
-            return NoLocalServer(f"the server of {self._path} has not started {seconds}: see {log.path}")
+            seen = "" if log is None else f": see {log.path}"
+            return NoLocalServer(f"the server of {self._path} has not started {seconds}{seen}")
         if not holder.address:
             text = f"{self._path} is in use by {holder.text}, which serves it at no address {seconds}: wait until it has ended"
         else:
@@ -234,24 +238,18 @@ class _Server:
 
 
 class _Log:
-    """The file with the log of the servers of a database."""
+    """What one server of a database writes into the log of them all."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        #: Whether a server was started that writes it.
-        self.began = False
-        self._begin = 0
-
-    def opened(self) -> BinaryIO:
-        """Returns the file, to append to. Empties it if it is large."""
-        file = self.path.open("ab")
-        if file.tell() > _LOG_BYTES:
-            file.truncate(0)
-        self.began, self._begin = True, file.seek(0, os.SEEK_END)
-        return file
+        #: The log, to append to.
+        self.file: BinaryIO = path.open("ab")
+        if self.file.tell() > _LOG_BYTES:
+            self.file.truncate(0)
+        self._begin = self.file.seek(0, os.SEEK_END)
 
     def said(self) -> str:
-        """Returns what was written since, without line breaks."""
+        """Returns what was written, without line breaks."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self._begin)
