@@ -9,12 +9,13 @@ import re
 import subprocess
 import sys
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 import minari
 import pytest
-from conftest import ROOT, Server
+from conftest import ROOT, Server, end_server
 
 import anabranch as ab
 from anabranch.groups import Group
@@ -32,11 +33,15 @@ def test_every_cited_test_exists() -> None:
 
 
 def test_the_readme_and_the_training_page_show_parts_of_programs() -> None:
-    blocks = blocks_of("README.md") + blocks_of("docs/training.md")
+    blocks = blocks_of("README.md")[1:] + blocks_of("docs/training.md")
     programs = [path.read_text() for path in (ROOT / "examples/python").glob("*.py")]
     assert len(blocks) == 4
     for block in blocks:
         assert any(f"\n{block}" in program for program in programs), block
+
+
+def without_ids(text: str) -> str:
+    return re.sub(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", "ID", text)
 
 
 def blocks_of(document: str) -> list[str]:
@@ -49,6 +54,20 @@ def run(program: str, server: Server) -> str:
     environment = {**os.environ, "ANABRANCH_ADDRESS": server.address, "ANABRANCH_EXIT_SECONDS": "30"}
     command = [sys.executable, "-c", program]
     return subprocess.run(command, env=environment, check=True, text=True, timeout=60, stdout=subprocess.PIPE).stdout
+
+
+def test_the_first_program_of_the_readme_starts_its_server_and_draws_its_picture(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    readme = (ROOT / "README.md").read_text()
+    picture = re.findall(r"\n\n```\n([^`]+)```", readme)[0]
+    assert readme.index("pip install anabranch") < readme.index("import anabranch") < readme.index(picture)
+    done = subprocess.run(
+        [sys.executable, "-c", blocks_of("README.md")[0]], check=True, text=True, timeout=60, stdout=subprocess.PIPE
+    )
+    assert without_ids(done.stdout) == without_ids(picture)
+    end_server(tmp_path / "runs.db")
 
 
 def test_the_first_program_of_the_document_runs(own_server: Server) -> None:
