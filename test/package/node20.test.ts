@@ -79,7 +79,8 @@ describe('npx anabranch serve', () => {
     const usual = await run(path.join(bin, 'npm'), ['config', 'get', 'cache'], { env });
     await mkdir(cache);
     await symlink(path.join(usual.trim(), '_cacache'), path.join(cache, '_cacache'));
-    const args = ['--yes', '--prefer-offline', inject('tarball'), 'serve', '--json', '--listen', '127.0.0.1:0'];
+    const command = ['anabranch', 'serve', '--json', '--listen', '127.0.0.1:0'];
+    const args = ['--yes', '--prefer-offline', `--package=${inject('tarball')}`, ...command];
     const npx = spawn(path.join(bin, 'npx'), args, {
       cwd: folder,
       env: { ...env, npm_config_cache: cache },
@@ -93,7 +94,8 @@ describe('npx anabranch serve', () => {
       expect(await (await fetch(`${url}/healthz`)).text()).toBe('ok');
       expect(existsSync(path.join(folder, '.anabranch/data.db'))).toBe(true);
     } finally {
-      process.kill(-(npx.pid ?? 0), 'SIGINT'); // like Ctrl-C: to npx and all its processes
+      // Like Ctrl-C: to npx and all its processes.
+      if (npx.exitCode === null) process.kill(-(npx.pid ?? 0), 'SIGINT');
       await ended;
       await rm(folder, { recursive: true, force: true });
     }
