@@ -135,7 +135,7 @@ describe('docs/coming-from.md', () => {
         .flatMap((value) => [value.name, value.localName]),
     );
     const named = comingFrom.match(/\b[A-Z]+(?:_[A-Z]+)+\b/gu) ?? [];
-    const foreign = /^(?:FLE_|SKILLS_|SQLITE_|POSTGRES_|DATABASE_|CREATE_|CANCEL_PENDING|NOT_FOUND)/u;
+    const foreign = /^(?:ANABRANCH_|FLE_|SKILLS_|SQLITE_|POSTGRES_|DATABASE_|CREATE_|CANCEL_PENDING|NOT_FOUND)/u;
     expect(named.filter((name) => !values.has(name) && !foreign.test(name))).toEqual([]);
   });
 });

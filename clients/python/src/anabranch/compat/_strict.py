@@ -1,0 +1,124 @@
+"""Writes that are durable when they return."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from anabranch._recording.steps import TooLargeError, encode
+from anabranch._wire.connection import UNARY_SECONDS, Connection
+from anabranch._wire.errors import StepTooLarge
+from anabranch._wire.failures import error_from_failure, failure_of_part, raising_reasons
+from anabranch._wire.limits import Limits, limits_of
+from anabranch._wire.outage import call, retried
+from anabranch._wire.values import ValueEncoder
+from anabranch.v1.state_service_pb2 import PutStateRequest
+from anabranch.v1.trajectory_pb2 import Step
+from anabranch.v1.trajectory_service_pb2 import (
+    AppendBatchRequest,
+    AppendEntry,
+    AppendStepRequest,
+    BranchTrajectoryRequest,
+    TrajectoryCreation,
+)
+
+if TYPE_CHECKING:
+    from google.protobuf.timestamp_pb2 import Timestamp
+
+_UPLOAD_SECONDS = 300.0
+#: Most bytes of the steps in a message. Leaves room for its other fields.
+_STEP_BYTES = 960 * 1024
+#: Most steps in a message.
+_BATCH = 1000
+_UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def put_state(connection: Connection, data: bytes) -> None:
+    """Stores a state of any size up to the limit of the server."""
+    size = limits_of(connection.address)["chunkBytes"]
+
+    def put() -> None:
+        chunks = (PutStateRequest(chunk=data[offset : offset + size]) for offset in range(0, len(data), size))
+        with raising_reasons():
+            connection.stubs.states.PutState(chunks, timeout=_UPLOAD_SECONDS)
+
+    retried(connection, put)
+
+
+def store_large_parts(connection: Connection, step: Step) -> None:
+    """Stores the parts of a step that are too large for it, and names them in it. Raises StepTooLarge."""
+    known, limits = limits_of(connection.address), Limits()
+    limits.values = {**known.values, "stepBytes": min(known["stepBytes"], _STEP_BYTES)}
+    try:
+        _, uploads = encode(step, limits)
+    except TooLargeError as error:
+        raise StepTooLarge(f"step {step.step_number} is too large: {error}", reason="STEP_TOO_LARGE") from None
+    for upload in uploads:
+        put_state(connection, upload)
+
+
+def append_step(connection: Connection, trajectory_id: str, step: Step) -> Timestamp:
+    """Appends a step, and returns when it was committed. No effect if the same step is stored at its number. Raises
+    StepConflict if another one is, StepGap, TrajectoryNotFound, TrajectorySealed, WriterFenced and StepTooLarge;
+    nothing is stored then."""
+    store_large_parts(connection, step)
+    request = AppendStepRequest(trajectory_id=trajectory_id, step=step)
+    return call(connection, lambda stubs: stubs.trajectories.AppendStep, request).commit_time
+
+
+def state_of_value(values: ValueEncoder, value: object, name: str) -> tuple[bytes, str]:
+    """Returns the bytes and the media type of a state. Bytes are stored as they are. Raises TypeError for a value that
+    cannot be stored, and StepTooLarge for one that is too large."""
+    data, media_type = (bytes(value), "") if isinstance(value, (bytes, bytearray)) else values.state(value, name)
+    values.is_state(data, name)
+    return data, media_type
+
+
+def is_uuid(id: object) -> bool:
+    """Returns whether a resource can have this id: the server refuses others."""
+    return isinstance(id, str) and _UUID.fullmatch(id) is not None
+
+
+def append_branch(connection: Connection, branch: BranchTrajectoryRequest, step: Step) -> Timestamp:
+    """Creates a branch with its first own step, both or neither, and returns when they were committed. Repeating the
+    call has no effect."""
+    store_large_parts(connection, step)
+    entry = AppendEntry(trajectory_id=branch.branch_id, create=TrajectoryCreation(branch=branch), steps=[step])
+    return _append(connection, entry)
+
+
+def append_all(
+    connection: Connection, trajectory_id: str, steps: Iterable[Step], writer_epoch: int = 0
+) -> Iterator[int]:
+    """Appends steps whose large parts are stored, many with each call. Yields how many are durable. Steps that are
+    stored already are not stored again."""
+    batch: list[Step] = []
+    size = 0
+    for step in steps:
+        size += step.ByteSize()
+        if batch and (size > _STEP_BYTES or len(batch) == _BATCH):
+            yield _append_batch(connection, trajectory_id, batch, writer_epoch)
+            batch, size = [], step.ByteSize()
+        batch.append(step)
+    if batch:
+        yield _append_batch(connection, trajectory_id, batch, writer_epoch)
+
+
+def _append_batch(connection: Connection, trajectory_id: str, steps: list[Step], writer_epoch: int) -> int:
+    _append(connection, AppendEntry(trajectory_id=trajectory_id, steps=steps, writer_epoch=writer_epoch or None))
+    return len(steps)
+
+
+def _append(connection: Connection, entry: AppendEntry) -> Timestamp:
+    request = AppendBatchRequest(entries=[entry])
+
+    def once() -> Timestamp:
+        with raising_reasons():
+            (result,) = connection.stubs.trajectories.AppendBatch(request, timeout=UNARY_SECONDS).results
+        if result.HasField("error"):
+            failure = failure_of_part(result.error)
+            raise error_from_failure(failure, failure.message)
+        return result.commit_time
+
+    return retried(connection, once)

@@ -1,0 +1,1 @@
+"""The managers of runs and of states."""
