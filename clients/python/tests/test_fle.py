@@ -41,10 +41,19 @@ from hypothesis import strategies as st
 import anabranch as ab
 from anabranch._reading.read import fetch_state_of, fetch_states
 from anabranch._wire.connection import Connection
-from anabranch.fle import __main__ as command
-from anabranch.fle._plan import Chain, End, Program, StepPosition, Stored, TrajectoryKey, id_of, plan_version
-from anabranch.fle._source import FleImportError, open_source
-from anabranch.fle._store import import_programs
+from anabranch.compat import __main__ as command
+from anabranch.compat._fle_import.plan import (
+    Chain,
+    End,
+    Program,
+    StepPosition,
+    Stored,
+    TrajectoryKey,
+    id_of,
+    plan_version,
+)
+from anabranch.compat._fle_import.store import import_programs
+from anabranch.compat._source import SourceError, open_source
 from anabranch.v1.run_service_pb2 import GetExperimentRequest, GetRunRequest, ListRunsRequest, SummarizeRequest
 from anabranch.v1.status_pb2 import STATUS_COMPLETED
 from anabranch.v1.trajectory_pb2 import Content, Step
@@ -198,6 +207,7 @@ def test_versions_become_runs_and_later_children_branches(
     done = run(source)
     assert {**done, "runs": [{**each, "run_id": ""} for each in done["runs"]]} == {
         "source": done["source"],
+        "system": "FLE",
         "experiment": experiment,
         "dry_run": False,
         "programs": 12,
@@ -393,8 +403,9 @@ def test_a_real_database_is_imported_with_every_value(server: Server, run: Calla
 KILLED = """
 import os, signal, sys
 from anabranch._wire import outage
-from anabranch.fle import _store
-from anabranch.fle.__main__ import main
+from anabranch.compat import _strict
+from anabranch.compat._fle_import import store
+from anabranch.compat.__main__ import main
 left = int(sys.argv.pop(1))
 def counting(call):
     def counted(*arguments):
@@ -405,8 +416,8 @@ def counting(call):
             os.kill(os.getpid(), signal.SIGKILL)
         return result
     return counted
-_store.call = outage.call = counting(outage.call)
-_store.retried = counting(_store.retried)
+store.call = outage.call = counting(outage.call)
+_strict.retried = counting(_strict.retried)
 sys.exit(main(sys.argv[1:]))
 """
 
@@ -484,7 +495,7 @@ def test_i3_two_imports_at_the_same_time_store_nothing_twice(
         def one(_: int, name: str = name) -> None:
             try:
                 import_all(server, file.source, name)
-            except FleImportError as error:
+            except SourceError as error:
                 assert 'Another import writes to run "fle-' in str(error)
 
         with ThreadPoolExecutor(2) as threads:
@@ -528,7 +539,7 @@ def all_from(terminal: int) -> str:
 def test_the_command_shows_its_progress_on_a_terminal(server: Server, file: FleDatabase, experiment: str) -> None:
     controller, terminal = os.openpty()
     arguments = ["import", file.source, "-e", experiment, "--address", server.address]
-    command = [sys.executable, "-m", "anabranch.fle", *arguments]
+    command = [sys.executable, "-m", "anabranch.compat", *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=terminal)
     os.close(terminal)
     shown = all_from(controller)
@@ -543,7 +554,7 @@ def test_the_command_says_how_to_continue_when_it_is_interrupted(
     def interrupt(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("anabranch.fle.__main__.import_programs", interrupt)
+    monkeypatch.setattr("anabranch.compat.__main__.import_programs", interrupt)
     assert command.main(["import", file.source, "--address", server.address]) == 1
     assert capsys.readouterr().err == "Interrupted. Run the command again to continue.\n"
 
@@ -593,10 +604,13 @@ def text_file(folder: Path, _: pytest.FixtureRequest) -> str:
 SOURCES: dict[str, tuple[Callable[[Path, pytest.FixtureRequest], str], str]] = {
     "no file": (lambda *_: "/nowhere/skills.db", "SQLite /nowhere/skills.db cannot be read: unable to open"),
     "no database": (text_file, "file is not a database"),
-    "another program's": (changed("DROP TABLE programs"), 'it has no table "programs".'),
+    "another program's": (
+        changed("DROP TABLE programs"),
+        "is none of the three databases: expected the tables programs (FLE)",
+    ),
     "another program's, on Postgres": (
         lambda _, request: request.getfixturevalue("postgres"),
-        'it has no table "programs".',
+        "is none of the three databases: expected the tables programs (FLE)",
     ),
     "columns missing": (
         changed("ALTER TABLE programs DROP COLUMN meta", "ALTER TABLE programs DROP COLUMN model"),
@@ -759,7 +773,7 @@ def test_trajectories_that_an_interrupted_import_left_without_a_program_are_used
 
 def test_programs_that_are_their_own_ancestors_are_refused() -> None:
     for programs in ([program(1), program(2, 4), program(3, 2), program(4, 3)], [program(2, 2)]):
-        with pytest.raises(FleImportError, match=re.escape("Program 2 is its own ancestor (parent_id): correct it.")):
+        with pytest.raises(SourceError, match=re.escape("Program 2 is its own ancestor (parent_id): correct it.")):
             plan(programs)
 
 

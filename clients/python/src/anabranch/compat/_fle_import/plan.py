@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from anabranch.fle._source import WHOLE_RANGE, FleImportError, Source, text_of, whole_of
-from anabranch.fle._step import meta_of, time_of
+from anabranch.compat._fle_import.programs import heads
+from anabranch.compat._fle_import.step import meta_of
+from anabranch.compat._source import WHOLE_RANGE, Source, SourceError, text_of, time_of, whole_of
 
 
 class TrajectoryKey(NamedTuple):
@@ -77,14 +78,14 @@ class Stored:
 
 
 def read_versions(source: Source) -> dict[str | None, dict[int, Program]]:
-    """Returns the programs of each version, by id. Raises FleImportError if a metric cannot represent an id."""
+    """Returns the programs of each version, by id. Raises SourceError if a metric cannot represent an id."""
     versions: dict[str | None, dict[int, Program]] = {}
-    for row in source.heads():
+    for row in heads(source):
         id = whole_of(row, "id")
         if id is None:
             expected = f"expected a whole number, {WHOLE_RANGE[0]} to {WHOLE_RANGE[1]}"
             text = f'{source.description}: "programs" has a row whose id is {text_of(row["id"]) or "NULL"}: {expected}.'
-            raise FleImportError(text)
+            raise SourceError(text)
         version, instance, model = (text_of(row[name]) for name in ("version", "instance", "model"))
         meta = meta_of(row["meta"])
         key = TrajectoryKey(version, instance, meta.process_id, meta.task_key, model)
@@ -103,7 +104,7 @@ def plan_version(programs: Mapping[int, Program], stored: Stored, run_id: str) -
     its key: in that trajectory if it is the first program, else in a branch at step 0.
 
     The result depends only on the programs, on what is stored, and on the id of the run. The chains are returned in an
-    order in which each can be stored. Raises FleImportError if programs are their own ancestors.
+    order in which each can be stored. Raises SourceError if programs are their own ancestors.
     """
     positions = dict(stored.programs)
     ends = {id: End(end.next_step, end.sealed, end.epoch) for id, end in stored.ends.items()}
@@ -155,7 +156,7 @@ def _parents_first(programs: Mapping[int, Program]) -> Iterator[Program]:
         following: Program | None = program
         while following is not None and following.id not in done:
             if following.id in path:
-                raise FleImportError(f"Program {following.id} is its own ancestor (parent_id): correct it.")
+                raise SourceError(f"Program {following.id} is its own ancestor (parent_id): correct it.")
             path[following.id] = following
             following = None if following.parent_id is None else programs.get(following.parent_id)
         yield from reversed(path.values())

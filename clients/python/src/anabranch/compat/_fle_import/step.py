@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
-import math
-import re
-from datetime import datetime, timezone
 from typing import Any, NamedTuple, cast
 
-from google.protobuf.timestamp_pb2 import Timestamp
-
 from anabranch._wire.values import JSON_TYPE, TEXT_TYPE
-from anabranch.fle._source import WHOLE_RANGE, Cell, Row, bytes_of, exact_text, text_of
+from anabranch.compat._source import Cell, Row, bytes_of, exact_text, json_of, text_of, time_of
 from anabranch.v1.trajectory_pb2 import Content, Step
 
 #: The metric with the id of a program. A later import finds by it what is stored already.
@@ -56,7 +50,7 @@ def step_of(row: Row) -> Step:
         elif _is_long(cell):
             step.states.add(name=name, data=bytes_of(cell))
         else:
-            kept[name] = _json_of(cell)
+            kept[name] = json_of(cell)
     metadata = {"programs": kept, "types": {name: cell.type for name, cell in row.items()}}
     step.metadata_json = json.dumps(metadata, ensure_ascii=False, allow_nan=False)
     return step
@@ -85,22 +79,6 @@ def _name_of(value: object) -> str | None:
     return str(value) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
 
 
-_TIME = re.compile(r"(\d{4}-\d\d-\d\d)[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,9})\d*)?(Z|([+-]\d\d)(?::?(\d\d))?)?", re.ASCII)
-
-
-def time_of(cell: Cell) -> Timestamp | None:
-    """Parses a time of FLE. Without an offset it is UTC, like SQLite's CURRENT_TIMESTAMP."""
-    found = _TIME.fullmatch(text_of(cell) or "")
-    if not found:
-        return None
-    offset = f"{found[5]}:{found[6] or '00'}" if found[5] else "+00:00"
-    try:
-        seconds = datetime.fromisoformat(f"{found[1]}T{found[2]}{offset}").astimezone(timezone.utc).timestamp()
-    except (ValueError, OverflowError):
-        return None
-    return Timestamp(seconds=int(seconds), nanos=int((found[3] or "").ljust(9, "0")))
-
-
 def _info_of(meta: Cell) -> str:
     """Returns `meta` byte for byte if it is JSON that the store accepts; else empty."""
     data = None if _is_long(meta) else bytes_of(meta)
@@ -126,15 +104,3 @@ def _content_of(cell: Cell) -> Content | None:
 
 def _is_long(cell: Cell) -> bool:
     return isinstance(cell.value, bytes) and len(cell.value) > _LONG_BYTES
-
-
-def _json_of(cell: Cell) -> Any:
-    """Returns a JSON value; the type is kept beside it. Values that JSON cannot represent exactly become strings, and
-    bytes that are no text become base64."""
-    value = cell.value
-    if isinstance(value, bytes):
-        text = exact_text(value)
-        return {"base64": base64.b64encode(value).decode()} if text is None else text
-    if isinstance(value, int):
-        return value if WHOLE_RANGE[0] <= value <= WHOLE_RANGE[1] else str(value)
-    return value if value is None or (math.isfinite(value) and str(value) != "-0.0") else str(value)

@@ -8,35 +8,27 @@ from typing import Any
 
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from anabranch._recording.steps import TooLargeError, encode
-from anabranch._wire.connection import UNARY_SECONDS, Connection
-from anabranch._wire.errors import AnabranchError
-from anabranch._wire.failures import error_from_failure, failure_of_part, raising_reasons
-from anabranch._wire.limits import Limits
-from anabranch._wire.outage import call, pages, retried
+from anabranch._wire.connection import Connection
+from anabranch._wire.errors import AnabranchError, StepTooLarge
+from anabranch._wire.outage import call, pages
+from anabranch.compat._fle_import.plan import Chain, End, Program, StepPosition, Stored, plan_version, read_versions
+from anabranch.compat._fle_import.programs import require_programs, rows_of
+from anabranch.compat._fle_import.step import PROGRAM_ID, step_of
+from anabranch.compat._source import ROWS, Source, SourceError, bounded, text_of
+from anabranch.compat._strict import append_all, store_large_parts
 from anabranch.errors import ExperimentNotFound, RunNotFound
-from anabranch.fle._plan import Chain, End, Program, StepPosition, Stored, plan_version, read_versions
-from anabranch.fle._source import FleImportError, Source, bounded, text_of
-from anabranch.fle._step import PROGRAM_ID, step_of
 from anabranch.v1.run_service_pb2 import CreateExperimentRequest, CreateRunRequest, GetRunRequest
-from anabranch.v1.state_service_pb2 import PutStateRequest
 from anabranch.v1.status_pb2 import STATUS_RUNNING
 from anabranch.v1.trajectory_pb2 import IF_EXISTS_RETURN_EXISTING, Step
 from anabranch.v1.trajectory_service_pb2 import (
     STEP_ORDER_NUMBER,
-    AppendBatchRequest,
     BranchTrajectoryRequest,
     CreateTrajectoryRequest,
     ListStepsRequest,
     ListTrajectoriesRequest,
 )
 
-#: Rows that are read at once. A row can have a megabyte.
-_ROWS = 16
 _PAGE_SIZE = 1000
-_UPLOAD_SECONDS = 300.0
-#: Most bytes of steps in a message. Leaves room for its other fields.
-_BATCH_BYTES = 960 * 1024
 #: Errors that mean that another import stored something since this one read the run.
 _CONFLICTS = ("RUN_EXISTS", "TRAJECTORY_EXISTS", "STEP_GAP", "STEP_CONFLICT", "WRITER_FENCED", "TRAJECTORY_SEALED")
 
@@ -56,9 +48,10 @@ def import_programs(
     Returns for each version the name and the id of its run, the numbers of its programs and of those that this import
     stored, and the numbers of trajectories and branches that it created. All ids depend only on the run and the programs, so a second call continues an interrupted import. With `dry_run`,
     compares the source with the store and writes nothing. `on_progress` is called with the numbers of programs that are
-    durable and that are to be imported. Raises FleImportError if the runs have programs of another source; nothing is
+    durable and that are to be imported. Raises SourceError if the runs have programs of another source; nothing is
     written then.
     """
+    require_programs(source)
     imports = [_Import(connection, source, experiment, *each) for each in read_versions(source).items()]
     imported, total = 0, sum(each.count for each in imports)
     on_progress(0, total)
@@ -119,7 +112,7 @@ class _Import:
         except AnabranchError as error:
             if error.reason not in _CONFLICTS:
                 raise
-            raise FleImportError(
+            raise SourceError(
                 f'Another import writes to run "{self._run_name}". Run the command again when the other import has ended. '
                 "If there is none, a trajectory of an earlier import was deleted while branches need its steps: import "
                 "into another --experiment."
@@ -158,7 +151,7 @@ class _Import:
         program = self._programs.get(id)
         time = step.end_time if step.HasField("end_time") else None
         if program is not None and program.created != time:
-            raise FleImportError(
+            raise SourceError(
                 f'Run "{self._run_name}" of experiment "{self._experiment}" holds program {id} of another database: it '
                 f"was created at {_time_text(time)} there, and at {_time_text(program.created)} in "
                 f"{self._source.description}. Choose another --experiment."
@@ -173,7 +166,7 @@ class _Import:
         call(self._connection, lambda stubs: stubs.runs.CreateExperiment, experiment)
         first = next(iter(self._programs.values()))
         models = {program.key.model for program in self._programs.values()}
-        (row,) = self._source.rows([first.id])
+        (row,) = rows_of(self._source, [first.id])
         run = CreateRunRequest(run_id=self._run_id, request_id=self._run_id, experiment_name=self._experiment)
         run.name, run.initial_status = self._run_name, STATUS_RUNNING
         run.description = bounded(
@@ -185,13 +178,7 @@ class _Import:
     def _store_chain(self, chain: Chain) -> Iterator[int]:
         if chain.start is not None:
             self._create_trajectory(chain, chain.start)
-        batch: list[Step] = []
-        for step in self._steps_of(chain):
-            if sum(each.ByteSize() for each in (*batch, step)) > _BATCH_BYTES:
-                yield self._append(chain, batch)
-                batch = []
-            batch.append(step)
-        yield self._append(chain, batch)
+        yield from append_all(self._connection, chain.trajectory_id, self._steps_of(chain), chain.epoch)
 
     def _create_trajectory(self, chain: Chain, start: StepPosition) -> None:
         key = chain.key
@@ -214,45 +201,16 @@ class _Import:
 
     def _steps_of(self, chain: Chain) -> Iterator[Step]:
         """Yields the steps of a chain. Their large values are stored."""
-        limits = Limits()
-        limits.values = {**limits.values, "stepBytes": _BATCH_BYTES}
-        for start in range(0, len(chain.ids), _ROWS):
-            rows = self._source.rows(chain.ids[start : start + _ROWS])
+        for start in range(0, len(chain.ids), ROWS):
+            rows = rows_of(self._source, chain.ids[start : start + ROWS])
             for number, row in enumerate(rows, chain.first_step + start):
                 step = step_of(row)
                 step.step_number = number
                 try:
-                    _, uploads = encode(step, limits)
-                except TooLargeError as error:
-                    raise FleImportError(f"Program {text_of(row['id'])} is too large for a step: {error}.") from error
-                for data in uploads:
-                    self._upload(data, limits["chunkBytes"])
+                    store_large_parts(self._connection, step)
+                except StepTooLarge as error:
+                    raise SourceError(f"Program {text_of(row['id'])} is too large for a step: {error}.") from error
                 yield step
-
-    def _upload(self, data: bytes, size: int) -> None:
-        def put() -> None:
-            chunks = (PutStateRequest(chunk=data[offset : offset + size]) for offset in range(0, len(data), size))
-            with raising_reasons():
-                self._connection.stubs.states.PutState(chunks, timeout=_UPLOAD_SECONDS)
-
-        retried(self._connection, put)
-
-    def _append(self, chain: Chain, steps: list[Step]) -> int:
-        """Appends steps and returns their number. Steps that are stored already are not stored again."""
-        request = AppendBatchRequest()
-        entry = request.entries.add(trajectory_id=chain.trajectory_id, steps=steps)
-        if chain.epoch:
-            entry.writer_epoch = chain.epoch
-
-        def once() -> None:
-            with raising_reasons():
-                (result,) = self._connection.stubs.trajectories.AppendBatch(request, timeout=UNARY_SECONDS).results
-            if result.HasField("error"):
-                failure = failure_of_part(result.error)
-                raise error_from_failure(failure, failure.message)
-
-        retried(self._connection, once)
-        return len(steps)
 
 
 def _time_text(time: Timestamp | None) -> str:

@@ -1,0 +1,1 @@
+"""Imports the table `programs` of databases of the Factorio Learning Environment (FLE)."""

@@ -1,1 +1,0 @@
-"""Imports databases of the Factorio Learning Environment (FLE): `python -m anabranch.fle import SOURCE`."""
