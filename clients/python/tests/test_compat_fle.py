@@ -14,12 +14,23 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Server
+from conftest import Host, Server
 from fle_database import TREES, sqlite_database
+from test_access import KeyServer
 
+from anabranch._wire.errors import StepTooLarge
+from anabranch._wire.limits import limits_of
 from anabranch.compat import _settings
 from anabranch.compat.fle import DBClient, PostgreSQLClient, get_db_client
-from anabranch.errors import StateConflict, StepConflict, StepGap, TrajectoryNotFound, TrajectorySealed
+from anabranch.errors import (
+    InvalidRequest,
+    StateConflict,
+    StepConflict,
+    StepGap,
+    TrajectoryNotFound,
+    TrajectorySealed,
+    Unauthenticated,
+)
 from anabranch.v1.status_pb2 import STATUS_FAILED
 from anabranch.v1.trajectory_service_pb2 import Seal, SealTrajectoryRequest
 
@@ -199,7 +210,39 @@ def test_what_cannot_be_stored_raises_and_stores_nothing(db: DBClient, trajector
     assert db.count_steps(trajectory) == 0
     with pytest.raises(ValueError, match="metadata.* has 1048590 bytes as JSON: expected at most 524288"):
         db.create_trajectory("large", {"t": "x" * (2**20 + 6)})
+    with pytest.raises(InvalidRequest, match="task_id"):
+        db.create_trajectory("x" * 257)
+    with pytest.raises(TypeError):
+        db.create_trajectory("task", {"lock": object()})
     assert len(db.get_all_trajectories()) == 1
+
+
+def test_a_value_that_is_too_large_raises_and_stores_nothing(
+    db: DBClient, trajectory: str, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limits = limits_of(db._connection.address)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(limits, "values", {**limits.values, "stateBytes": 1000})
+    for values in (
+        ("x" * 2000, "f", "state"),
+        ("a", "x" * 2000, "state"),
+        ("a", "f", "x" * 2000),
+        ("a", "f", b"x" * 2000),
+    ):
+        with pytest.raises(StepTooLarge):
+            db.save_checkpoint(trajectory, 1, *values)
+    assert db.count_steps(trajectory) == 0
+
+
+def test_a_wrong_token_is_an_error(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded = KeyServer(tmp_path, host)
+    guarded.start()
+    monkeypatch.setattr("anabranch._wire.access._given", {})
+    monkeypatch.setenv("ANABRANCH_ADDRESS", guarded.address)
+    monkeypatch.setenv("ANABRANCH_TOKEN", "wrong")
+    monkeypatch.delenv("ANABRANCH_NAMESPACE")
+    with pytest.raises(Unauthenticated):
+        get_db_client().create_trajectory("task")
+    guarded.kill()
 
 
 def test_a_sealed_trajectory_has_an_end_and_takes_no_more(db: DBClient, trajectory: str, server: Server) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from anabranch.client import Client, connect
+from anabranch.compat._local_postgres import address_of
 
 _logger = logging.getLogger("anabranch")
 _LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)", re.ASCII)
@@ -45,6 +46,8 @@ def connect_to(database: str, namespace: str = "") -> Client:
     """Returns a client of the server at ANABRANCH_ADDRESS, else of the local server of a database:
     `sqlite:FILE` or `postgres://…`. Nothing is recorded in the background, and what cannot be stored raises."""
     address = setting("ANABRANCH_ADDRESS") or database
+    if address.startswith(("postgres://", "postgresql://")):
+        address = address_of(address)
     return connect(address, strict=True, spool=False, namespace=namespace or setting("ANABRANCH_NAMESPACE") or None)
 
 

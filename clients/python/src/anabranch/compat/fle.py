@@ -97,7 +97,8 @@ class DBClient:
     def create_trajectory(self, task_id: str, metadata: object = None) -> str:
         """Creates a trajectory and returns its id.
 
-        `task_id` has at most 256 bytes, `metadata` at most 512 KiB as JSON. Raises ValueError for more.
+        `task_id` has at most 256 bytes, `metadata` at most 512 KiB as JSON. Raises InvalidRequest and ValueError for
+        more, and TypeError for metadata that JSON cannot hold.
         """
         created = self._creation(str(uuid.uuid4()), task_id, metadata)
         call(self._connection, lambda stubs: stubs.trajectories.CreateTrajectory, created)
