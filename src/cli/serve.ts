@@ -5,7 +5,7 @@ import { valueJson } from './columns.ts';
 import { addConfigOptions, configOf, createLogger } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
 
-/** Creates the command that runs the server until it receives a signal, has no clients, or loses the file of its database. */
+/** Runs the server until it gets a signal, has had no clients for too long, or loses the file of its database. */
 export function serveCommand(cli: CliContext): Command {
   const command = new Command('serve').description(
     'Run the server. It creates or migrates its database, and stops gracefully on Ctrl-C.',
