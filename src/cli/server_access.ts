@@ -76,6 +76,7 @@ export async function withServer<T>(
   const inside = {
     database,
     listen: '127.0.0.1:0',
+    metricsListen: '',
     tlsCert: '',
     tlsKey: '',
     auth: 'off',

@@ -61,7 +61,16 @@ describe('keys', () => {
   });
 
   it('N2: are created on a database whatever the environment says of a server', async () => {
-    const files = ['ADMIN_KEY_FILE', 'CLIENT_CA', 'JWT_JWKS', 'JWT_AUDIENCE', 'PRINCIPALS', 'TLS_CERT', 'TLS_KEY'];
+    const files = [
+      'ADMIN_KEY_FILE',
+      'CLIENT_CA',
+      'JWT_JWKS',
+      'JWT_AUDIENCE',
+      'METRICS_LISTEN',
+      'PRINCIPALS',
+      'TLS_CERT',
+      'TLS_KEY',
+    ];
     const env = {
       ...Object.fromEntries(files.map((name) => [`ANABRANCH_${name}`, 'none'])),
       ANABRANCH_AUTH: 'required',

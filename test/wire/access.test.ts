@@ -22,7 +22,7 @@ import { wrappedStore } from '../support/wrapped_store.ts';
 import { withHeaders } from './headers.ts';
 import { asAdmin } from './keys.ts';
 import { speak } from './raw.ts';
-import { Caller, expectNoStates, expectRefusedByAll, expectRefusedUnfinished, pathOf, UNFINISHED } from './refused.ts';
+import { Caller, expectNoData, expectRefusedByAll, expectRefusedUnfinished, pathOf, UNFINISHED } from './refused.ts';
 import { METHODS } from './rpcs/drive.ts';
 
 const UNAUTHENTICATED = { code: Code.Unauthenticated } as const;
@@ -108,8 +108,7 @@ describe.each(ENGINES)('access, on %s', (engine) => {
       expectRefusedUnfinished(caller, body, BAD[kind]!(), UNAUTHENTICATED),
     );
 
-    it('is refused where bytes of states are read by plain HTTP', () =>
-      expectNoStates(caller, BAD[kind]!(), UNAUTHENTICATED));
+    it('is refused where data is read by plain HTTP', () => expectNoData(caller, BAD[kind]!(), UNAUTHENTICATED));
   });
 
   it.each([

@@ -16,7 +16,7 @@ import { createAuthority, type Issued, type IssuedFiles, writeIssued } from '../
 import { ENGINES } from '../support/database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { inEnvelope, openEnvelopes, RawCall, until } from './raw.ts';
-import { Caller, expectNoStates, expectRefusedByAll, expectRefusedUnfinished, type Refusal } from './refused.ts';
+import { Caller, expectNoData, expectRefusedByAll, expectRefusedUnfinished, type Refusal } from './refused.ts';
 
 const SPIFFE = 'spiffe://cluster.example/ns/training/sa/worker';
 const MAPPING = `
@@ -146,7 +146,7 @@ describe.each(ENGINES)('client certificates, on %s', (engine) => {
         await expectRefusedByAll(caller, {}, refusal, SPIFFE);
         for (const body of ['compressed 1000 : 1', 'half sent by Connect'])
           await expectRefusedUnfinished(caller, body, {}, refusal);
-        await expectNoStates(caller, {}, refusal);
+        await expectNoData(caller, {}, refusal);
         // Health needs no credential, and an API key counts on any connection.
         const health = new RawCall(caller.session, '/grpc.health.v1.Health/Check');
         health.stream.end(inEnvelope(Buffer.alloc(0)));

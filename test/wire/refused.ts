@@ -108,9 +108,9 @@ export async function expectRefusedByAll(
   }
 }
 
-/** The paths that give bytes of states by plain HTTP refuse the caller. */
-export async function expectNoStates(caller: Caller, headers: Headers, { code }: Refusal): Promise<void> {
-  for (const path of [`/states/${'0'.repeat(64)}`, '/trajectories/x/steps/0/states/y']) {
+/** The paths of plain HTTP that show data refuse the caller. */
+export async function expectNoData(caller: Caller, headers: Headers, { code }: Refusal): Promise<void> {
+  for (const path of [`/states/${'0'.repeat(64)}`, '/trajectories/x/steps/0/states/y', '/metrics']) {
     expect((await caller.request(path, headers)).statusCode).toBe(HTTP_STATUS[code]);
   }
 }
