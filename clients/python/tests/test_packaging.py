@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -109,6 +111,9 @@ def test_the_wheels_bring_the_server_and_run_the_readme_without_node_on_the_path
     seconds = time.monotonic() - began
     print(f"from the wheels ({server.stat().st_size / 1e6:.1f} MB) to the tree: {seconds:.1f} s")
     assert seconds <= 60
+    holder = re.match(r"process (\d+) ", (tmp_path / "runs.db.holder").read_text())
+    assert holder is not None
+    os.kill(int(holder[1]), signal.SIGTERM)
 
     # The command is the process of the server, which gets its signals and has its exit code.
     anabranch = python.with_name("anabranch")
