@@ -1,3 +1,4 @@
+import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import { createAuthority, writeIssued } from '../../test/support/certificates.ts';
 import { alternate, type Bench, compare } from '../bench.ts';
@@ -17,7 +18,8 @@ export const hostileNeighbour: Bench = {
     'p99 of one append that waits for its ack, over TLS, beside a hostile neighbour with a key of its own; against 5 ms more than twice the p99 beside an equally busy harmless one',
   engines: ['sqlite', 'postgres'],
   async run(run) {
-    const authority = createAuthority();
+    // This process trusts the authorities of all rounds, so each needs a name of its own.
+    const authority = createAuthority(randomUUID());
     const tls = { ...writeIssued(authority.issue()), ca: authority.cert };
     const keyFile = path.join(await run.resources.folder(), 'key');
     const server = await run.resources.server('real', run.engine, undefined, { keyFile, tls });
