@@ -14,6 +14,7 @@ const QUIET = {
   drain: { onBegin: () => () => undefined, throwIfBegun: () => undefined },
   changes: { subscribeAll: () => () => undefined },
   store: { listRuns: async () => [] },
+  waits: { watchers: 0 },
 } as unknown as App;
 
 /** Watches pages of runs, and takes their snapshots. */
