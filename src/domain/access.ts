@@ -1,4 +1,4 @@
-import { createHash, randomBytes } from 'node:crypto';
+import { hash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 import { AnabranchError, type Reason } from './errors.ts';
 import type { Instant } from './instant.ts';
@@ -57,7 +57,7 @@ export function isSecret(text: string): boolean {
 
 /** What is stored of a secret. Secrets have 256 random bits, so a plain digest cannot be searched for. */
 export function secretDigest(secret: string): Buffer {
-  return createHash('sha256').update(secret).digest();
+  return hash('sha256', secret, 'buffer');
 }
 
 function checksumOf(body: string): string {

@@ -187,11 +187,20 @@ function namespaceOf({ headers }: CallHead): string | undefined {
 function secretOf({ headers: { authorization }, rawHeaders }: CallHead): string | undefined {
   if (authorization === undefined) return undefined;
   // Node keeps the first of several.
-  const count = rawHeaders.filter((name, i) => i % 2 === 0 && name.toLowerCase() === 'authorization').length;
-  if (count > 1) throw unauthenticated('repeated');
+  if (countOf(rawHeaders, 'authorization') > 1) throw unauthenticated('repeated');
   const [, secret] = /^Bearer +(\S+)$/i.exec(authorization) ?? [];
   if (secret === undefined) throw unauthenticated('malformed');
   return secret;
+}
+
+/** Returns how often a header came, whose name is in lower case. */
+function countOf(rawHeaders: readonly string[], name: string): number {
+  let count = 0;
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const each = rawHeaders[i]!;
+    if (each.length === name.length && each.toLowerCase() === name) count += 1;
+  }
+  return count;
 }
 
 /** Returns the role that a method declares. Throws if it declares none: then nobody could tell who may call it. */

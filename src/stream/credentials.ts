@@ -75,11 +75,11 @@ export class Credentials {
    * Errors: UNAUTHENTICATED, PERMISSION_DENIED, DATABASE_UNAVAILABLE, and those of the database.
    */
   of(secret: string, address: () => string = () => ''): Credential | Promise<Credential> {
-    const lookUp = this.#lookUpOf(secret, address);
     const digest = secretDigest(secret);
     const name = digest.toString('latin1');
     const known = this.#current(name);
     if (known !== undefined) return known;
+    const lookUp = this.#lookUpOf(secret, address);
     this.#refused.throwIfRefused(name);
     let lookup = this.#lookups.get(name);
     if (lookup === undefined) {
