@@ -231,10 +231,12 @@ async function removeReplaced(
  * SegmentsChanged.
  */
 async function requireStored(tx: Transaction, ref: TrajectoryRef, passed: readonly SegmentRow[]): Promise<void> {
-  for (const row of passed) {
-    const range = { from: row.first_step_number, to: row.next_step_number };
-    if (!sameSegments(await readVersions(tx, ref, range), [row])) throw new SegmentsChanged();
-  }
+  const [first, last] = [passed[0], passed.at(-1)];
+  if (first === undefined || last === undefined) return;
+  const begins = new Set(passed.map((row) => row.first_step_number));
+  const stored = await readVersions(tx, ref, { from: first.first_step_number, to: last.next_step_number });
+  const found = stored.filter((row) => begins.has(row.first_step_number));
+  if (!sameSegments(found, passed)) throw new SegmentsChanged();
 }
 
 export async function findUnmerged(
