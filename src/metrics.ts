@@ -53,7 +53,11 @@ export class Metrics implements Meter {
   readonly #groupSeconds = this.#histogram('anabranch_commit_seconds', 'Duration of a group commit.', COMMIT_SECONDS);
   readonly #jobSeconds = this.#counter('anabranch_job_seconds_total', 'Time of background jobs.', ['job']);
   readonly #jobRuns = this.#counter('anabranch_job_runs_total', 'Rounds of background jobs.', ['job', 'outcome']);
-  readonly #jobRows = this.#counter('anabranch_job_rows_total', 'Rows changed by background jobs.', ['job']);
+  readonly #jobItems = this.#counter(
+    'anabranch_job_items_total',
+    'Rows, batches or credentials that jobs went through.',
+    ['job'],
+  );
   /** By method and code: to look up the labels of each call costs more than the rest. */
   readonly #ofCall = new Map<string, Map<string, { observe(seconds: number): void }>>();
 
@@ -85,9 +89,9 @@ export class Metrics implements Meter {
     this.#groupSeconds.observe(seconds);
   }
 
-  worked(job: Job, rows: number, seconds: number, failed: boolean): void {
+  worked(job: Job, items: number, seconds: number, failed: boolean): void {
     this.#jobRuns.inc({ job, outcome: failed ? 'failed' : 'done' });
-    this.#jobRows.inc({ job }, rows);
+    this.#jobItems.inc({ job }, items);
     this.#jobSeconds.inc({ job }, seconds);
   }
 

@@ -21,7 +21,7 @@ export class Chore {
   #again = false;
   #stopped = false;
 
-  /** `work` returns what it has done, for the log. Its numbers are those of rows. */
+  /** `work` returns what it has done, for the log. Metrics have the sum of its numbers. */
   constructor(name: Job, { logger, meter = NO_METER }: Reporting, work: (stopped: Stopped) => Promise<object>) {
     this.#name = name;
     this.#logger = logger;
@@ -40,12 +40,12 @@ export class Chore {
     if (this.#stopped) return;
     this.#again ||= again && this.#running !== undefined;
     const begun = performance.now();
-    const worked = (rows: number, failed: boolean) =>
-      this.#meter.worked(this.#name, rows, (performance.now() - begun) / 1000, failed);
+    const worked = (items: number, failed: boolean) =>
+      this.#meter.worked(this.#name, items, (performance.now() - begun) / 1000, failed);
     this.#running ??= this.#work(() => this.#stopped)
       .then(
         (done) => {
-          worked(rowsOf(done), false);
+          worked(itemsOf(done), false);
           this.#logger.debug(done, `${this.#name} done`);
         },
         // The next round retries.
@@ -69,7 +69,7 @@ export class Chore {
   }
 }
 
-function rowsOf(done: object): number {
+function itemsOf(done: object): number {
   return Object.values(done).reduce(
     (sum: number, count: unknown) => (typeof count === 'number' ? sum + count : sum),
     0,

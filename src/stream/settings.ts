@@ -95,10 +95,10 @@ export interface Meter {
   failed(reason: string): void;
   /** A call was refused for its credential. */
   refused(): void;
-  /** A group of batches was committed. */
+  /** A group of batches was sent to the store, which has committed so many steps of it. */
   committed(steps: number, seconds: number): void;
-  /** A round of a job has ended, after it has changed so many rows. */
-  worked(job: Job, rows: number, seconds: number, failed: boolean): void;
+  /** A round of a job has ended, after so many rows, batches, policies or credentials. */
+  worked(job: Job, items: number, seconds: number, failed: boolean): void;
 }
 
 /** For parts that run without a server. */

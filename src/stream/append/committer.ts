@@ -35,7 +35,7 @@ interface CommitterOptions {
   readonly groupSteps?: number;
   /** Called after each commit of new steps or of a seal. Must not throw. */
   readonly appended?: (appended: Appended) => void;
-  /** Called after each commit of several batches. Must not throw. */
+  /** Called after each group that did not fail, with its committed steps. Must not throw. */
   readonly committed?: (steps: number, seconds: number) => void;
   /** Called before each group, which waits for what it returns. Default: no wait. */
   readonly room?: () => Promise<void> | undefined;
