@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -224,6 +225,13 @@ def verified(running: Server) -> Iterator[Server]:
         running.verify()
     finally:
         running.kill()
+
+
+@pytest.fixture
+def own_namespace(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients without arguments use the server of the tests, in a namespace that no other test has."""
+    monkeypatch.setenv("ANABRANCH_ADDRESS", server.address)
+    monkeypatch.setenv("ANABRANCH_NAMESPACE", f"n{uuid.uuid4().hex}")
 
 
 @pytest.fixture

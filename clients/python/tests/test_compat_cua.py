@@ -7,16 +7,13 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
-from conftest import Server
 
 import anabranch as ab
 from anabranch.compat import cua
 
 
 @pytest.fixture(autouse=True)
-def settings(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANABRANCH_ADDRESS", server.address)
-    monkeypatch.setenv("ANABRANCH_NAMESPACE", f"n{uuid.uuid4().hex}")
+def settings(own_namespace: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cua, "_client", None)
 
 

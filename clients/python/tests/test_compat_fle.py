@@ -36,9 +36,7 @@ from anabranch.v1.trajectory_service_pb2 import Seal, SealTrajectoryRequest
 
 
 @pytest.fixture(autouse=True)
-def settings(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANABRANCH_ADDRESS", server.address)
-    monkeypatch.setenv("ANABRANCH_NAMESPACE", f"n{uuid.uuid4().hex}")
+def settings(own_namespace: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import predecessors
 import pytest
-from conftest import IS_LARGE_DOSE, Server
+from conftest import IS_LARGE_DOSE
 from fle_database import running_postgres
 from predecessors import CUA, SSDB, Database
 
@@ -44,10 +44,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Make:
     return lambda tables: predecessors.postgres(url, tables)
 
 
-@pytest.fixture(autouse=True)
-def settings(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANABRANCH_ADDRESS", server.address)
-    monkeypatch.setenv("ANABRANCH_NAMESPACE", f"n{uuid.uuid4().hex}")
+pytestmark = pytest.mark.usefixtures("own_namespace")
 
 
 @pytest.fixture

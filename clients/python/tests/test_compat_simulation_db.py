@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import subprocess
 import sys
-import uuid
 from collections import Counter
 from pathlib import Path
 from textwrap import dedent
@@ -23,9 +22,7 @@ from anabranch.errors import TrajectorySealed
 
 
 @pytest.fixture(autouse=True)
-def settings(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANABRANCH_ADDRESS", server.address)
-    monkeypatch.setenv("ANABRANCH_NAMESPACE", f"n{uuid.uuid4().hex}")
+def settings(own_namespace: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 

@@ -99,7 +99,7 @@ def path_from(text: str) -> str | None:
     return os.path.realpath(path)
 
 
-class _Held:
+class Held:
     """A call that lasts as long as the server, whose connection counts as a client."""
 
     def __init__(self, target: str, connection: socket.socket | None) -> None:
@@ -141,7 +141,7 @@ class _Server:
     def __init__(self, path: str) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._held: _Held | None = None
+        self._held: Held | None = None
         self._keepers = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.last: Place | None = None
@@ -172,7 +172,7 @@ class _Server:
             self._held.close()
         self._held = None
 
-    def _reach(self) -> _Held:
+    def _reach(self) -> Held:
         """Returns a call to the server of the file."""
         if not hasattr(fcntl, "F_GETLK") or sys.platform not in _FLOCK:
             raise NoLocalServer(f"the server of {self._path} cannot be started: it needs Linux or macOS")
@@ -181,7 +181,7 @@ class _Server:
         while True:
             holder = _holder_of(self._path)
             if holder is not None and holder.address:
-                held = _held_at(holder.address)
+                held = held_at(holder.address)
                 if held is not None:
                     return held
             elif holder is None and self._has_ended(log):
@@ -209,7 +209,7 @@ class _Server:
         """Starts a server in a session of its own, with default settings: those of this process do not count. Returns
         its log."""
         files = _files_of(self._path)
-        command = [*_command(), "serve", "--listen", files.listen, "--database", f"{SCHEME}{self._path}"]
+        command = [*server_command(), "serve", "--listen", files.listen, "--database", f"{SCHEME}{self._path}"]
         command += ["--exit-when-unused", str(_UNUSED_SECONDS), "--log-level", "warn"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ANABRANCH_")}
         log = _Log(files.log)
@@ -295,7 +295,7 @@ class _ServerPackage(Protocol):
     def command(self) -> list[str]: ...
 
 
-def _command() -> list[str]:
+def server_command() -> list[str]:
     try:
         package = cast(_ServerPackage, importlib.import_module("anabranch_server"))
     except ModuleNotFoundError as error:
@@ -342,7 +342,7 @@ def _locked_by(path: str) -> int | None:
     return None if told[kind] == fcntl.F_UNLCK else int(told[process])
 
 
-def _held_at(address: str) -> _Held | None:
+def held_at(address: str) -> Held | None:
     """Returns a call to a server. None if it does not answer, or stops."""
     target = address.removeprefix("http://")
     try:
@@ -352,7 +352,7 @@ def _held_at(address: str) -> _Held | None:
     if target.startswith("https://"):
         # Its certificate and its credentials are for the calls.
         connection.close()
-        return _Held(target, None)
+        return Held(target, None)
     told = b""
     try:
         connection.sendall(_WATCH)
@@ -361,12 +361,12 @@ def _held_at(address: str) -> _Held | None:
             told += received
             if not received or b"NOT_SERVING" in told or _REFUSED.match(told):
                 connection.close()
-                return _Held(target, None) if _REFUSED.match(told) else None
+                return Held(target, None) if _REFUSED.match(told) else None
     except OSError:
         connection.close()
         return None
     connection.setblocking(False)
-    return _Held(target, connection)
+    return Held(target, connection)
 
 
 def _connected(target: str) -> socket.socket:

@@ -12,11 +12,7 @@ import time
 from pathlib import Path
 
 from anabranch._wire.errors import NoLocalServer
-from anabranch._wire.local import (
-    _command,  # pyright: ignore[reportPrivateUsage]
-    _Held,  # pyright: ignore[reportPrivateUsage]
-    _held_at,  # pyright: ignore[reportPrivateUsage]
-)
+from anabranch._wire.local import Held, held_at, server_command
 
 #: The server ends after this time without a client, also if this process is killed.
 _UNUSED_SECONDS = 10
@@ -25,7 +21,7 @@ _POLL_SECONDS = 0.02
 
 _lock = threading.Lock()
 #: The servers of this process by the URL of their database, and the calls that keep them running.
-_servers: dict[str, _Held] = {}
+_servers: dict[str, Held] = {}
 
 
 def address_of(url: str) -> str:
@@ -40,11 +36,11 @@ def address_of(url: str) -> str:
         return held.target
 
 
-def _started(url: str) -> _Held:
+def _started(url: str) -> Held:
     folder = Path(tempfile.mkdtemp(prefix="anabranch-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     listen = f"unix:{folder / 'server.sock'}"
-    command = [*_command(), "serve", "--listen", listen, "--exit-when-unused", str(_UNUSED_SECONDS)]
+    command = [*server_command(), "serve", "--listen", listen, "--exit-when-unused", str(_UNUSED_SECONDS)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANABRANCH_")}
     with (folder / "server.log").open("wb") as log:
         process = subprocess.Popen(
@@ -58,7 +54,7 @@ def _started(url: str) -> _Held:
         )
     deadline = time.monotonic() + _PATIENT_SECONDS
     while time.monotonic() < deadline:
-        held = _held_at(listen)
+        held = held_at(listen)
         if held is not None:
             return held
         if process.poll() is not None:
