@@ -45,7 +45,8 @@ export class Scene {
     const { name = '', labels = new Map(), metadataJson = '', id = randomUUID(), uid = randomUUID() } = fields;
     const { scoredMetrics = [] } = fields;
     const point = typeof at === 'string' ? { tag: at } : { stepNumber: at };
-    const newBranch = { id, uid, name, labels, metadataJson, scoredMetrics, sourceId: source.id, at: point };
+    const { taskId } = fields;
+    const newBranch = { id, uid, name, labels, metadataJson, scoredMetrics, taskId, sourceId: source.id, at: point };
     return this.store.branchTrajectory(this.caller, newBranch, key);
   }
 

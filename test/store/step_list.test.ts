@@ -55,6 +55,34 @@ describeStore('listing steps', (on) => {
     expect(words(await list(scene, { of: { taskId: 'T' } }))).toEqual(['b1']);
   });
 
+  it('RD4: with inherited, a task also lists what its trajectories inherit from others, with an heir of each', async () => {
+    const scene = on.scene();
+    const root = await scene.createWith(['a0', 'a1', 'a2'], { taskId: 'T' });
+    const side = await scene.branch(root, 0n);
+    await scene.appendWords(side, ['b1']);
+    const copy = await scene.branch(root, 1n, { taskId: 'copy' });
+    const further = await scene.branch(copy, 1n);
+    await scene.appendWords(further, ['c2']);
+    const beside = await scene.branch(side, 1n, { taskId: 'copy' });
+    const where = { of: { taskId: 'copy' }, inherited: true };
+    const expected = [
+      ['a0', copy.id],
+      ['a1', copy.id],
+      ['b1', beside.id],
+      ['c2', further.id],
+    ];
+    const heirs = async () => (await list(scene, where)).map(({ step, heir }) => [wordOf(step), heir]);
+    expect(await heirs()).toEqual(expected);
+    expect(words(await paged(scene, where, { by: 'TIME', descending: true })).sort()).toEqual(
+      words(await list(scene, where)).sort(),
+    );
+    expect(words(await list(scene, { of: { taskId: 'copy' } }))).toEqual(['c2']);
+    expect(words(await list(scene, { of: { taskId: 'T' } }))).toEqual(['a0', 'a1', 'b1', 'a2']);
+    await scene.delete(side, 'KEEP_SHARED');
+    await scene.delete(root, 'KEEP_SHARED');
+    expect(await heirs()).toEqual(expected);
+  });
+
   it('RD3: a page ends early when its byte limit is reached, but contains at least one step', async () => {
     const scene = on.scene();
     const made = await scene.create({ taskId: 'T' });

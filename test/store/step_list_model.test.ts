@@ -23,7 +23,7 @@ const SMALL_TRAJECTORIES = 70;
 const SMALL_STEPS = 16;
 const SINGLE_STEPS = 90;
 
-type Scope = 'run' | 'experiment' | 'task' | 'root' | 'branch' | 'leaf';
+type Scope = 'run' | 'experiment' | 'task' | 'root' | 'branch' | 'leaf' | 'copies';
 
 interface Query {
   readonly scope: Scope;
@@ -35,6 +35,7 @@ interface Query {
     readonly maxReward?: number;
     readonly terminalOnly?: boolean;
     readonly hasState?: string | true;
+    readonly anyOfStates?: readonly string[];
     readonly labels?: ReadonlyMap<string, string>;
     readonly fromTime?: number;
     readonly toTime?: number;
@@ -43,7 +44,7 @@ interface Query {
 
 const BOUND = fc.constantFrom(-INFINITE, -1, 0, 1, INFINITE);
 const QUERY: fc.Arbitrary<Query> = fc.record({
-  scope: fc.constantFrom<Scope>('run', 'experiment', 'task', 'root', 'branch', 'leaf'),
+  scope: fc.constantFrom<Scope>('run', 'experiment', 'task', 'root', 'branch', 'leaf', 'copies'),
   by: fc.constantFrom('REWARD', 'TIME', 'NUMBER', 'METRIC'),
   descending: fc.boolean(),
   limit: fc.constantFrom(7, 40, 150, 1000),
@@ -53,6 +54,7 @@ const QUERY: fc.Arbitrary<Query> = fc.record({
       maxReward: BOUND,
       terminalOnly: fc.boolean(),
       hasState: fc.constantFrom<true | string>(true, 'env', 'ENV', 'none'),
+      anyOfStates: fc.constantFrom(['env', 'none'], ['env', 'agent'], ['agent']),
       labels: fc.constantFrom(
         new Map([PHASE]),
         new Map([PHASE, ODD]),
@@ -118,6 +120,13 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     const leaf = await scene.branch(trimmed, 214n);
     await scene.append(leaf, steps(drawn, 215n, 5), { states: [state] });
     await scene.delete(trimmed, 'KEEP_SHARED');
+    const copies = [
+      await scene.branch(leaf, 216n, { taskId: 'copies' }),
+      await scene.branch(branch, 220n, { taskId: 'copies' }),
+    ];
+    await scene.append(copies[0]!, steps(drawn, 217n, 3), { states: [state] });
+    const ofCopy = await scene.branch(copies[0]!, 218n);
+    await scene.append(ofCopy, steps(drawn, 219n, 3), { states: [state] });
     await scene.delete(small[5]!);
 
     unscored = new Set(small.filter((_, i) => i % 2 === 1).map(({ ref }) => ref.key));
@@ -127,6 +136,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
       run: { runId: run.id },
       experiment: { experimentId },
       task: { taskId: 'task' },
+      copies: { taskId: 'copies' },
       ...(Object.fromEntries(
         await Promise.all(
           Object.entries(lineages).map(async ([name, each]) => [
@@ -137,12 +147,16 @@ describeStore('lists of steps compared with a naive sort', (on) => {
       ) as Record<'root' | 'branch' | 'leaf', StepFilter['of']>),
     };
     const own = async (each: Trajectory) => (await scene.steps(each)).filter(({ owner }) => owner.key === each.ref.key);
-    const ofRun = (await Promise.all([long, branch, leaf].map(own))).flat();
+    const ofCopies = (await Promise.all([...copies, ofCopy].map(own))).flat();
+    const ofTask = (await Promise.all([long, branch, leaf].map(own))).flat();
+    // Copies are of the same run.
+    const ofRun = [...ofTask, ...ofCopies];
     const ofSmall = (await Promise.all(small.filter((_, i) => i !== 5).map(own))).flat();
     all = {
       run: ofRun,
       experiment: [...ofRun, ...ofSmall],
-      task: [...ofRun, ...ofSmall],
+      task: [...ofTask, ...ofSmall],
+      copies: distinct((await Promise.all([...copies, ofCopy].map((each) => scene.steps(each)))).flat()),
       root: await scene.steps(long),
       branch: await scene.steps(branch),
       leaf: await scene.steps(leaf),
@@ -155,7 +169,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
       fc.asyncProperty(QUERY, async (query) => {
         const { scope, limit } = query;
         await mergeNext();
-        const where = { of: of[scope], ...filterOf(query, times) };
+        const where = { of: of[scope], inherited: scope === 'copies', ...filterOf(query, times) };
         const sort = { by: query.by, metric: METRIC, descending: query.descending };
         expect((await paged(where, sort, limit)).map(nameOf)).toEqual(
           naive(
@@ -220,6 +234,10 @@ describeStore('lists of steps compared with a naive sort', (on) => {
   }
 });
 
+function distinct(steps: readonly OwnedStep[]): OwnedStep[] {
+  return [...new Map(steps.map((step) => [nameOf(step), step])).values()];
+}
+
 function nameOf({ owner, step }: OwnedStep): string {
   return `${owner.key}/${step.stepNumber}`;
 }
@@ -251,6 +269,7 @@ function naive(steps: readonly OwnedStep[], query: Query, times: readonly bigint
       (filter.terminalOnly !== true || step.terminated || step.truncated) &&
       (filter.hasState === undefined ||
         step.states.some(({ name }) => filter.hasState === true || name === filter.hasState)) &&
+      (filter.anyOfStates === undefined || step.states.some(({ name }) => filter.anyOfStates?.includes(name))) &&
       [...(filter.labels ?? [])].every(([key, value]) => step.labels.get(key) === value) &&
       (from === undefined || step.commitTime >= from) &&
       (to === undefined || step.commitTime < to)

@@ -43,6 +43,7 @@ export function toNewBranch(app: App, request: BranchTrajectoryRequest, path = '
     ...commonFields(app, request, request.branchId),
     createDigest: createDigestOf(rpc.branchTrajectory, request),
     sourceId: request.trajectoryId,
+    taskId: request.taskId || undefined,
     at: toStepReference(request, path),
   };
 }

@@ -56,7 +56,11 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   await requireThere(app, caller, request, trajectory);
   if (page.length >= MANY_STEPS) await app.store.slots.take(namespace);
   return create(ListStepsResponseSchema, {
-    steps: page.map(({ owner, step }) => ({ trajectoryId: owner.id, step: fromStoredStep(step) })),
+    steps: page.map(({ owner, step, heir = '' }) => ({
+      trajectoryId: owner.id,
+      step: fromStoredStep(step),
+      heirId: heir,
+    })),
     nextPageToken: more ? await tokens.seal(cursorText(afterStep(last, request))) : '',
     blobs,
   });
@@ -87,9 +91,13 @@ async function withBlobs(
 }
 
 function toFilter(request: ListStepsRequest): Omit<StepFilter, 'of'> {
-  const { terminalOnly, hasState, hasAnyState, labels, minReward, maxReward } = request;
+  const { terminalOnly, hasState, hasAnyState, labels, minReward, maxReward, inherited } = request;
+  if (inherited && request.trajectoryId !== '')
+    throw invalidField('inherited', 'must be unset with trajectory_id: the list then has all steps of the lineage');
   return setFilters({
     terminalOnly,
+    inherited,
+    anyOfStates: request.anyOfStates,
     hasState: hasState !== '' ? hasState : hasAnyState || undefined,
     labels: toMap(labels),
     minReward: toBound(minReward, 'min_reward'),

@@ -121,6 +121,8 @@ export type TrajectoryRange = Pick<StepRange, 'from' | 'to'> & { readonly trajec
 export interface OwnedStep {
   readonly owner: { readonly key: bigint; readonly id: string };
   readonly step: StoredStep;
+  /** With `StepFilter.inherited`: id of a listed trajectory that has the step in its lineage. */
+  readonly heir?: string;
   /** As in `EncodedSteps`. */
   readonly states?: readonly NamedState[];
 }
@@ -162,6 +164,8 @@ export interface StepFilter {
   readonly terminalOnly?: boolean;
   /** Requires a state of this name; `true` for any name. */
   readonly hasState?: string | true;
+  /** Requires a state with one of these names, at least one name. */
+  readonly anyOfStates?: readonly string[];
   /** Requires all these labels. */
   readonly labels?: ReadonlyMap<string, string>;
   /** Inclusive bounds. NaN and missing rewards never match (W11). */
@@ -169,6 +173,11 @@ export interface StepFilter {
   readonly maxReward?: number;
   readonly commitTimeFrom?: Instant;
   readonly commitTimeTo?: Instant;
+  /**
+   * Of a task, a run or an experiment: also lists the steps that its trajectories inherit from others, or from hidden
+   * ones, each once.
+   */
+  readonly inherited?: boolean;
 }
 
 /**

@@ -126,6 +126,8 @@ export interface NewTrajectory extends NewTrajectoryFields {
 export interface NewBranch extends NewTrajectoryFields {
   /** The trajectory to branch from. */
   readonly sourceId: string;
+  /** Default: that of the source. */
+  readonly taskId?: string | undefined;
   /** The branch point, by number or by a tag of the source. */
   readonly at: { readonly stepNumber: bigint } | { readonly tag: string };
 }

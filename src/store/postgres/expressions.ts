@@ -9,6 +9,7 @@ export const postgresExpressions = Object.freeze<Expressions>({
   hex: (column) => sql`encode(${column}, 'hex')`,
   jsonElements: (column) => sql`json_array_elements(cast(${column} as json))`,
   among: (column, keys) => sql`${column} = any(${keys}::bigint[])`,
+  amongTexts: (column, texts) => sql`${column} = any(${texts}::text[])`,
   hasPair: (column, key, value) => sql`(${column}::json ->> ${key}) = ${value}`,
   hasItem: (column, item) =>
     sql`exists (select 1 from json_array_elements_text(${column}::json) as item (value) where item.value = ${item})`,

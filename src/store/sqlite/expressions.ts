@@ -10,6 +10,7 @@ export const sqliteExpressions = Object.freeze<Expressions>({
   hex: (column) => sql`lower(hex(${column}))`,
   jsonElements: (column) => sql`json_each(${column})`,
   among: (column, keys) => sql`${column} in (select value from json_each(${`[${keys.join(',')}]`}))`,
+  amongTexts: (column, texts) => sql`${column} in (select value from json_each(${JSON.stringify(texts)}))`,
   hasPair: (column, key, value) =>
     sql`exists (select 1 from json_each(${column}) as pair where pair.key = ${key} and pair.value = ${value})`,
   hasItem: (column, item) => sql`exists (select 1 from json_each(${column}) as item where item.value = ${item})`,

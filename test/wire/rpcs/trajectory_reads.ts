@@ -29,11 +29,19 @@ export const TRAJECTORY_READS = {
           labels: LABELS,
           metadataJson: '1',
           scoredMetrics: ['score'],
+          taskId: 'a task of its own',
         },
       ],
     ],
-    served: ([answer], { id, task }) => {
-      const made = { parentId: id, branchPoint: 2n, treeId: id, taskId: task, nextStepNumber: 3n, rewardSum: 3 };
+    served: ([answer], { id }) => {
+      const made = {
+        parentId: id,
+        branchPoint: 2n,
+        treeId: id,
+        taskId: 'a task of its own',
+        nextStepNumber: 3n,
+        rewardSum: 3,
+      };
       expect(answer?.trajectory?.branchRewardSum).toBe(0);
       expect(answer?.trajectory?.scoredMetrics).toEqual(['score']);
       expect(answer?.trajectory).toMatchObject({ ...made, name: 'new branch', labels: LABELS, metadataJson: '1' });
@@ -146,6 +154,7 @@ export const TRAJECTORY_READS = {
       return [
         [{ trajectoryId: id, ...filter, ...order, pageSize: 1 }],
         [{ trajectoryId: id, hasState: 'memory', hasAnyState: true, labels: { phase: 'train' }, inlineBytes: 4 }],
+        [{ taskId: task, inherited: true, anyOfStates: ['memory', 'none'] }],
         [{ runId }],
         [{ experimentId, order: StepOrder.METRIC, metricKey: 'score' }],
         [{ taskId: task, pageSize: 4, pageToken: first.nextPageToken }],

@@ -63,7 +63,7 @@ export declare type Trajectory = Message<"anabranch.v1.Trajectory"> & {
   name: string;
 
   /**
-   * Name of the task, chosen by the client. Optional. A branch inherits it from its parent.
+   * Name of the task, chosen by the client. Optional. A branch inherits it from its parent by default.
    *
    * @generated from field: string task_id = 7;
    */

@@ -1333,6 +1333,13 @@ export declare type BranchTrajectoryRequest = Message<"anabranch.v1.BranchTrajec
    * @generated from field: repeated string scored_metrics = 9;
    */
   scoredMetrics: string[];
+
+  /**
+   * Name of the task, at most 256 bytes. Default: that of the trajectory that is branched from.
+   *
+   * @generated from field: string task_id = 10;
+   */
+  taskId: string;
 };
 
 /**
@@ -2276,6 +2283,21 @@ export declare type ListStepsRequest = Message<"anabranch.v1.ListStepsRequest"> 
    * @generated from field: int32 inline_bytes = 19;
    */
   inlineBytes: number;
+
+  /**
+   * Match steps that have a state with at least one of these names. At most 1,000. Default: any step.
+   *
+   * @generated from field: repeated string any_of_states = 20;
+   */
+  anyOfStates: string[];
+
+  /**
+   * With `task_id`, `run_id` or `experiment_id`: also list the steps that these trajectories inherit from trajectories
+   * of other tasks, runs or experiments, and from deleted ones. Each step is listed once. Default: own steps only.
+   *
+   * @generated from field: bool inherited = 21;
+   */
+  inherited: boolean;
 };
 
 /**
@@ -2303,6 +2325,14 @@ export declare type OwnedStep = Message<"anabranch.v1.OwnedStep"> & {
    * @generated from field: anabranch.v1.Step step = 2;
    */
   step?: Step | undefined;
+
+  /**
+   * With `inherited`: id of a trajectory of the task, run or experiment whose lineage has the step. It is the owner
+   * unless the step is inherited. Branch from it, because the owner may be deleted. Output only. Empty otherwise.
+   *
+   * @generated from field: string heir_id = 3;
+   */
+  heirId: string;
 };
 
 /**
@@ -3635,7 +3665,7 @@ export declare const TrajectoryService: GenService<{
   },
   /**
    * Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
-   * task, a run or an experiment (each trajectory's own steps only).
+   * task, a run or an experiment (each trajectory's own steps only, unless `inherited` is set).
    * Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
    * INVALID_PAGE_TOKEN, STEP_CORRUPT.
    *

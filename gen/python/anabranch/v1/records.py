@@ -553,7 +553,7 @@ class Trajectory(Record):
     """Name chosen by the client. Optional; names need not be unique."""
 
     task_id: str
-    """Name of the task, chosen by the client. Optional. A branch inherits it from its parent."""
+    """Name of the task, chosen by the client. Optional. A branch inherits it from its parent by default."""
 
     labels: Mapping[str, str]
     """Key-value pairs to filter by. A branch does not inherit labels."""

@@ -185,7 +185,7 @@ class Trajectory(google.protobuf.message.Message):
     name: builtins.str
     """Name chosen by the client. Optional; names need not be unique."""
     task_id: builtins.str
-    """Name of the task, chosen by the client. Optional. A branch inherits it from its parent."""
+    """Name of the task, chosen by the client. Optional. A branch inherits it from its parent by default."""
     metadata_json: builtins.str
     """Metadata of the client as strict JSON text. Optional. Left out in the BASIC view."""
     status: anabranch.v1.status_pb2.Status.ValueType

@@ -1410,6 +1410,7 @@ class BranchTrajectoryRequest(google.protobuf.message.Message):
     LABELS_FIELD_NUMBER: builtins.int
     METADATA_JSON_FIELD_NUMBER: builtins.int
     SCORED_METRICS_FIELD_NUMBER: builtins.int
+    TASK_ID_FIELD_NUMBER: builtins.int
     trajectory_id: builtins.str
     """Id of the trajectory to branch from. The parent of the branch is the trajectory that owns the step, which may be an
     ancestor of this one.
@@ -1426,6 +1427,8 @@ class BranchTrajectoryRequest(google.protobuf.message.Message):
     """Name, at most 256 bytes. Optional."""
     metadata_json: builtins.str
     """Strict JSON text, at most 512 KiB. Optional. The metadata of the parent is not inherited."""
+    task_id: builtins.str
+    """Name of the task, at most 256 bytes. Default: that of the trajectory that is branched from."""
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Labels, as in CreateTrajectory. The labels of the parent are not inherited."""
@@ -1448,9 +1451,10 @@ class BranchTrajectoryRequest(google.protobuf.message.Message):
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         metadata_json: builtins.str = ...,
         scored_metrics: collections.abc.Iterable[builtins.str] | None = ...,
+        task_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "step_number", b"step_number", "tag", b"tag"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "branch_id", b"branch_id", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "scored_metrics", b"scored_metrics", "step_number", b"step_number", "tag", b"tag", "trajectory_id", b"trajectory_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_step_number", b"_step_number", "_tag", b"_tag", "branch_id", b"branch_id", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "scored_metrics", b"scored_metrics", "step_number", b"step_number", "tag", b"tag", "task_id", b"task_id", "trajectory_id", b"trajectory_id"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_step_number", b"_step_number"]) -> typing.Literal["step_number"] | None: ...
     @typing.overload
@@ -2171,6 +2175,8 @@ class ListStepsRequest(google.protobuf.message.Message):
     METRIC_KEY_FIELD_NUMBER: builtins.int
     LABELS_FIELD_NUMBER: builtins.int
     INLINE_BYTES_FIELD_NUMBER: builtins.int
+    ANY_OF_STATES_FIELD_NUMBER: builtins.int
+    INHERITED_FIELD_NUMBER: builtins.int
     page_size: builtins.int
     """Maximum number of steps in the page. Default: 50; values above 1,000 mean 1,000. A page also ends at 1 MiB."""
     page_token: builtins.str
@@ -2207,6 +2213,10 @@ class ListStepsRequest(google.protobuf.message.Message):
     """Also return the bytes of states and contents with at most this many bytes, in `blobs`. A page then has fewer steps,
     so that they fit. At most 262,144. Default: 0 (none).
     """
+    inherited: builtins.bool
+    """With `task_id`, `run_id` or `experiment_id`: also list the steps that these trajectories inherit from trajectories
+    of other tasks, runs or experiments, and from deleted ones. Each step is listed once. Default: own steps only.
+    """
     @property
     def commit_time_from(self) -> google.protobuf.timestamp_pb2.Timestamp:
         """Match steps committed at or after this time."""
@@ -2218,6 +2228,10 @@ class ListStepsRequest(google.protobuf.message.Message):
     @property
     def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
         """Match steps that have all these labels with exactly these values."""
+
+    @property
+    def any_of_states(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
+        """Match steps that have a state with at least one of these names. At most 1,000. Default: any step."""
 
     def __init__(
         self,
@@ -2241,9 +2255,11 @@ class ListStepsRequest(google.protobuf.message.Message):
         metric_key: builtins.str = ...,
         labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
         inline_bytes: builtins.int = ...,
+        any_of_states: collections.abc.Iterable[builtins.str] | None = ...,
+        inherited: builtins.bool = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "max_reward", b"max_reward", "min_reward", b"min_reward"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "has_any_state", b"has_any_state", "has_state", b"has_state", "inline_bytes", b"inline_bytes", "labels", b"labels", "max_reward", b"max_reward", "metric_key", b"metric_key", "min_reward", b"min_reward", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "task_id", b"task_id", "terminal_only", b"terminal_only", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["_max_reward", b"_max_reward", "_min_reward", b"_min_reward", "any_of_states", b"any_of_states", "commit_time_from", b"commit_time_from", "commit_time_to", b"commit_time_to", "descending", b"descending", "experiment_id", b"experiment_id", "has_any_state", b"has_any_state", "has_state", b"has_state", "inherited", b"inherited", "inline_bytes", b"inline_bytes", "labels", b"labels", "max_reward", b"max_reward", "metric_key", b"metric_key", "min_reward", b"min_reward", "order", b"order", "page_size", b"page_size", "page_token", b"page_token", "run_id", b"run_id", "task_id", b"task_id", "terminal_only", b"terminal_only", "trajectory_id", b"trajectory_id", "view", b"view"]) -> None: ...
     @typing.overload
     def WhichOneof(self, oneof_group: typing.Literal["_max_reward", b"_max_reward"]) -> typing.Literal["max_reward"] | None: ...
     @typing.overload
@@ -2259,8 +2275,13 @@ class OwnedStep(google.protobuf.message.Message):
 
     TRAJECTORY_ID_FIELD_NUMBER: builtins.int
     STEP_FIELD_NUMBER: builtins.int
+    HEIR_ID_FIELD_NUMBER: builtins.int
     trajectory_id: builtins.str
     """Id of the trajectory that owns the step."""
+    heir_id: builtins.str
+    """With `inherited`: id of a trajectory of the task, run or experiment whose lineage has the step. It is the owner
+    unless the step is inherited. Branch from it, because the owner may be deleted. Output only. Empty otherwise.
+    """
     @property
     def step(self) -> anabranch.v1.trajectory_pb2.Step:
         """The step. Its states have digest and size, without data."""
@@ -2270,9 +2291,10 @@ class OwnedStep(google.protobuf.message.Message):
         *,
         trajectory_id: builtins.str = ...,
         step: anabranch.v1.trajectory_pb2.Step | None = ...,
+        heir_id: builtins.str = ...,
     ) -> None: ...
     def HasField(self, field_name: typing.Literal["step", b"step"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["step", b"step", "trajectory_id", b"trajectory_id"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["heir_id", b"heir_id", "step", b"step", "trajectory_id", b"trajectory_id"]) -> None: ...
 
 Global___OwnedStep: typing_extensions.TypeAlias = OwnedStep
 

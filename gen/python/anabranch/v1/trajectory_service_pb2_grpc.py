@@ -308,7 +308,7 @@ class TrajectoryServiceServicer(object):
 
     def ListSteps(self, request, context):
         """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
-        task, a run or an experiment (each trajectory's own steps only).
+        task, a run or an experiment (each trajectory's own steps only, unless `inherited` is set).
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
         INVALID_PAGE_TOKEN, STEP_CORRUPT.
         """

@@ -732,7 +732,7 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
 
     ListSteps: _TrajectoryServiceListStepsType
     """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
-    task, a run or an experiment (each trajectory's own steps only).
+    task, a run or an experiment (each trajectory's own steps only, unless `inherited` is set).
     Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
     INVALID_PAGE_TOKEN, STEP_CORRUPT.
     """
@@ -1067,7 +1067,7 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         context: _ServicerContext,
     ) -> typing.Union[anabranch.v1.trajectory_service_pb2.ListStepsResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.ListStepsResponse]]:
         """Lists steps by filter in pages: the steps of one trajectory (inherited steps included), or of all trajectories of a
-        task, a run or an experiment (each trajectory's own steps only).
+        task, a run or an experiment (each trajectory's own steps only, unless `inherited` is set).
         Errors: TRAJECTORY_NOT_FOUND, RUN_NOT_FOUND and EXPERIMENT_NOT_FOUND (also if it is deleted between two pages),
         INVALID_PAGE_TOKEN, STEP_CORRUPT.
         """

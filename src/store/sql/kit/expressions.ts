@@ -22,6 +22,9 @@ export interface Expressions {
   /** Condition that a column has one of these values. The text of the statement does not depend on their number. */
   among(column: RawBuilder<unknown>, keys: readonly bigint[]): RawBuilder<SqlBool>;
 
+  /** Like `among`, for a column of text. */
+  amongTexts(column: RawBuilder<unknown>, texts: readonly string[]): RawBuilder<SqlBool>;
+
   /** Condition that a column of JSON text (an object of strings) contains this pair. */
   hasPair(column: Expression<string>, key: string, value: string): Expression<SqlBool>;
 

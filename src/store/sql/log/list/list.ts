@@ -10,7 +10,8 @@ import { columnOfSegment } from '../read/segment_lookup.ts';
 import { MANY_STEPS, searchedSegments } from '../read/steps.ts';
 import { NamedStates } from '../states/named_states.ts';
 import { lineageTable, MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
-import { cursorRank, stepConditions } from './list_conditions.ts';
+import { type InheritedRange, inheritedRanges } from './inherited.ts';
+import { cursorRank, matchingRuns, stepConditions } from './list_conditions.ts';
 import { partsOf } from './list_parts.ts';
 import { bodyBytes, searchPart } from './list_search.ts';
 import { FirstSteps, type ListedStep, type SearchOrder } from './listed_step.ts';
@@ -23,11 +24,22 @@ export async function listSteps(
   view: StepView,
 ): Promise<OwnedStep[]> {
   for (;;) {
-    const listed = await findListed(scope, where, order, page);
+    const asks = where.inherited === true && !('tree' in where.of);
+    const inherited = asks ? await inheritedRanges(scope, where.of) : [];
+    const listed = await findListed(scope, where, order, { ...page, inherited });
     const steps = await readListed(scope, listed, page, view);
     // Undefined: steps were deleted between the statements, so the page is read again.
-    if (steps !== undefined) return steps;
+    if (steps !== undefined) return asks ? withHeirs(steps, inherited) : steps;
   }
+}
+
+function withHeirs(steps: readonly OwnedStep[], inherited: readonly InheritedRange[]): OwnedStep[] {
+  const heirs = new Map(inherited.map(({ key, heir }) => [key, heir]));
+  return steps.map((step) => ({ ...step, heir: heirs.get(step.owner.key) ?? step.owner.id }));
+}
+
+interface SearchedPage extends Pick<StepPage, 'after' | 'limit'> {
+  readonly inherited: readonly InheritedRange[];
 }
 
 type LineageFilter = StepFilter & { readonly of: Extract<StepFilter['of'], { readonly tree: bigint }> };
@@ -36,7 +48,7 @@ async function findListed(
   scope: ReadScope,
   where: StepFilter,
   order: StepSort,
-  page: StepPage,
+  page: SearchedPage,
 ): Promise<readonly ListedStep[]> {
   if ('tree' in where.of && where.of.lineage.length === 0) return [];
   if ('tree' in where.of && order.by === 'NUMBER') return listLineage(scope, { ...where, of: where.of }, order, page);
@@ -52,15 +64,16 @@ async function listInOrder(
   scope: ReadScope,
   where: StepFilter,
   order: SearchOrder,
-  { after: cursor, limit }: Pick<StepPage, 'after' | 'limit'>,
+  { after: cursor, limit, inherited }: SearchedPage,
 ): Promise<readonly ListedStep[]> {
   const after = cursor && cursorRank(order, cursor);
   // Steps without a reward come after all steps with one.
   if (order.by === 'REWARD' && cursor !== undefined && after === undefined) return [];
   let first = new FirstSteps(order, limit);
-  for await (const { part, rank } of partsOf(scope, { where, order, after, limit })) {
+  const search = { where, inherited, order, after, limit };
+  for await (const { part, rank } of partsOf(scope, search)) {
     if (rank !== undefined && first.excludes(rank)) break;
-    first = await searchPart(scope, { where, order, after, limit }, part, first);
+    first = await searchPart(scope, search, part, first);
     await nextIteration();
   }
   return first.steps;
@@ -110,12 +123,16 @@ async function listWindow(
     sql`o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}`,
     sql`s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi`,
     sql`s.step_number >= p.lo and s.step_number < p.hi`,
-    ...stepConditions(engine, where),
+    ...stepConditions(where),
   ];
+  const runs = matchingRuns(engine, where, {
+    from: sql`p cross join ${engine.sql.table('segments')} as e`,
+    of: sql`e.tree = p.tree and e.trajectory = p.key and e.first_step_number >= p.first and e.first_step_number < p.hi`,
+  });
   const rows = await engine.reads.rows<
     [tree: number, key: number, ownerId: string, stepNumber: number, first: number, bodyBytes: number]
   >(sql`
-    with ${lineageTable(engine, where.of.tree, where.of.lineage)}, ${searchedSegments(engine)}
+    with ${lineageTable(engine, where.of.tree, where.of.lineage)}, ${searchedSegments(engine)}${runs}
     select s.tree, s.trajectory, o.id, s.step_number, s.first_step_number, ${bodyBytes(engine)}
     from p cross join ${engine.sql.table('trajectories')} as o cross join ${engine.sql.table('steps')} as s
     where ${sql.join(conditions, sql` and `)}

@@ -10,22 +10,21 @@ import type { Rank, SearchOrder } from './listed_step.ts';
 /** Trajectories of a task, a run or an experiment. */
 export type Belonging = Exclude<StepFilter['of'], { readonly tree: bigint }>;
 
-/** Condition on the trajectory `o`: it is visible, and belongs to the task, run or experiment. */
-export function belongs({ engine, namespace }: ReadScope, of: Belonging): RawBuilder<unknown> {
-  const visible = sql`o.namespace = ${namespace} and o.hidden = ${0}`;
-  if ('taskId' in of) return sql`${visible} and o.task_id = ${of.taskId}`;
-  const [column, table, id] =
+/** Condition on a trajectory, by default `o`: it is visible, and belongs to the task, run or experiment. */
+export function belongs({ engine, namespace }: ReadScope, of: Belonging, alias = 'o'): RawBuilder<unknown> {
+  const column = (name: string) => sql.ref(`${alias}.${name}`);
+  const visible = sql`${column('namespace')} = ${namespace} and ${column('hidden')} = ${0}`;
+  if ('taskId' in of) return sql`${visible} and ${column('task_id')} = ${of.taskId}`;
+  const [noun, table, id] =
     'runId' in of ? (['run', 'runs', of.runId] as const) : (['experiment', 'experiments', of.experimentId] as const);
-  return sql`${visible} and ${sql.ref(`o.${column}`)} = (select b.key from ${engine.sql.table(table)} as b
+  return sql`${visible} and ${column(noun)} = (select b.key from ${engine.sql.table(table)} as b
     where b.namespace = ${namespace} and b.id = ${id} and not b.hidden)`;
 }
 
-/** Conditions on a step `s` of the view `steps`. */
-export function stepConditions(engine: Engine, where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
-  const conditions: RawBuilder<unknown>[] = [];
+/** Conditions on a step `s` of the view `steps`. They need the tables of `matchingRuns`. */
+export function stepConditions(where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
+  const conditions = runFilters(where).map((_, i) => isInRun(runTable(i)));
   if (where.terminalOnly === true) conditions.push(sql`(s.terminated = ${1} or s.truncated = ${1})`);
-  if (where.hasState !== undefined) conditions.push(isInRun(engine, 'state_names', where.hasState));
-  for (const [key, value] of where.labels ?? []) conditions.push(isInRun(engine, 'labels', labelName(key, value)));
   // SQLite stores the text 'NaN' and Postgres its own NaN; both would sort it above every number.
   if (where.minReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward >= ${where.minReward}`);
   if (where.maxReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward <= ${where.maxReward}`);
@@ -34,14 +33,54 @@ export function stepConditions(engine: Engine, where: Omit<StepFilter, 'of'>): R
   return conditions;
 }
 
-/** Whether a step `s` has a state of the name, or any (`true`), or a label. */
-function isInRun(engine: Engine, column: 'state_names' | 'labels', name: string | true): RawBuilder<unknown> {
+/** What a filter asks of the names of states, or of the labels, of a step. */
+interface RunFilter {
+  readonly column: 'state_names' | 'labels';
+  /** The step must have one of these; `true` for any. */
+  readonly names: readonly string[] | true;
+}
+
+function runFilters({ hasState, anyOfStates, labels }: Omit<StepFilter, 'of'>): RunFilter[] {
+  const states = [
+    ...(hasState === undefined ? [] : [hasState === true || [hasState]]),
+    ...(anyOfStates ? [anyOfStates] : []),
+  ];
+  return [
+    ...states.map((names) => ({ column: 'state_names', names }) as const),
+    ...Array.from(labels ?? [], ([key, value]) => ({ column: 'labels', names: [labelName(key, value)] }) as const),
+  ];
+}
+
+function runTable(i: number): RawBuilder<unknown> {
+  return sql.ref(`m${i}`);
+}
+
+/**
+ * A common table expression for each filter of states and labels: the runs that match it, of the segments `e` of a
+ * `from` clause with its conditions. So each segment's list is read once, and not for each of its steps.
+ */
+export function matchingRuns(
+  engine: Engine,
+  where: Omit<StepFilter, 'of'>,
+  segments: { readonly from: RawBuilder<unknown>; readonly of: RawBuilder<unknown> },
+): RawBuilder<unknown> {
+  const tables = runFilters(where).map(({ column, names }, i) => {
+    const runs = runsIn(engine, sql.ref<string>(`e.${column}`), 'r');
+    const matches = names === true ? sql`` : sql`and ${engine.sql.amongTexts(runName('r'), names)}`;
+    return sql`, ${runTable(i)} as materialized (
+      select e.tree, e.trajectory, e.first_step_number, ${runBegin('r')} as lo, ${runEnd('r')} as hi
+      from ${segments.from} cross join ${runs}
+      where ${segments.of} ${matches})`;
+  });
+  return sql.join(tables, sql` `);
+}
+
+/** Whether a step `s` is in one of the runs. */
+function isInRun(runs: RawBuilder<unknown>): RawBuilder<unknown> {
   const index = sql`s.step_number - s.first_step_number`;
-  const runs = sql<string>`(select ${sql.ref(`e.${column}`)} from ${engine.sql.table('segments')} as e
-    where e.tree = s.tree and e.trajectory = s.trajectory and e.first_step_number = s.first_step_number)`;
-  return sql`exists (select 1 from ${runsIn(engine, runs, 'r')}
-    where ${runBegin('r')} <= ${index} and ${runEnd('r')} > ${index}
-      ${name === true ? sql`` : sql`and ${runName('r')} = ${name}`})`;
+  return sql`exists (select 1 from ${runs} as m
+    where m.tree = s.tree and m.trajectory = s.trajectory and m.first_step_number = s.first_step_number
+      and m.lo <= ${index} and m.hi > ${index})`;
 }
 
 /**
@@ -56,8 +95,13 @@ export function rewardConditions(of: 'o' | 'b', where: Omit<StepFilter, 'of'>): 
 }
 
 /** Whether a filter asks for states or labels, of which there are indexes. */
-export function asksForRuns({ hasState, labels }: Omit<StepFilter, 'of'>): boolean {
-  return hasState !== undefined || (labels?.size ?? 0) > 0;
+export function asksForRuns(where: Omit<StepFilter, 'of'>): boolean {
+  return runFilters(where).length > 0;
+}
+
+/** Names of which a step must have a state, if the index of these names can find it. */
+export function namesOfStates({ hasState, anyOfStates }: Omit<StepFilter, 'of'>): readonly string[] | undefined {
+  return anyOfStates ?? (typeof hasState === 'string' ? [hasState] : undefined);
 }
 
 /** Latest commit time of the steps of a segment `b`. */
@@ -67,7 +111,7 @@ export const LAST_COMMIT = sql`coalesce(b.last_commit_time, b.commit_time)`;
 export function segmentConditions(where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
   const conditions = rewardConditions('b', where);
   if (where.terminalOnly === true) conditions.push(sql`b.ends <> '{}'`);
-  if (where.hasState !== undefined) conditions.push(sql`b.state_names <> '[]'`);
+  if (where.hasState !== undefined || where.anyOfStates !== undefined) conditions.push(sql`b.state_names <> '[]'`);
   if ((where.labels?.size ?? 0) > 0) conditions.push(sql`b.labels <> '[]'`);
   if (where.commitTimeFrom !== undefined)
     conditions.push(sql`${LAST_COMMIT} >= ${bindTimeBound(where.commitTimeFrom)}`);

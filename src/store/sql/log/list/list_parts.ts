@@ -22,6 +22,7 @@ export interface RankedPart {
  */
 export async function* partsOf(scope: ReadScope, search: Search): AsyncGenerator<RankedPart> {
   const { of } = search.where;
+  for (const part of inParts(search.inherited)) yield { part, rank: undefined };
   const isByTrajectory = search.order.by !== 'NUMBER' && search.order.by !== 'TIME';
   if (!('tree' in of)) {
     if (isByTrajectory) yield* partsOfBelonging(scope, search, of);

@@ -5,7 +5,14 @@ import type { ReadScope } from '../../kit/transaction.ts';
 import { columnOfSegment, indexedTo } from '../read/segment_lookup.ts';
 import { searchedSegments } from '../read/steps.ts';
 import { rangeTable } from '../trajectory/range_table.ts';
-import { asksForRuns, belongs, segmentConditions, stepConditions } from './list_conditions.ts';
+import {
+  asksForRuns,
+  belongs,
+  matchingRuns,
+  namesOfStates,
+  segmentConditions,
+  stepConditions,
+} from './list_conditions.ts';
 import { afterRank, directionOf, type OrderTerms, reverseOf, termsOf } from './list_orders.ts';
 import { isSmall, smallParts } from './list_parts.ts';
 import type { FirstSteps, ListedStep, Rank } from './listed_step.ts';
@@ -99,9 +106,13 @@ async function searchCandidates(
   const first = table === 'segments' ? sql`c.place` : columnOfSegment(engine, 'first_step_number', PLACE);
   const owners = [
     sql`o.tree = c.tree and o.key = c.trajectory and o.namespace = ${namespace}`,
-    ...('tree' in where.of ? [] : [sql`o.hidden = ${0}`]),
+    ...('tree' in where.of || where.inherited === true ? [] : [sql`o.hidden = ${0}`]),
   ];
-  const filters = stepConditions(engine, where);
+  const filters = stepConditions(where);
+  const runs = matchingRuns(engine, where, {
+    from: sql`(select distinct tree, trajectory, first_step_number from d) as d cross join ${engine.sql.table('segments')} as e`,
+    of: sql`e.tree = d.tree and e.trajectory = d.trajectory and e.first_step_number = d.first_step_number`,
+  });
   // A score tells the step. Unless there are filters, its segment need not be looked into.
   const isKnown = table === 'step_scores' && filters.length === 0;
   const number = isKnown ? sql`d.lo` : sql`s.step_number`;
@@ -123,7 +134,7 @@ async function searchCandidates(
     d as materialized (
       select c.tree, c.trajectory, ${first} as first_step_number, c.lo, c.hi, c.bound, cast(o.id as text) as id
       from c cross join ${engine.sql.table('trajectories')} as o
-      where ${sql.join(owners, sql` and `)}),
+      where ${sql.join(owners, sql` and `)})${runs},
     f as (
       select s.tree, s.trajectory, d.id, ${number} as step_number, s.first_step_number, ${bodyBytes(engine)} as body_bytes, ${value} as value
       from d cross join ${engine.sql.table(isKnown ? 'segments' : 'steps')} as s
@@ -168,7 +179,7 @@ function candidateTable(
   const { engine } = scope;
   const terms = termsOf(order);
   const { table, number, bound, isKnown, isIndexed, mayFollow } = terms;
-  const { beginning, from, of, range, unindexed } = sourceOf(scope, part, terms);
+  const { beginning, from, of, owner, range, unindexed } = sourceOf(scope, part, terms);
   const direction = directionOf(order);
   const conditions = [
     ...of,
@@ -179,16 +190,25 @@ function candidateTable(
       ? []
       : [sql`${bound} ${order.descending ? sql`>=` : sql`<=`} ${worst.value}`]),
   ];
-  const firstOf = (...further: readonly RawBuilder<unknown>[]) => sql`
-    select b.tree, b.trajectory, ${number} as place, ${range}, ${bound} as bound
-    from ${sql.join([...from, sql`${engine.sql.table(table)} as b`], sql` cross join `)}
+  const firstOf = (tables: readonly RawBuilder<unknown>[], ...further: readonly RawBuilder<unknown>[]) => sql`
+    select ${tables === from ? sql`` : sql`distinct`} b.tree, b.trajectory, ${number} as place, ${range}, ${bound} as bound
+    from ${sql.join([...tables, sql`${engine.sql.table(table)} as b`], sql` cross join `)}
     where ${sql.join([...conditions, ...further], sql` and `)}
     order by bound ${direction}, b.trajectory ${direction}, ${number} ${direction}
     limit ${sql.lit(count)}`;
   if (table !== 'segments' || !(isIndexed || asksForRuns(where)))
-    return sql`${beginning} c as materialized (${firstOf()})`;
-  const inIndex = firstOf(sql`b.body_bytes is not null`);
-  const others = firstOf(sql`b.body_bytes is null and b.first_step_number >= ${unindexed}`);
+    return sql`${beginning} c as materialized (${firstOf(from)})`;
+  const names = namesOfStates(where);
+  const inIndex =
+    names === undefined
+      ? firstOf(from, sql`b.body_bytes is not null`)
+      : firstOf(
+          [...from, sql`${engine.sql.table('segment_state_names')} as n`],
+          // Each segment that the index of names has for the trajectory, once.
+          sql`n.tree = ${owner.tree} and n.trajectory = ${owner.key} and ${engine.sql.amongTexts(sql`n.name`, names)}`,
+          sql`b.first_step_number = n.first_step_number and b.body_bytes is not null`,
+        );
+  const others = firstOf(from, sql`b.body_bytes is null and b.first_step_number >= ${unindexed}`);
   return sql`${beginning} c as materialized (
     select * from (${inIndex}) as i union all select * from (${others}) as j
     order by bound ${direction}, trajectory ${direction}, place ${direction}
@@ -201,6 +221,8 @@ interface Source {
   /** What the rows `b` are joined with. */
   readonly from: readonly RawBuilder<unknown>[];
   readonly of: readonly RawBuilder<unknown>[];
+  /** The row key of the trajectory. */
+  readonly owner: { readonly tree: RawBuilder<unknown>; readonly key: RawBuilder<unknown> };
   /** Columns `lo` and `hi`: the range of the steps. */
   readonly range: RawBuilder<unknown>;
   /** Number from which on indexes may lack segments of the trajectory. */
@@ -218,7 +240,8 @@ function sourceOf(scope: ReadScope, part: SearchedPart, { table, number }: Order
     const of = [belongs(scope, part), sql`b.tree = o.tree and b.trajectory = o.key`];
     const range = sql`0 as lo, o.next_step_number as hi`;
     const from = [sql`${engine.sql.table('trajectories')} as o`];
-    return { beginning: sql``, from, of, range, unindexed: sql`o.indexed_to` };
+    const owner = { tree: sql`o.tree`, key: sql`o.key` };
+    return { beginning: sql``, from, of, owner, range, unindexed: sql`o.indexed_to` };
   }
   const own = sql`b.step_number as lo, b.step_number + 1 as hi`;
   const [only, ...others] = part;
@@ -231,12 +254,14 @@ function sourceOf(scope: ReadScope, part: SearchedPart, { table, number }: Order
       sql`+${number} >= ${ofSegments ? sql`coalesce(${begin}, 0)` : sql`${from}`}`,
     ];
     const range = ofSegments ? sql`cast(${from} as bigint) as lo, cast(${to} as bigint) as hi` : own;
-    return { beginning: sql``, from: [], of, range, unindexed: indexedTo(engine, sql`${tree}`, sql`${key}`) };
+    const owner = { tree: sql`${tree}`, key: sql`${key}` };
+    return { beginning: sql``, from: [], of, owner, range, unindexed: indexedTo(engine, owner.tree, owner.key) };
   }
   const of = [
     sql`b.tree = p.tree and b.trajectory = p.key and +${number} >= ${ofSegments ? sql`p.first` : sql`p.lo`} and +${number} < p.hi`,
   ];
   const beginning = sql`${rangeTable(engine, part)}, ${searchedSegments(engine)},`;
   const range = ofSegments ? sql`p.lo, p.hi` : own;
-  return { beginning, from: [sql`p`], of, range, unindexed: indexedTo(engine, sql`p.tree`, sql`p.key`) };
+  const owner = { tree: sql`p.tree`, key: sql`p.key` };
+  return { beginning, from: [sql`p`], of, owner, range, unindexed: indexedTo(engine, owner.tree, owner.key) };
 }

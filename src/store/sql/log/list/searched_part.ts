@@ -6,6 +6,8 @@ import type { Rank, SearchOrder } from './listed_step.ts';
 /** What a search is restricted to. */
 export interface Search {
   readonly where: StepFilter;
+  /** Ranges that are searched besides what `where.of` selects. */
+  readonly inherited: readonly TreeRange[];
   readonly order: SearchOrder;
   /** The last step of the previous page, in this order. */
   readonly after: Rank | undefined;

@@ -101,7 +101,7 @@ export async function makeBranch(
   tx: CallerTransaction,
   source: Trajectory,
   point: bigint,
-  fields: NewFields,
+  fields: NewFields & Pick<NewBranch, 'taskId'>,
   belonging: Belonging,
 ): Promise<TrajectoryRef> {
   const scoredMetrics = scoredMetricsOf(source, fields);
@@ -121,7 +121,7 @@ export async function makeBranch(
       ...belonging,
       parent: owner,
       branch_point: point,
-      task_id: source.taskId,
+      task_id: fields.taskId ?? source.taskId,
       next_step_number: point + 1n,
       ...sumColumns(shared.sums),
       depth: shared.ownerDepth + 1n,
