@@ -13,7 +13,8 @@ import { type IdentityTimes, type OpenVerifiers, openVerifiers } from './identit
 import { ListenError, type Listening } from './listen/address.ts';
 import { HEAP_BYTES } from './listen/heap.ts';
 import { Port, type PortCounts, type PortLimits, type TlsOptions } from './listen/port.ts';
-import { type Levels, Metrics, type ProcessMetrics } from './metrics.ts';
+import { type Levels, Metrics, type ProcessMetrics } from './observe/metrics.ts';
+import { Sampled } from './observe/sampled.ts';
 import { isPage, servePage } from './page.ts';
 import { createHandler, type HandlerDeps, type ServiceHandler } from './rpc/handler.ts';
 import { aborted } from './rpc/health.ts';
@@ -89,6 +90,9 @@ export interface ServerCounts extends PortCounts {
 
 /** Milliseconds that the store may take to close if the database does not answer. */
 const CLOSE_MS = 3_000;
+/** Least milliseconds between two counts of rollouts for metrics, and between two looks at the size of the database. */
+const COUNT_MS = 5_000;
+const SIZE_MS = 60_000;
 /** More than the systems that ask for metrics need. */
 const METRICS_CONNECTIONS = 50;
 /** Milliseconds that open calls may take to end after the loss of the database's file. Their writes fail at once. */
@@ -111,7 +115,15 @@ export async function serveStore(
     await store.close();
     throw error;
   });
-  const metrics = new Metrics(() => levelsOf(app, port, service), processMetrics);
+  const measured = {
+    version: packageVersion(),
+    engine: config.database.engine,
+    levels: () => levelsOf(app, port, service),
+    load: () => store.load(),
+    work: new Sampled(() => store.countWork(), { everyMs: COUNT_MS }),
+    storedBytes: new Sampled(async () => Number((await database.sizeOf()).bytes), { everyMs: SIZE_MS }),
+  };
+  const metrics = new Metrics(measured, processMetrics);
   const app = createApp({
     store,
     file: database.file,
@@ -250,10 +262,12 @@ function levelsOf(app: App, port: Port, service: ServiceHandler): Levels {
     connections: sockets,
     streams: requests,
     followers: app.feeds.followers,
+    followersLag: app.feeds.lag,
     watchers: app.waits.watchers,
     waitingClaims: app.waits.claims,
     unackedBytes: app.waiting.bytes,
     unmergedBytes: app.merging.bytes,
+    unmergedTrajectories: app.merging.trajectories,
     ackedSteps: app.committer.storedSteps,
     ackedBytes: app.committer.storedBytes,
   };

@@ -21,7 +21,7 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   for (const warning of config.warnings) logger.warn(warning);
   // Loaded on demand, so that other commands start fast.
   const { startServer } = await import('../server.ts');
-  const { measureProcess } = await import('../metrics.ts');
+  const { measureProcess } = await import('../observe/metrics.ts');
   const deps = { logger, validator: cli.validator, processMetrics: measureProcess() };
   const server = await startServer(config, deps);
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);

@@ -53,7 +53,7 @@ export interface App {
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
   readonly imports: Pick<ImportSlots, 'enter' | 'pace'>;
-  readonly merging: Pick<Merging, 'bytes' | 'idle' | 'isWorking'>;
+  readonly merging: Pick<Merging, 'bytes' | 'trajectories' | 'idle' | 'isWorking'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
   /** Undefined: callers are not authenticated. */
   readonly credentials: Pick<Credentials, 'of' | 'ofCertificate'> | undefined;

@@ -110,6 +110,11 @@ export class Merging {
     return this.#bytes;
   }
 
+  /** Trajectories that wait to be merged. */
+  get trajectories(): number {
+    return this.#due.size;
+  }
+
   /** Whether trajectories wait to be merged. */
   get isWorking(): boolean {
     return this.#working !== undefined;

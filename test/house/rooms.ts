@@ -219,7 +219,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/demo',
       'src/domain/numbers',
       'src/tables',
-      'src/metrics.ts',
+      'src/observe',
       'src/server.ts',
       'src/start_error.ts',
       'src/version.ts',
@@ -240,8 +240,8 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     rooms: ['src/listen', 'src/listen/unsent.ts'],
     packages: ['node:crypto', 'node:fs', 'node:path', 'node:zlib'],
   },
-  // What parts of the server report, in the format of Prometheus.
-  'src/metrics.ts': { rooms: ['src/stream'], packages: ['prom-client'] },
+  // What parts of the server report, in the formats of those who watch it.
+  'src/observe': { rooms: ['src/store/contract', 'src/stream'], packages: ['prom-client'] },
   'src/start_error.ts': { rooms: [], packages: [] },
   'src/admin_key.ts': {
     rooms: ['src/domain', 'src/start_error.ts', 'src/store/contract'],
@@ -255,7 +255,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'src/domain',
       'src/identity',
       'src/listen',
-      'src/metrics.ts',
+      'src/observe',
       'src/page.ts',
       'src/rpc',
       'src/start_error.ts',

@@ -33,7 +33,7 @@ describe('A5, A6: read threads of SQLite', () => {
       insert into numbers select i, 'word ' || i from n`);
     file.close();
     // A job that has ended once counts as quick, however slow the machine is.
-    threads = new ReadThreads(sqlitePath(database), 1, Number.POSITIVE_INFINITY);
+    threads = new ReadThreads(sqlitePath(database), 1, { quickMs: Number.POSITIVE_INFINITY });
   });
   afterEach(async () => {
     await threads.close();

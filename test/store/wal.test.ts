@@ -53,7 +53,7 @@ class Scenery implements AsyncDisposable {
     this.path = path;
     this.writer = openWriter(path);
     this.writer.exec('pragma wal_autocheckpoint = 0; create table pieces (key integer primary key, data blob)');
-    this.threads = new ReadThreads(path, 4, Number.POSITIVE_INFINITY);
+    this.threads = new ReadThreads(path, 4, { quickMs: Number.POSITIVE_INFINITY });
     this.#copier = new ReadThreadHandle(path, { copiesLog: true });
     this.#file = openSync(path, 'r');
     this.content = new Content(path, this.#file);

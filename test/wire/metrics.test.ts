@@ -7,7 +7,8 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { measureProcess } from '../../src/metrics.ts';
+import { measureProcess } from '../../src/observe/metrics.ts';
+import { packageVersion } from '../../src/version.ts';
 import { ENGINES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
@@ -117,6 +118,31 @@ describe('V8: metrics', () => {
     await expect.poll(jobs).toContain('anabranch_job_runs_total{job="sweep of leases",outcome="done"}');
   });
 
+  it('have what the database does, and the queue of rollouts', async () => {
+    const all = await scrape();
+    expect(all.get(`anabranch_info{version="${packageVersion()}",engine="${database.engine}"}`)).toBe(1);
+    expect(all.get('anabranch_rollouts_pending')).toBe(0);
+    expect(all.get('anabranch_leases_live')).toBe(0);
+    expect(all.get('anabranch_stored_bytes')).toBeGreaterThan(0);
+    expect(all.get('anabranch_unmerged_trajectories')).toBeDefined();
+    expect(all.has('anabranch_wal_bytes')).toBe(database.engine === 'sqlite');
+    expect(all.get('anabranch_database_listening')).toBe(database.engine === 'sqlite' ? undefined : 1);
+    const pool = database.engine === 'sqlite' ? 'writes' : 'appends';
+    expect(all.get(`anabranch_database_connections_most{pool="${pool}"}`)).toBeGreaterThan(0);
+    const commits = all.get('anabranch_statement_seconds_count{statement="commit"}')!;
+    expect(commits).toBeGreaterThan(0);
+    expect(all.get('anabranch_statement_seconds_bucket{le="+Inf",statement="commit"}')).toBe(commits);
+  });
+
+  it('may be asked for often: the database is not asked each time', async () => {
+    const counts = () =>
+      scrape().then((all) => all.get('anabranch_statement_seconds_count{statement="select rollouts"}')!);
+    const before = await counts();
+    for (let i = 0; i < 100; i += 1) await (await fetch(server.metricsUrl!)).text();
+    // Sweeps of leases and stale runs go on meanwhile.
+    expect((await counts()) - before).toBeLessThan(50);
+  });
+
   it('are on the main port for credentials of all namespaces only, and elsewhere alone', async () => {
     const ask = async (token?: string, method = 'GET') =>
       (
@@ -134,12 +160,12 @@ describe('V8: metrics', () => {
     expect(answer.resume().statusCode).toBe(421);
   });
 
-  it('are those that docs/operations.md lists', async () => {
+  it('are those that docs/observability.md lists', async () => {
     const text = await (await fetch(server.metricsUrl!)).text();
     const served = [...text.matchAll(/^# TYPE (anabranch_\w+)/gm)].map(([, name]) => name);
-    const listed = [...readFileSync('docs/operations.md', 'utf8').matchAll(/`(anabranch_\w+)`/g)].map(
+    const listed = [...readFileSync('docs/observability.md', 'utf8').matchAll(/`(anabranch_\w+)`/g)].map(
       ([, name]) => name,
     );
-    expect(listed.sort()).toEqual(served.sort());
+    expect([...new Set(listed)].sort()).toEqual(served.sort());
   });
 });

@@ -6,6 +6,7 @@ import type { EnvironmentStore } from './environment.ts';
 import type { ExperimentStore, RunDeletion } from './experiment.ts';
 import type { GroupStore } from './group.ts';
 import type { KeyStore } from './key.ts';
+import type { StoreLoad, WorkCounts } from './load.ts';
 import type { MetricStore } from './metric.ts';
 import type { RetentionStore, UsageStore } from './retention.ts';
 import type { RolloutStore } from './rollout.ts';
@@ -102,6 +103,10 @@ export interface Store
    * write-ahead log is copied. No effect on Postgres. Errors: STORAGE_FULL, DATABASE_UNAVAILABLE.
    */
   cutFreePages(pages: number): Promise<void>;
+  /** V8: what the store does at the moment. */
+  load(): StoreLoad;
+  /** V8: counts rollouts of all namespaces, in one bounded statement. */
+  countWork(): Promise<WorkCounts>;
   /** Resolves if the database answers. */
   ping(): Promise<void>;
   /** Ends all work and closes the database. Idempotent. */

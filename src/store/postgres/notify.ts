@@ -64,6 +64,10 @@ export class Notifier {
     this.#options.onChange(undefined);
   }
 
+  get listening(): boolean {
+    return this.#client !== undefined;
+  }
+
   /** Number of lost connections. A server that crashes or is replaced causes one. */
   get losses(): number {
     return this.#lostConnections;

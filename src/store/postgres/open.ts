@@ -88,6 +88,12 @@ export async function openPostgres(
     known: new KnownHeads(),
     compressor: new SegmentCompressor(),
     slots,
+    load: () => ({
+      pools: pool.load(lanes.load.waiting),
+      listening: notifier.listening,
+      walBytes: undefined,
+      statements: pool.times.all,
+    }),
     emptyWal: undefined,
     cutFreePages: undefined,
     close: () => {

@@ -2,9 +2,11 @@ import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import pg from 'pg';
 import { AnabranchError } from '../../domain/errors.ts';
 import { type Slot, SlotQueue } from '../../queue/slot_queue.ts';
+import type { PoolLoad } from '../contract/load.ts';
 import type { CallScope } from '../contract/store.ts';
 import { Activity, type CancellableClient, requestCancel } from '../postgres_access/beside_pool.ts';
 import { RESET_READ_ONLY } from '../postgres_access/read_only_watch.ts';
+import { StatementTimes } from '../sql/kit/statement_times.ts';
 import {
   APPEND_SETTINGS,
   ParseTime,
@@ -53,6 +55,8 @@ interface MeasuredSession extends Session {
 /** A pool that survives lost connections, names its statements, and translates errors. */
 export class Pool implements PostgresPool {
   readonly options: object = {};
+  /** From the time when a statement is sent: those of a pipeline wait for each other. */
+  readonly times = new StatementTimes();
   readonly #pool: pg.Pool;
   readonly #appends: pg.Pool;
   /** Connections of `#pool`, which serves those who wait in order of arrival. */
@@ -138,12 +142,25 @@ export class Pool implements PostgresPool {
     }
   }
 
+  /** `waitingReads`: reads that wait before they ask for a connection. */
+  load(waitingReads: number): Readonly<Record<'shared' | 'appends', PoolLoad>> {
+    const loadOf = ({ totalCount, idleCount, waitingCount, options }: pg.Pool): PoolLoad => ({
+      used: totalCount - idleCount,
+      most: options.max,
+      waiting: waitingCount,
+    });
+    const shared = loadOf(this.#pool);
+    const waiting = shared.waiting + this.#turns.waitingWeight + waitingReads;
+    return { shared: { ...shared, waiting }, appends: loadOf(this.#appends) };
+  }
+
   #leaseOf(client: pg.PoolClient, given: Pick<LeaseDeps, 'session' | 'signal' | 'turn'>): Lease {
     return new Lease(client, {
       ...given,
       silence: this.#bounded ? this.#silence : undefined,
       prepare: (text, values) => this.#statement(text, values),
       onReadOnly: this.#onReadOnly,
+      times: this.times,
     });
   }
 
@@ -250,6 +267,7 @@ interface LeaseDeps {
   readonly silence: SilenceWatch | undefined;
   readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
   readonly onReadOnly: () => void;
+  readonly times: StatementTimes;
 }
 
 /** A connection with one user. Statements may be sent without waiting for earlier ones, and run in order. */
@@ -261,6 +279,7 @@ export class Lease {
   readonly #parsedBefore: number;
   readonly #prepare: LeaseDeps['prepare'];
   readonly #onReadOnly: () => void;
+  readonly #times: StatementTimes;
   /** Settings that every transaction must set; undefined if the connection keeps them. */
   readonly #beginWith: string | undefined;
   readonly #signal: AbortSignal | undefined;
@@ -274,7 +293,8 @@ export class Lease {
   #running = 0;
   #cancelling: Promise<void> | undefined;
 
-  constructor(client: pg.PoolClient, { session, signal, turn, silence, prepare, onReadOnly }: LeaseDeps) {
+  constructor(client: pg.PoolClient, { session, signal, turn, silence, prepare, onReadOnly, times }: LeaseDeps) {
+    this.#times = times;
     this.#client = client;
     this.session = session;
     this.#parseTime = session.parseTime;
@@ -313,19 +333,19 @@ export class Lease {
 
   /** Sends the statement. If every transaction must set settings, a single statement gets its own transaction. */
   #inItsTransaction(text: string, send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
-    if (this.#beginWith === undefined) return this.#watch(send);
+    if (this.#beginWith === undefined) return this.#watch(text, send);
     if (isBegin(text)) {
       this.#inTransaction = true;
-      return this.#watch(() => this.#client.query(`${text === 'begin' ? BEGIN : text}; ${this.#beginWith}`));
+      return this.#watch(text, () => this.#client.query(`${text === 'begin' ? BEGIN : text}; ${this.#beginWith}`));
     }
     if (this.#inTransaction) {
       this.#inTransaction = !isEnd(text);
-      return this.#watch(send);
+      return this.#watch(text, send);
     }
     const sent = [
-      this.#watch(() => this.#client.query(`${BEGIN}; ${this.#beginWith}`)),
-      this.#watch(send),
-      this.#watch(() => this.#client.query('commit')),
+      this.#watch(BEGIN, () => this.#client.query(`${BEGIN}; ${this.#beginWith}`)),
+      this.#watch(text, send),
+      this.#watch('commit', () => this.#client.query('commit')),
     ] as const;
     // Waits for all of them even if one fails, so that the connection is released after the last one.
     return Promise.allSettled(sent)
@@ -335,7 +355,7 @@ export class Lease {
 
   /** Runs `COPY … FROM STDIN (FORMAT BINARY)` with its rows. */
   copy(text: string, rows: Buffer): Promise<pg.QueryResult> {
-    return this.#watch(() => {
+    return this.#watch(text, () => {
       const { promise, resolve, reject } = Promise.withResolvers<pg.QueryResult>();
       this.#client.query(new CopyQuery(text, rows, (error, result) => (error ? reject(error) : resolve(result))));
       return promise;
@@ -347,7 +367,7 @@ export class Lease {
     await this.#cancelling; // A cancel request must not hit the rollback.
     try {
       this.#inTransaction = false;
-      await this.#send(() => this.#client.query('rollback'));
+      await this.#send('rollback', () => this.#client.query('rollback'));
     } catch (error) {
       this.#broken = error as Error;
       throw error;
@@ -366,17 +386,18 @@ export class Lease {
     this.#turn?.end();
   }
 
-  async #watch(send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+  async #watch(text: string, send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
     this.#signal?.throwIfAborted();
     try {
-      return await this.#send(send);
+      return await this.#send(text, send);
     } catch (error) {
       this.#signal?.throwIfAborted();
       throw error;
     }
   }
 
-  async #send(send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+  async #send(text: string, send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+    const begun = performance.now();
     if (this.#running === 0) this.#silence?.watch(this.#client);
     this.#running += 1;
     try {
@@ -389,6 +410,7 @@ export class Lease {
       this.firstFailure ??= translated;
       throw translated;
     } finally {
+      this.#times.note(text, performance.now() - begun);
       this.#running -= 1;
       if (this.#running === 0) this.#silence?.unwatch(this.#client);
     }

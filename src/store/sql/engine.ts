@@ -1,3 +1,4 @@
+import type { StoreLoad } from '../contract/load.ts';
 import type { CallScope, Slots } from '../contract/store.ts';
 import type { SegmentCompressor } from './kit/compression.ts';
 import type { BulkRows, Changes, Keys, Locks } from './kit/engine.ts';
@@ -31,6 +32,8 @@ export class SharedMembers {
   readonly known: KnownHeads;
   readonly compressor: SegmentCompressor;
   readonly slots: Slots;
+  /** See `Store.load`. */
+  readonly load: () => StoreLoad;
   /** Copies the log into the database file, when no read of this process needs it. Only SQLite has both. */
   readonly emptyWal: (() => Promise<void>) | undefined;
   /** See `Store.cutFreePages`. */
@@ -54,6 +57,7 @@ export class SharedMembers {
     this.known = shared.known;
     this.compressor = shared.compressor;
     this.slots = shared.slots;
+    this.load = shared.load;
     this.emptyWal = shared.emptyWal;
     this.cutFreePages = shared.cutFreePages;
     this.close = shared.close;

@@ -80,6 +80,7 @@ import { collectStates } from './upkeep/state/collection.ts';
 import { deleteTrajectory } from './upkeep/trajectory/deletion.ts';
 import { measureUsage } from './upkeep/usage/measure.ts';
 import { verify } from './upkeep/verification/verify.ts';
+import { countWork } from './upkeep/work_counts.ts';
 
 /** Returns the store over either engine. */
 export function sqlStore(engine: StoreEngine, stateCacheBytes?: number): Store {
@@ -134,6 +135,10 @@ const METHODS: Store & ThisType<Store & Parts> = {
   async cutFreePages(pages) {
     await this.engine.cutFreePages?.(pages);
   },
+  load() {
+    return this.engine.load();
+  },
+  countWork: onEngine(countWork),
   async ping() {
     await sql`select 1`.execute(this.engine.db);
   },

@@ -4,6 +4,7 @@ import { formatInstant } from '../../domain/instant.ts';
 import { StoreOpenError } from '../contract/store.ts';
 import { markAsOurs } from '../file_guard/file_owner.ts';
 import { type Identity, leadsTo } from '../file_guard/identity.ts';
+import type { Durations, StatementTimes } from '../sql/kit/statement_times.ts';
 import { translateError } from './errors.ts';
 
 /** Safety bound on the prepared statements per connection; their real number is smaller. */
@@ -12,14 +13,17 @@ const MAX_STATEMENTS = 500;
 /** A connection to the file: `node:sqlite` with cached statements, integers as bigint, and translated errors. */
 export class Connection implements SqliteDatabase {
   readonly #database: DatabaseSync;
+  readonly #times: StatementTimes | undefined;
   readonly #statements = {
     objects: new Map<string, KeptStatement>(),
     arrays: new Map<string, KeptStatement>(),
     'exact arrays': new Map<string, KeptStatement>(),
   };
 
-  constructor(database: DatabaseSync) {
+  /** `times`: where durations of statements are noted. Default: nowhere. */
+  constructor(database: DatabaseSync, times?: StatementTimes) {
     this.#database = database;
+    this.#times = times;
   }
 
   prepare(text: string, rows: RowForm = 'objects'): KeptStatement {
@@ -27,7 +31,7 @@ export class Connection implements SqliteDatabase {
     let statement = statements.get(text);
     if (statement === undefined) {
       if (statements.size >= MAX_STATEMENTS) statements.clear();
-      statement = new KeptStatement(this.#database, text, rows);
+      statement = new KeptStatement(this.#database, text, rows, this.#times?.of(text));
       statements.set(text, statement);
     }
     return statement;
@@ -53,8 +57,10 @@ export class KeptStatement {
   readonly reader: boolean;
   readonly #statement: StatementSync;
   readonly #endsTransaction: boolean;
+  readonly #durations: Durations | undefined;
 
-  constructor(database: DatabaseSync, text: string, rows: RowForm) {
+  constructor(database: DatabaseSync, text: string, rows: RowForm, durations: Durations | undefined) {
+    this.#durations = durations;
     try {
       this.#statement = database.prepare(text === 'begin' ? 'begin immediate' : text);
     } catch (error) {
@@ -68,20 +74,26 @@ export class KeptStatement {
   }
 
   all(parameters: readonly unknown[]): unknown[] {
+    const begun = performance.now();
     try {
       return this.#statement.all(...(parameters as SQLInputValue[]));
     } catch (error) {
       throw translateError(error);
+    } finally {
+      this.#durations?.note(performance.now() - begun);
     }
   }
 
   run(parameters: readonly unknown[]): { changes: bigint | number; lastInsertRowid: bigint | number } {
+    const begun = performance.now();
     try {
       return this.#statement.run(...(parameters as SQLInputValue[]));
     } catch (error) {
       // There may be nothing to roll back: a full disk ends the transaction, and a locked file prevents its begin.
       if (this.#endsTransaction) return { changes: 0, lastInsertRowid: 0 };
       throw translateError(error);
+    } finally {
+      this.#durations?.note(performance.now() - begun);
     }
   }
 

@@ -1,3 +1,4 @@
+import type { StatementTimes } from '../sql/kit/statement_times.ts';
 import { Connection, openReader } from './connection.ts';
 import { isLocked, isTooBig } from './errors.ts';
 import type { StatementJob } from './read_threads.ts';
@@ -21,12 +22,12 @@ export class KeyReads {
   #slowUntil = Number.NEGATIVE_INFINITY;
   #closed = false;
 
-  constructor(path: string) {
+  constructor(path: string, times?: StatementTimes) {
     const database = openReader(path);
     // From here on, a read must not block on a lock. SQLite refuses a value above the limit before it reads its pages.
     database.exec(`pragma cache_size = -${CACHE_KIB}; pragma busy_timeout = 0`);
     database.limits.length = VALUE_BYTES;
-    this.#connection = new Connection(database);
+    this.#connection = new Connection(database, times);
   }
 
   /** Returns the rows; undefined if a thread must read them. */

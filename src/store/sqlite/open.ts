@@ -11,6 +11,7 @@ import { ChangeListeners } from '../sql/kit/changes.ts';
 import { SegmentCompressor } from '../sql/kit/compression.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
+import { StatementTimes } from '../sql/kit/statement_times.ts';
 import type { Tables } from '../sql/kit/tables.ts';
 import { KnownHeads } from '../sql/log/append/known_heads.ts';
 import { SqliteBulkRows } from './bulk_rows.ts';
@@ -48,7 +49,8 @@ export async function openSqlite(
   try {
     refuseForeignFile(path, named);
     lock = lockFile(path);
-    writer = new Connection(openWriter(path));
+    const times = new StatementTimes();
+    writer = new Connection(openWriter(path), times);
     const dialect = new Dialect({ database: writer });
     const writing = new Kysely<Tables>({ dialect });
     await migrate(writing, 'sqlite', migrating);
@@ -58,7 +60,8 @@ export async function openSqlite(
     await sql`pragma busy_timeout = 0`.execute(writing);
     // Nor must it copy the log (see `Wal`).
     await sql`pragma wal_autocheckpoint = 0`.execute(writing);
-    const threads = new ReadThreads(path, Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1)));
+    const readThreads = Math.max(1, Math.min(MOST_READ_THREADS, availableParallelism() - 1));
+    const threads = new ReadThreads(path, readThreads, { times });
     const slots = new ReadSlots();
     const watch = new FileWatch({ named, path, descriptor: lock.descriptor });
     const copier = new ReadThreadHandle(path, { copiesLog: true });
@@ -77,7 +80,7 @@ export async function openSqlite(
       pauseWriters: (work) => writeLock.run(work),
       onFault,
     });
-    const keyReads = new KeyReads(path);
+    const keyReads = new KeyReads(path, times);
     const known = new KnownHeads();
     const writes = new Writes({ writer, writing, lock: writeLock, watch, wal, slots, known });
     const kept = new KeptQueries();
@@ -110,6 +113,12 @@ export async function openSqlite(
       known,
       compressor: new SegmentCompressor(),
       slots,
+      load: () => ({
+        pools: { reads: threads.load, writes: writeLock.load },
+        listening: undefined,
+        walBytes: watch.log.bytes,
+        statements: times.all,
+      }),
       emptyWal: () => wal.empty(),
       cutFreePages: cutterOf(writer, writes),
       close: () => {

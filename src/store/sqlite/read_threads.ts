@@ -1,7 +1,9 @@
 import { Worker } from 'node:worker_threads';
+import type { PoolLoad } from '../contract/load.ts';
 import type { CallScope } from '../contract/store.ts';
 import { type Identity, identityOf } from '../file_guard/identity.ts';
 import { ReadLanes, type Timed } from '../sql/kit/reading/lanes.ts';
+import type { StatementTimes } from '../sql/kit/statement_times.ts';
 import type { RangeExtrema, SeriesRange } from '../sql/records/metric/points.ts';
 import { translateError } from './errors.ts';
 
@@ -12,9 +14,11 @@ import { translateError } from './errors.ts';
 export class ReadThreads {
   readonly #lanes: ReadLanes;
   readonly #threads: readonly ReadThreadHandle[];
+  readonly #times: StatementTimes | undefined;
 
   /** `threads` is the number of long jobs that run at a time. */
-  constructor(path: string, threads: number, quickMs?: number) {
+  constructor(path: string, threads: number, { quickMs, times }: { quickMs?: number; times?: StatementTimes } = {}) {
+    this.#times = times;
     this.#lanes = new ReadLanes({ long: threads, quick: 1, quickMs });
     this.#threads = Array.from({ length: threads + 1 }, () => new ReadThreadHandle(path));
   }
@@ -25,12 +29,19 @@ export class ReadThreads {
    */
   async run<Job extends ReadJob>(job: Job, call: CallScope | undefined): Promise<ReadResult<Job>> {
     try {
-      return (await this.#lanes.run(kindOf(job), call, (lane) =>
-        this.#threads[lane]!.run(job, call?.signal),
-      )) as ReadResult<Job>;
+      const kind = kindOf(job);
+      return (await this.#lanes.run(kind, call, async (lane) => {
+        const timed = await this.#threads[lane]!.run(job, call?.signal);
+        this.#times?.note(kind, timed.milliseconds);
+        return timed;
+      })) as ReadResult<Job>;
     } catch (error) {
       throw translateError(error);
     }
+  }
+
+  get load(): PoolLoad {
+    return this.#lanes.load;
   }
 
   /** Resolves when no job runs (see `ReadLanes.pause`). */

@@ -1,4 +1,5 @@
 import { SlotQueue } from '../../queue/slot_queue.ts';
+import type { PoolLoad } from '../contract/load.ts';
 import { isLocked } from './errors.ts';
 
 /**
@@ -34,6 +35,11 @@ export class WriteLock {
   run<T>(transaction: () => T | Promise<T>, namespace = ''): Promise<T> {
     this.#asked += 1;
     return this.#turns.within(namespace, () => this.#retryWhileLocked(transaction));
+  }
+
+  get load(): PoolLoad {
+    const { slots, waitingWeight: waiting } = this.#turns;
+    return { used: slots - waiting, most: 1, waiting };
   }
 
   /** Returns whether other transactions than the caller's last one were requested since the last call. */

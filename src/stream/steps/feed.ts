@@ -25,6 +25,8 @@ export interface Feeds {
   join(namespace: string, trajectory: Trajectory, shown: Shown): Follower;
   /** Number of followers. */
   readonly followers: number;
+  /** Steps that the follower who is furthest behind has not been sent, as far as they are known. */
+  readonly lag: number;
 }
 
 export function createFeeds(deps: FeedDeps): Feeds {
@@ -44,6 +46,11 @@ export function createFeeds(deps: FeedDeps): Feeds {
       let count = 0;
       for (const feed of feeds.values()) count += feed.followers.size;
       return count;
+    },
+    get lag() {
+      let lag = 0n;
+      for (const feed of feeds.values()) for (const { behind } of feed.followers) if (behind > lag) lag = behind;
+      return Number(lag);
     },
   };
 }
@@ -174,9 +181,16 @@ class Feed {
 
 export class Follower {
   readonly #feed: Feed;
+  /** The step that it has asked for last. Undefined: it has not asked yet. */
+  #next: bigint | undefined;
 
   constructor(feed: Feed) {
     this.#feed = feed;
+  }
+
+  /** Steps from the one that it has asked for last to the known end. */
+  get behind(): bigint {
+    return this.#next === undefined ? 0n : this.end - this.#next;
   }
 
   /** The known end of the trajectory. Never decreases. */
@@ -196,11 +210,13 @@ export class Follower {
 
   /** Returns the page of steps that begins at `from`, by owner. Live followers share pages. */
   page(from: bigint, live: boolean): Promise<readonly EncodedSteps[]> {
+    this.#next = from;
     return this.#feed.page(from, live);
   }
 
   /** Resolves when the trajectory has step `next`, is sealed or deleted, after `polls` polls, or by `wake`. */
   change(next: bigint, polls: number): Promise<void> {
+    this.#next = next;
     if (this.#feed.hasNews(next)) return Promise.resolve();
     return new Promise((resolve, reject) => {
       this.#feed.waiters.set(this, { next, polls, resolve, reject });

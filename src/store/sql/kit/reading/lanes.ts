@@ -1,4 +1,5 @@
 import { InTurn } from '../../../../queue/in_turn.ts';
+import type { PoolLoad } from '../../../contract/load.ts';
 import type { CallScope } from '../../../contract/store.ts';
 
 /** Run time in milliseconds above which a read marks its kind as slow. */
@@ -103,6 +104,11 @@ export class ReadLanes {
       const place = this.#waiting.add(call?.namespace ?? '', entry);
       this.#dispatch();
     });
+  }
+
+  get load(): PoolLoad {
+    const used = this.#running.filter((entry) => entry !== undefined).length;
+    return { used, most: this.#running.length, waiting: this.#waiting.size };
   }
 
   /**
