@@ -115,7 +115,7 @@ describe('V8: metrics', () => {
     ])
       expect(found).toContain(name);
     const jobs = async () => [...(await scrape()).keys()].filter((name) => name.startsWith('anabranch_job_runs_total'));
-    await expect.poll(jobs).toContain('anabranch_job_runs_total{job="sweep of leases",outcome="done"}');
+    await expect.poll(jobs).toContain('anabranch_job_runs_total{background_job="sweep of leases",outcome="done"}');
   });
 
   it('have what the database does, and the queue of rollouts', async () => {
