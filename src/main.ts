@@ -18,7 +18,7 @@ for (const [signal, code] of [
 ] as const) {
   process.on(signal, () => {
     if (stop.signal.aborted) process.exit(code); // a second signal exits at once
-    stop.abort();
+    stop.abort(signal);
   });
 }
 
@@ -67,6 +67,7 @@ const code = await run(process.argv.slice(2), {
   stdout: process.stdout,
   stderr: process.stderr,
   signal: stop.signal,
+  onHangup: (listener) => process.on('SIGHUP', listener),
 });
 process.exitCode = faulted ? 1 : code;
 // Everything is closed, so the process ends by itself. The timer ends it if something still keeps it alive.

@@ -70,6 +70,13 @@ export interface RunningServer {
   readonly unused: AbortSignal | undefined;
   /** Open resources. All counts are 0 after every client has disconnected. */
   counts(): ServerCounts;
+  /** Rereads the files of certificates and of the mapping. Returns false if there are none. Never rejects. */
+  reload(): Promise<boolean>;
+  /**
+   * Is no longer ready, and accepts calls for `lameDuckSeconds`, in which load balancers learn that it leaves. Resolves
+   * then, or at once if the file of the database is lost.
+   */
+  leave(): Promise<void>;
   /**
    * A2: stops the server. Health is NOT_SERVING first. Open appends commit and ack, then all streams end with
    * SERVER_DRAINING. Open calls may end within `drainSeconds`; then the store is closed. Idempotent; never rejects.
@@ -93,6 +100,8 @@ const CLOSE_MS = 3_000;
 /** Least milliseconds between two counts of rollouts for metrics, and between two looks at the size of the database. */
 const COUNT_MS = 5_000;
 const SIZE_MS = 60_000;
+/** Least milliseconds between two questions to the database whether this instance is ready. */
+const READY_MS = 1_000;
 /** More than the systems that ask for metrics need. */
 const METRICS_CONNECTIONS = 50;
 /** Milliseconds that open calls may take to end after the loss of the database's file. Their writes fail at once. */
@@ -120,8 +129,11 @@ export async function serveStore(
     engine: config.database.engine,
     levels: () => levelsOf(app, port, service),
     load: () => store.load(),
-    work: new Sampled(() => store.countWork(), { everyMs: COUNT_MS }),
-    storedBytes: new Sampled(async () => Number((await database.sizeOf()).bytes), { everyMs: SIZE_MS }),
+    work: new Sampled(() => store.countWork(), { everyMs: COUNT_MS, pausePerWork: 50 }),
+    storedBytes: new Sampled(async () => Number((await database.sizeOf()).bytes), {
+      everyMs: SIZE_MS,
+      pausePerWork: 50,
+    }),
   };
   const metrics = new Metrics(measured, processMetrics);
   const app = createApp({
@@ -149,7 +161,12 @@ export async function serveStore(
     version: packageVersion(),
     limits: { ...LIMITS, messageValues, waitingBytes, maxConnections, stateTtlHours, requestDays },
   };
-  const service = createHandler({ app, logger, info, database, metrics, validator });
+  const ready = new Sampled(() => store.ping().then(() => true), { everyMs: READY_MS });
+  const isStoreReady = async () => {
+    await ready.refresh();
+    return ready.value === true && !ready.isLate;
+  };
+  const service = createHandler({ app, logger, info, database, isStoreReady, metrics, validator });
   const { lost } = store;
   if (lost !== undefined)
     void aborted(lost).then(() => {
@@ -391,7 +408,7 @@ function runningServer(
   { host, port: number }: Listening,
   ofMetrics: Listening | undefined,
 ): RunningServer {
-  const { store, app, service, port } = parts;
+  const { store, app, verifiers, service, port } = parts;
   let drained: Promise<void> | undefined;
   return {
     host,
@@ -408,6 +425,16 @@ function runningServer(
       waitingBytes: app.waiting.bytes,
       principals: app.principals.size,
     }),
+    reload: async () => {
+      const reloaded = [config.tls && port.reload(), verifiers?.reload()].filter((each) => each !== undefined);
+      await Promise.all(reloaded);
+      return reloaded.length > 0;
+    },
+    leave: async () => {
+      service.health.leave();
+      const given = store.lost && { signal: store.lost };
+      await wait(config.lameDuckSeconds * 1000, undefined, given).catch(() => undefined);
+    },
     drain: () => {
       drained ??= drain(config, parts);
       return drained;

@@ -35,6 +35,18 @@ export class WatchedFiles {
     this.#schedule();
   }
 
+  /** Looks at the files now. What is wrong is reported at once. Never rejects. */
+  async reload(): Promise<void> {
+    try {
+      await this.#load();
+    } catch (error) {
+      const { message } = error as Error;
+      this.#fault = message;
+      this.#reported = true;
+      this.#events.refuse(message);
+    }
+  }
+
   stop(): void {
     this.#stopped = true;
     clearTimeout(this.#timer);

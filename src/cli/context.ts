@@ -15,8 +15,12 @@ export interface CliContext {
   readonly stdin?: Input | undefined;
   readonly stdout: Output;
   readonly stderr: Output;
-  /** Aborted by the first SIGINT or SIGTERM. Commands then finish open work and return. */
+  /**
+   * Aborted by the first SIGINT or SIGTERM, with the name of the signal. Commands then finish open work and return.
+   */
   readonly signal: AbortSignal;
+  /** Calls the listener at each SIGHUP, which ends the process otherwise. Undefined: nobody sends it. */
+  readonly onHangup?: ((listener: () => void) => void) | undefined;
   /** For programs that run many commands: see ServerDeps. */
   readonly validator?: ServerDeps['validator'];
 }

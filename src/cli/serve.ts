@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
 import type { RunningServer } from '../server.ts';
 import { valueJson } from './columns.ts';
@@ -27,13 +28,31 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
   cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
   const { lost, unused } = server;
-  await stopped(AbortSignal.any([cli.signal, lost, unused].filter((signal) => signal !== undefined)));
+  const hungUp = new AbortController();
+  cli.onHangup?.(() => void hangUp(cli, server, logger, hungUp));
+  await stopped(AbortSignal.any([cli.signal, hungUp.signal, lost, unused].filter((signal) => signal !== undefined)));
+  if (cli.signal.reason === 'SIGTERM' || hungUp.signal.aborted) await leave(server, config, logger);
   if (unused?.aborted === true) logger.info({ seconds: config.exitWhenUnused }, 'no client has been connected');
   const patience = lost?.aborted === true ? '' : `; open calls have ${config.drainSeconds} seconds to end`;
   logger.info({ ...server.counts() }, `stopping${patience}`);
   await server.drain();
   logger.info('stopped');
   if (lost?.aborted === true) throw new CliError('The server has stopped, because the file of its database was lost.');
+}
+
+/** Rereads files, unless there are none or the terminal was closed: then the server stops. */
+async function hangUp(cli: CliContext, server: RunningServer, logger: Logger, stop: AbortController): Promise<void> {
+  if (cli.stdin?.isTTY !== true && (await server.reload())) {
+    logger.info('SIGHUP: certificates and mapping files were read again');
+    return;
+  }
+  logger.info('SIGHUP: the server stops');
+  stop.abort();
+}
+
+async function leave(server: RunningServer, { lameDuckSeconds }: Config, logger: Logger): Promise<void> {
+  if (lameDuckSeconds > 0) logger.info(`leaving; calls are accepted for ${lameDuckSeconds} more seconds`);
+  await server.leave();
 }
 
 function readyLine(

@@ -27,6 +27,7 @@ export interface Config extends ListenConfig {
   readonly stateCacheMib: number;
   readonly retentionPolicies: boolean;
   readonly drainSeconds: number;
+  readonly lameDuckSeconds: number;
   /** Seconds without a client after which the server stops. Undefined: it never does. */
   readonly exitWhenUnused: number | undefined;
   readonly logLevel: (typeof LOG_LEVELS)[number];
@@ -34,6 +35,9 @@ export interface Config extends ListenConfig {
   /** Warnings for the operator, ready to print. They contain no secrets. */
   readonly warnings: readonly string[];
 }
+
+/** Load balancers ask every few seconds whether an instance is ready. */
+const LAME_DUCK_SECONDS = 5;
 
 /** Passwords of published examples. They are accepted on loopback only. */
 const PUBLISHED_PASSWORDS = new Set(['fle123', 'training_password', 'anabranch']);
@@ -68,6 +72,11 @@ export function loadConfig(sources: ConfigSources): Config {
     stateCacheMib: values.whole('stateCacheMib'),
     retentionPolicies: values.bool('retentionPolicies'),
     drainSeconds: values.whole('drainSeconds'),
+    lameDuckSeconds: values.isSet('lameDuckSeconds')
+      ? values.whole('lameDuckSeconds')
+      : isExposed
+        ? LAME_DUCK_SECONDS
+        : 0,
     exitWhenUnused: values.whole('exitWhenUnused') || undefined,
     logLevel: values.choice('logLevel', LOG_LEVELS),
     logFormat: values.choice('logFormat', LOG_FORMATS),

@@ -260,6 +260,12 @@ export const TABLE = {
     ...whole(0, 30),
     doc: 'Seconds that a shutdown waits for open calls before it cancels them.',
   },
+  lameDuckSeconds: {
+    name: 'ANABRANCH_LAME_DUCK',
+    flag: '--lame-duck SECONDS',
+    ...whole(0, 300),
+    doc: 'Seconds that the server accepts calls after SIGTERM, while `/readyz` and `grpc.health.v1` say that it is not ready. The default is 5 for an address that other machines can reach, and 0 for others.',
+  },
   exitWhenUnused: {
     name: 'ANABRANCH_EXIT_WHEN_UNUSED',
     flag: '--exit-when-unused SECONDS',

@@ -26,6 +26,10 @@ export class KeyFile implements KeySource {
     return this.#files.open();
   }
 
+  reload(): Promise<void> {
+    return this.#files.reload();
+  }
+
   stop(): void {
     this.#files.stop();
   }

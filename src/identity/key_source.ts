@@ -15,5 +15,7 @@ export interface KeySource {
   renew(): Promise<void> | undefined;
   /** Errors: what is wrong with a file. */
   open(): Promise<void>;
+  /** Rereads a file now. Undefined: there is none. */
+  reload?(): Promise<void>;
   stop(): void;
 }

@@ -34,6 +34,10 @@ export class MappingFile {
     return this.#files.open();
   }
 
+  reload(): Promise<void> {
+    return this.#files.reload();
+  }
+
   stop(): void {
     this.#files.stop();
   }

@@ -26,6 +26,8 @@ export interface IdentityEvents {
 }
 
 export interface OpenVerifiers extends Verifiers {
+  /** Rereads the files now. Never rejects. */
+  reload(): Promise<void>;
   stop(): void;
 }
 
@@ -53,6 +55,9 @@ export async function openVerifiers(
   return {
     tokens: jwt && keys && new Tokens({ issuer: jwt.issuer, audience: jwt.audience, keys, mapping: current }),
     certificates: clientCertificates ? certificateVerifier(current) : undefined,
+    reload: async () => {
+      await Promise.all([mapping.reload(), keys?.reload?.()]);
+    },
     stop,
   };
 }

@@ -239,6 +239,11 @@ export class Port {
     return this.#listening;
   }
 
+  /** Rereads the files of the certificate now. Never rejects. */
+  async reload(): Promise<void> {
+    await this.#certificate?.reload();
+  }
+
   /** Aborted when no client has been connected for `unusedMs`. */
   get unused(): AbortSignal | undefined {
     return this.#unused?.signal;

@@ -87,7 +87,10 @@ export class Metrics implements Meter {
   readonly #groupSeconds = this.#histogram('anabranch_commit_seconds', 'Duration of a group commit.', COMMIT_SECONDS);
   // Prometheus itself gives each series a label `job`.
   readonly #jobSeconds = this.#counter('anabranch_job_seconds_total', 'Time of background jobs.', ['background_job']);
-  readonly #jobRuns = this.#counter('anabranch_job_runs_total', 'Rounds of background jobs.', ['background_job', 'outcome']);
+  readonly #jobRuns = this.#counter('anabranch_job_runs_total', 'Rounds of background jobs.', [
+    'background_job',
+    'outcome',
+  ]);
   readonly #jobItems = this.#counter(
     'anabranch_job_items_total',
     'Rows, batches or credentials that jobs went through.',

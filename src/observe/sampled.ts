@@ -5,20 +5,28 @@ export class Sampled<T> {
   readonly #read: () => Promise<T>;
   readonly #everyMs: number;
   readonly #patienceMs: number;
+  readonly #pausePerWork: number;
   #reading: Promise<void> | undefined;
+  #begun = 0;
   #notBefore = Number.NEGATIVE_INFINITY;
 
-  constructor(read: () => Promise<T>, { everyMs, patienceMs = 1000 }: SampledTimes) {
+  constructor(read: () => Promise<T>, { everyMs, patienceMs = 1000, pausePerWork = 0 }: SampledTimes) {
     this.#read = read;
     this.#everyMs = everyMs;
     this.#patienceMs = patienceMs;
+    this.#pausePerWork = pausePerWork;
+  }
+
+  /** Whether a read has begun, and has not ended within `patienceMs`. */
+  get isLate(): boolean {
+    return this.#reading !== undefined && performance.now() - this.#begun > this.#patienceMs;
   }
 
   /** Resolves when the value is as new as it may be, or has not come for `patienceMs`. Never rejects. */
   async refresh(): Promise<void> {
     const now = performance.now();
     if (this.#reading === undefined && now < this.#notBefore) return;
-    this.#reading ??= this.#readOnce(now);
+    this.#reading ??= this.#readOnce();
     let timer: NodeJS.Timeout | undefined;
     const patience = new Promise<void>((resolve) => {
       timer = setTimeout(resolve, this.#patienceMs);
@@ -27,14 +35,15 @@ export class Sampled<T> {
     clearTimeout(timer);
   }
 
-  async #readOnce(begun: number): Promise<void> {
+  async #readOnce(): Promise<void> {
+    this.#begun = performance.now();
     try {
       this.value = await this.#read();
     } catch {
       this.value = undefined;
     } finally {
       const now = performance.now();
-      this.#notBefore = now + Math.max(this.#everyMs, (now - begun) * PAUSE_PER_WORK);
+      this.#notBefore = now + Math.max(this.#everyMs, (now - this.#begun) * this.#pausePerWork);
       this.#reading = undefined;
     }
   }
@@ -45,7 +54,6 @@ interface SampledTimes {
   readonly everyMs: number;
   /** Longest time that a caller waits for a read, in milliseconds. */
   readonly patienceMs?: number;
+  /** Least time between two reads, as a multiple of the duration of the first one. Default: 0. */
+  readonly pausePerWork?: number;
 }
-
-/** A read that takes long is repeated less often. */
-const PAUSE_PER_WORK = 50;

@@ -26,8 +26,9 @@ import { handlers, type Wire } from './call.ts';
 import { Calls } from './calls.ts';
 import { Gate } from './gate.ts';
 import { Health, healthMethods } from './health.ts';
-import { answer, type CallHead, type HttpHandler, type HttpRequest, pathOf, type StreamHandler } from './http.ts';
+import { type CallHead, type HttpHandler, type HttpRequest, pathOf, type StreamHandler } from './http.ts';
 import { type MetricsText, metricsPath } from './metrics.ts';
+import { answerProbe, isProbe } from './probes.ts';
 import { serveReflection } from './reflection.ts';
 import { stateDownloads } from './state_download.ts';
 import { createRequestValidator, type Validator } from './validate.ts';
@@ -37,6 +38,8 @@ export interface HandlerDeps {
   readonly logger: Logger;
   readonly info: ServerInfo;
   readonly database: DatabaseParts;
+  /** See `Probed.isStoreReady`. Default: always. */
+  readonly isStoreReady?: () => Promise<boolean>;
   /** Default: none are served. */
   readonly metrics?: MetricsText | undefined;
   /** Default: `createServiceValidator()`. */
@@ -57,12 +60,7 @@ export interface ServiceHandler {
   readonly unsent: UnsentMessages;
 }
 
-const PROBES: ReadonlySet<string> = new Set(['/healthz', '/health']);
 const HEALTH_RPCS = `/${HealthService.typeName}/`;
-
-function isProbe(request: { readonly url?: string | undefined }): boolean {
-  return PROBES.has(pathOf(request));
-}
 
 function isHealthCheck(request: HttpRequest): boolean {
   return isProbe(request) || pathOf(request).startsWith(HEALTH_RPCS);
@@ -90,6 +88,7 @@ export function createHandler({
   logger,
   info,
   database,
+  isStoreReady = async () => true,
   metrics,
   validator = createServiceValidator(),
 }: HandlerDeps): ServiceHandler {
@@ -123,11 +122,7 @@ export function createHandler({
   const handle: HttpHandler = (request, response, intake) => {
     if (download(request, response, intake) || scrape?.(request, response, intake) === true) return;
     if (!isProbe(request)) return rpc.handle(request, response, intake);
-    const plain = { 'content-type': 'text/plain; charset=utf-8', 'cache-control': 'no-store' };
-    if (request.method !== 'GET' && request.method !== 'HEAD') {
-      return answer(response, 405, { ...plain, allow: 'GET, HEAD' }, 'Use GET.\n');
-    }
-    return health.serving ? answer(response, 200, plain, 'ok') : answer(response, 503, plain, 'draining');
+    void answerProbe({ health, isStoreReady }, request, response);
   };
   return { handle, streamHandlerOf: rpc.streamHandlerOf, isHealthCheck, isProbe, health, calls, unsent };
 }

@@ -8,10 +8,11 @@ import {
 import type { Methods } from '../service/method.ts';
 import { serverDraining } from '../stream/drain.ts';
 
-/** Whether this instance accepts calls. grpc.health.v1 and `GET /healthz` return the same. */
+/** Whether this instance accepts calls. grpc.health.v1, `GET /healthz` and `GET /health` return the same. */
 export class Health {
   readonly #services: ReadonlySet<string>;
   #serving = true;
+  readonly #left = Promise.withResolvers<void>();
   readonly #stopped = Promise.withResolvers<void>();
 
   /** The names of the services. The empty name means the whole server. */
@@ -23,10 +24,21 @@ export class Health {
     return this.#serving;
   }
 
-  /** Sets NOT_SERVING permanently. Watchers receive it, and their calls end. Idempotent. */
-  stop(): void {
+  /** Sets NOT_SERVING permanently, and tells watchers. Idempotent. */
+  leave(): void {
     this.#serving = false;
+    this.#left.resolve();
+  }
+
+  /** Sets NOT_SERVING, and ends the calls of watchers once they know. Idempotent. */
+  stop(): void {
+    this.leave();
     this.#stopped.resolve();
+  }
+
+  /** Resolves when it is NOT_SERVING. */
+  get left(): Promise<void> {
+    return this.#left.promise;
   }
 
   get stopped(): Promise<void> {
@@ -59,9 +71,13 @@ export function healthMethods(health: Health): Methods<typeof HealthService, 'ch
     watch: {
       async *messages({ service }, { signal }) {
         yield response(service);
+        if (health.serving) {
+          await Promise.race([health.left, aborted(signal)]);
+          if (signal.aborted) return;
+          if (statusOf(service) === Serving.NOT_SERVING) yield response(service);
+        }
         await Promise.race([health.stopped, aborted(signal)]);
         if (signal.aborted) return;
-        if (statusOf(service) === Serving.NOT_SERVING) yield response(service);
         throw serverDraining();
       },
     },

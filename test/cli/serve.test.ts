@@ -3,7 +3,7 @@ import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { createAuthority } from '../support/certificates.ts';
+import { createAuthority, writeIssued } from '../support/certificates.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
 import { makeFleFile } from '../support/fle_file.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
@@ -321,6 +321,49 @@ describe('the process', () => {
     await using server = await spawnServer({ database: database.url, args: ['--exit-when-unused', '1'] });
     expect(await server.exited).toEqual({ code: 0, signal: null });
     expect(server.output()).toContain('no client has been connected');
+  });
+
+  it('A2: accepts calls after SIGTERM for the seconds of --lame-duck, but not after SIGINT', async () => {
+    await using database = await createMigratedDatabase('sqlite');
+    const args = ['--lame-duck', '300'];
+    {
+      await using server = await spawnServer({ database: database.url, args });
+      server.signal('SIGTERM');
+      await expect.poll(server.output, { interval: 5 }).toContain('calls are accepted for 300 more seconds');
+      expect((await fetch(`${server.url}/readyz`)).status).toBe(503);
+      expect((await fetch(`${server.url}/livez`)).status).toBe(200);
+      server.signal('SIGTERM');
+      expect(await server.exited).toEqual({ code: 143, signal: null });
+    }
+    await using server = await spawnServer({ database: database.url, args });
+    server.signal('SIGINT');
+    expect(await server.exited).toEqual({ code: 0, signal: null });
+  });
+
+  it('A2: stops on SIGHUP if it has no files to read again, with a line of the log', async () => {
+    await using database = await createMigratedDatabase('sqlite');
+    await using server = await spawnServer({ database: database.url });
+    server.signal('SIGHUP');
+    expect(await server.exited).toEqual({ code: 0, signal: null });
+    expect(server.output()).toMatch(/SIGHUP: the server stops[\s\S]*stopped/);
+  });
+
+  it('reads its certificate again on SIGHUP, keeps the one in use if the new one is wrong, and serves on', async () => {
+    const authority = createAuthority();
+    const { tlsCert, tlsKey } = writeIssued(authority.issue({ commonName: 'first' }));
+    await using database = await createMigratedDatabase('sqlite');
+    const args = ['--tls-cert', tlsCert, '--tls-key', tlsKey];
+    await using server = await spawnServer({ database: database.url, args });
+    const { cert, key } = authority.issue({ commonName: 'second' });
+    await writeFile(tlsCert, cert);
+    await writeFile(tlsKey, key);
+    server.signal('SIGHUP');
+    await expect.poll(server.output, { interval: 5 }).toContain('were read again');
+    expect(server.output()).toContain('CN=second');
+    await writeFile(tlsKey, 'no key');
+    server.signal('SIGHUP');
+    await expect.poll(server.output, { interval: 5 }).toContain('the certificate in use stays');
+    expect(await server.terminate()).toEqual({ code: 0, signal: null });
   });
 
   it('exits at once on a second signal', async () => {

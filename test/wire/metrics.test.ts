@@ -15,13 +15,13 @@ import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { withHeaders } from './headers.ts';
 import { NOBODY } from './rpcs/scene.ts';
 
-describe('V8: metrics', () => {
+describe.each(ENGINES)('V8: metrics, on %s', (engine) => {
   let database: TestDatabase;
   let server: TestServer;
   const secrets = { every: '', own: '' };
 
   beforeAll(async () => {
-    database = await createMigratedDatabase(ENGINES[0]!);
+    database = await createMigratedDatabase(engine);
     await using open = await startTestServer({ database });
     const admin = createClient(AdminService, createGrpcTransport({ baseUrl: open.url }));
     const keyOf = async (name: string, namespace: string) =>

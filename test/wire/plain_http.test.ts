@@ -48,7 +48,7 @@ describe('HTTP/1.1 without a generated client', () => {
     expect((await fetch(`${server.url}/healthz`, { method: 'POST' })).status).toBe(405);
   });
 
-  it.each(['/healthz', '/health'])('GET %s answers load balancers, which send HTTP/1.0 or no Host', async (path) => {
+  it.each(['/healthz', '/health', '/livez', '/readyz'])('GET %s answers load balancers, which send HTTP/1.0 or no Host', async (path) => {
     for (const head of [
       `GET ${path} HTTP/1.0`,
       `GET ${path} HTTP/1.0\r\nConnection: keep-alive`,

@@ -107,7 +107,7 @@ export interface Store
   load(): StoreLoad;
   /** V8: counts rollouts of all namespaces, in one bounded statement. */
   countWork(): Promise<WorkCounts>;
-  /** Resolves if the database answers. */
+  /** Resolves if the database answers and has the schema of this program. Errors: StoreOpenError for another one. */
   ping(): Promise<void>;
   /** Ends all work and closes the database. Idempotent. */
   close(): Promise<void>;

@@ -2,6 +2,7 @@ import { Kysely, PostgresDialect, sql } from 'kysely';
 import { AnabranchError, isReadOnly } from '../../domain/errors.ts';
 import { StoreOpenError } from '../contract/store.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
+import { MIGRATIONS } from '../migrations/migrations.ts';
 import { explainConnecting, lineOf } from '../postgres_access/connecting.ts';
 import { ReadOnlyWatch } from '../postgres_access/read_only_watch.ts';
 import type { StoreEngine } from '../sql/engine.ts';
@@ -88,6 +89,7 @@ export async function openPostgres(
     known: new KnownHeads(),
     compressor: new SegmentCompressor(),
     slots,
+    migrations: MIGRATIONS.map(({ name }) => name),
     load: () => ({
       pools: pool.load(lanes.load.waiting),
       listening: notifier.listening,

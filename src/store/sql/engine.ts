@@ -32,6 +32,8 @@ export class SharedMembers {
   readonly known: KnownHeads;
   readonly compressor: SegmentCompressor;
   readonly slots: Slots;
+  /** Names of the migrations of this program. */
+  readonly migrations: readonly string[];
   /** See `Store.load`. */
   readonly load: () => StoreLoad;
   /** Copies the log into the database file, when no read of this process needs it. Only SQLite has both. */
@@ -57,6 +59,7 @@ export class SharedMembers {
     this.known = shared.known;
     this.compressor = shared.compressor;
     this.slots = shared.slots;
+    this.migrations = shared.migrations;
     this.load = shared.load;
     this.emptyWal = shared.emptyWal;
     this.cutFreePages = shared.cutFreePages;

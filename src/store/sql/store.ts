@@ -1,4 +1,3 @@
-import { sql } from 'kysely';
 import type { Store } from '../contract/store.ts';
 import type { StoreEngine } from './engine.ts';
 import { expireRequests } from './kit/requests.ts';
@@ -64,6 +63,7 @@ import { importArchive } from './upkeep/archive/import.ts';
 import { readOnThread } from './upkeep/archive/reading/archive_reader.ts';
 import { countRows, findLargestRuns, listNamespaces } from './upkeep/database_stats.ts';
 import { deleteNamespace } from './upkeep/namespace.ts';
+import { requireSchema } from './upkeep/required_schema.ts';
 import {
   claimDuePolicy,
   deletePolicy,
@@ -139,9 +139,7 @@ const METHODS: Store & ThisType<Store & Parts> = {
     return this.engine.load();
   },
   countWork: onEngine(countWork),
-  async ping() {
-    await sql`select 1`.execute(this.engine.db);
-  },
+  ping: onEngine(requireSchema),
   async close() {
     await this.searcher.close();
     await this.engine.close();

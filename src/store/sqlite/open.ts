@@ -6,6 +6,7 @@ import { type FileLock, lockFile } from '../file_guard/lock.ts';
 import { cannotOpen, resolvePath } from '../file_guard/path.ts';
 import { FileWatch } from '../file_guard/watch.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
+import { MIGRATIONS } from '../migrations/migrations.ts';
 import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
 import { SegmentCompressor } from '../sql/kit/compression.ts';
@@ -113,6 +114,7 @@ export async function openSqlite(
       known,
       compressor: new SegmentCompressor(),
       slots,
+      migrations: MIGRATIONS.map(({ name }) => name),
       load: () => ({
         pools: { reads: threads.load, writes: writeLock.load },
         listening: undefined,

@@ -52,6 +52,8 @@ type StoredTables = { [Name in keyof typeof TABLES]: TypeOf<(typeof TABLES)[Name
 export interface Tables extends StoredTables {
   /** A view of `segments`: a row for each step. */
   steps: StepsView;
+  /** The migrations that ran, by the migrator. */
+  kysely_migration: { name: string };
   /** SQLite only: the newest change mark. */
   change_marks: { mark: ColumnType<bigint, bigint | number, bigint | number> };
 }
