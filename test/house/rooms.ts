@@ -35,7 +35,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   'src/store/spool.ts': { rooms: ['src/domain'], packages: ['node:sqlite'] },
   'src/store/migrations': {
     rooms: KIT,
-    packages: ['kysely', 'kysely/migration', 'node:crypto'],
+    packages: ['kysely', 'kysely/migration', 'node:crypto', 'node:timers/promises'],
   },
   'src/store/sql': { rooms: UPKEEP, packages: ['kysely'] },
   'src/store/sql/kit': { rooms: [...STORE, 'src/queue'], packages: ['kysely', 'node:crypto', 'node:zlib'] },

@@ -1,8 +1,15 @@
 import type { Kysely } from 'kysely';
 
-/** One change of the schema in the SQL of both engines, in a transaction of its own. */
+/**
+ * One change of the schema in the SQL of both engines, in a transaction of its own. Servers of the release before serve
+ * the schema meanwhile, and after it. So a migration only adds, and removes nothing but what that release does not use.
+ */
 export interface Migration {
-  /** Number and name. Migrations run in the order of their names, and are never renamed or edited after a release. */
+  /**
+   * Number, name, and the number of the newest migration that a program must know to serve the schema:
+   * `0004_add_model_uri_after_0003`. Migrations run in the order of their names, and are never renamed or edited after
+   * a release.
+   */
   readonly name: string;
   /**
    * Statements. Each begins at the start of a line and ends with a semicolon. Its other lines are indented, or begin
@@ -12,6 +19,15 @@ export interface Migration {
   readonly sqlite: string;
   /** Runs after the statements. */
   readonly conversion?: Conversion;
+  /** Built at the end, beside writers. Indexes of new tables are part of the statements. */
+  readonly indexes?: readonly AddedIndex[];
+}
+
+export interface AddedIndex {
+  readonly name: string;
+  readonly table: string;
+  /** What follows the name of the table: `(run, key) where run is not null`. */
+  readonly keys: string;
 }
 
 /** Converts many rows in bounded transactions. After an interruption, the next start continues. */

@@ -147,13 +147,19 @@ const MAX_NAMES = 500;
  */
 export class StatementNames {
   readonly #names = new Map<string, string>();
+  readonly #suffix: string;
+
+  /** Another suffix makes other names. */
+  constructor(suffix = '') {
+    this.#suffix = suffix;
+  }
 
   /** Returns undefined if the statement must be sent without name. */
   of(text: string): string | undefined {
     const known = this.#names.get(text);
     if (known !== undefined || this.#names.size >= MAX_NAMES) return known;
     // Postgres truncates names after 63 bytes.
-    const name = `anabranch_${createHash('sha256').update(text).digest('hex').slice(0, 32)}`;
+    const name = `anabranch_${createHash('sha256').update(text).digest('hex').slice(0, 32)}${this.#suffix}`;
     this.#names.set(text, name);
     return name;
   }

@@ -95,6 +95,12 @@ export function isForgottenStatement(error: unknown): boolean {
   return code === '26000' || code === '42P05';
 }
 
+/** Returns whether a migration has changed the columns that a prepared statement returns. */
+export function isOutdatedStatement(error: unknown): boolean {
+  const { code, routine } = (error ?? {}) as { code?: unknown; routine?: unknown };
+  return code === '0A000' && routine === 'RevalidateCachedQuery';
+}
+
 const UNAVAILABLE_CODES = new Set([
   'ECONNREFUSED',
   'ECONNRESET',

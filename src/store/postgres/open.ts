@@ -148,7 +148,7 @@ async function checkServer(db: Kysely<Tables>): Promise<boolean> {
 }
 
 function asOpenError(error: unknown): unknown {
-  if (error instanceof StoreOpenError) return error;
+  if (error instanceof StoreOpenError || (error as Error).name === 'AbortError') return error;
   const message = messageOf(error);
   return message === undefined ? error : new StoreOpenError(message, { cause: error });
 }

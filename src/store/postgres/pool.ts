@@ -19,7 +19,7 @@ import {
   TYPES,
 } from './connection.ts';
 import { CopyQuery } from './copy.ts';
-import { isForgottenStatement, isReadOnlyTransaction, translateError } from './errors.ts';
+import { isForgottenStatement, isOutdatedStatement, isReadOnlyTransaction, translateError } from './errors.ts';
 import { SilenceWatch } from './silence.ts';
 
 /**
@@ -227,8 +227,17 @@ export class Pool implements PostgresPool {
     }
   }
 
-  /** If a forgotten statement caused the error, sends statements without names from now on. Returns whether it did. */
+  /**
+   * Returns whether a prepared statement caused the error, so that a retry can succeed. After one that a pooler has
+   * forgotten, statements have no names; after one that is older than the schema, they have other names.
+   */
   forget(error: unknown): boolean {
+    if (isOutdatedStatement(error)) {
+      this.renew();
+      // A pooler keeps its sessions.
+      this.#names &&= new StatementNames(`_${this.#generation}`);
+      return true;
+    }
     if (!isForgottenStatement(error)) return false;
     if (this.#names !== undefined) this.#onForgotten?.(error);
     this.#names = undefined;
