@@ -33,6 +33,7 @@ const SIDE_BY_SIDE = [
   'mutated-archives',
   'pooler',
   'power-loss',
+  'previous-release',
   'restored',
   'retention-full',
   'small-heap',
