@@ -26,7 +26,7 @@ import { StartError } from './start_error.ts';
 import { type Store, StoreOpenError } from './store/contract/store.ts';
 import { copyStore } from './store/copy.ts';
 import type { StorageLost } from './store/file_guard/watch.ts';
-import { openStore } from './store/open.ts';
+import { openStore, type StoreDeps } from './store/open.ts';
 import { dropSchema, sizeOfSchema } from './store/postgres_schema/schema.ts';
 import { SqliteFile } from './store/sqlite_file/file.ts';
 import { compact, deleteFile } from './store/sqlite_file/unserved.ts';
@@ -47,6 +47,8 @@ export interface ServerDeps {
   readonly processMetrics?: ProcessMetrics | undefined;
   /** For programs that start many servers: compiling the rules is most of the work of a start. */
   readonly validator?: Validator | undefined;
+  /** Ends the wait for the schema of `--no-migrate`. Default: never. */
+  readonly signal?: AbortSignal | undefined;
 }
 
 /** A running server. */
@@ -107,9 +109,51 @@ const METRICS_CONNECTIONS = 50;
 /** Milliseconds that open calls may take to end after the loss of the database's file. Their writes fail at once. */
 const LOST_DRAIN_MS = 1_000;
 
-/** Opens the store, migrates its schema, and listens. Errors: StartError. */
+/**
+ * Opens the store, migrates its schema or waits for that, and listens. Errors: StartError; AbortError if the wait was
+ * ended.
+ */
 export async function startServer(config: Config, deps: ServerDeps): Promise<RunningServer> {
-  return serveStore(await open(config, deps.logger), config, deps);
+  return serveStore(await (config.noMigrate ? openMigrated(config, deps) : open(config, deps.logger)), config, deps);
+}
+
+/** Opens the store when another process has migrated its schema. Until then, the port answers that it is not ready. */
+async function openMigrated(
+  config: Config,
+  { logger, signal = new AbortController().signal }: ServerDeps,
+): Promise<Store> {
+  const port = waitingPort(config, logger);
+  try {
+    return await open(config, logger, {
+      signal,
+      onWait: async () => {
+        logger.warn('the schema is not of this version: waits for `anabranch migrate`, and is not ready');
+        await port.listen();
+      },
+    });
+  } catch (error) {
+    throw error instanceof ListenError ? new StartError(error.message, { cause: error }) : error;
+  } finally {
+    await port.drain(0);
+  }
+}
+
+/** Answers like a server that lives and is not ready. */
+function waitingPort(config: Config, logger: Logger): Port {
+  return new Port({
+    ...config.listen,
+    tls: config.tls && tlsOptions(config.tls, logger),
+    handler: (request, response) => {
+      const text = { 'content-type': 'text/plain; charset=utf-8' };
+      if (pathOf(request) === '/livez') answer(response, 200, text, 'ok\n');
+      else answer(response, 503, text, 'The server waits for its schema.\n');
+    },
+    maxMessageBytes: 0,
+    maxStreams: LIMITS.streamsPerConnection,
+    isProbe: () => true,
+    limits: { maxConnections: config.maxConnections },
+    onError: (error) => logger.error({ err: error }, 'a connection failed because of an internal error'),
+  });
 }
 
 /** Listens with an open store. The store is closed when the server is drained or cannot listen. Errors: StartError. */
@@ -379,12 +423,13 @@ function asStartError(error: unknown): unknown {
   return error instanceof StoreOpenError ? new StartError(error.message, { cause: error }) : error;
 }
 
-async function open(config: Config, logger: Logger): Promise<Store> {
+async function open(config: Config, logger: Logger, waiting?: StoreDeps['waiting']): Promise<Store> {
   const { database, databaseChosenBy, poolSize, namedStatements, stateCacheMib } = config;
   try {
     return await openStore(database.engine === 'sqlite' ? database : { ...database, poolSize, namedStatements }, {
       logger,
       stateCacheBytes: stateCacheMib * 1024 * 1024,
+      waiting,
     });
   } catch (error) {
     if (!(error instanceof StoreOpenError)) throw error;

@@ -17,8 +17,11 @@ export function addConfigOptions(command: Command, names?: readonly string[]): C
     const definition = placeholder === undefined ? long : `${long} <${placeholder}>`;
     const otherwise = preset === undefined ? name : `${name}, default ${preset}`;
     const text = `${doc.replaceAll('`', '')} (${otherwise})`;
-    if (list) command.option(definition, text, (value: string, before: readonly string[] = []) => [...before, value]);
-    else command.option(definition, text);
+    const option = command.createOption(definition, text);
+    // Commander takes --no-migrate for the opposite of a flag --migrate.
+    option.negate = false;
+    if (list) option.argParser((value: string, before: readonly string[] = []) => [...before, value]);
+    command.addOption(option);
   }
   return command;
 }

@@ -23,8 +23,12 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   // Loaded on demand, so that other commands start fast.
   const { startServer } = await import('../server.ts');
   const { measureProcess } = await import('../observe/metrics.ts');
-  const deps = { logger, validator: cli.validator, processMetrics: measureProcess() };
-  const server = await startServer(config, deps);
+  const deps = { logger, validator: cli.validator, processMetrics: measureProcess(), signal: cli.signal };
+  const server = await startServer(config, deps).catch((error: unknown) => {
+    if (error instanceof Error && error.name === 'AbortError') return undefined;
+    throw error;
+  });
+  if (server === undefined) return logger.info('stopped before the schema was migrated');
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
   cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
   const { lost, unused } = server;
@@ -92,7 +96,7 @@ function stopped(signal: AbortSignal): Promise<void> {
 /** Creates the command that migrates a database without serving it. `serve` migrates by itself. */
 export function migrateCommand(cli: CliContext): Command {
   const command = new Command('migrate').description(
-    'Create the database, or migrate it to this version. The server does the same when it starts.',
+    'Create the database, or migrate it to this version. The server does the same when it starts, unless it has --no-migrate.',
   );
   return addConfigOptions(command, ['--database', '--log-level', '--log-format'])
     .option('--json', 'print the result as one line of JSON')

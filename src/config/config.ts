@@ -23,6 +23,8 @@ export interface Config extends ListenConfig {
   readonly databaseChosenBy: string;
   readonly poolSize: number;
   readonly namedStatements: boolean;
+  /** Whether the server waits until another process has migrated the schema. */
+  readonly noMigrate: boolean;
   readonly stateTtlHours: number;
   readonly stateCacheMib: number;
   readonly retentionPolicies: boolean;
@@ -68,6 +70,7 @@ export function loadConfig(sources: ConfigSources): Config {
     databaseChosenBy: chosenBy,
     poolSize: values.whole('poolSize'),
     namedStatements: values.bool('namedStatements'),
+    noMigrate: parseNoMigrate(values, database),
     stateTtlHours: values.whole('stateTtlHours'),
     stateCacheMib: values.whole('stateCacheMib'),
     retentionPolicies: values.bool('retentionPolicies'),
@@ -113,6 +116,16 @@ function parseMaxConnections(
   if (!values.isSet('maxConnections')) return { maxConnections: possible, warnings: [] };
   const warning = `${values.nameOf('maxConnections')} is ${requested}, but the process may open only ${fileLimit} files: raise the limit of open files to ${requested + OTHER_FILES} (ulimit -n).`;
   return { maxConnections: requested, warnings: [warning] };
+}
+
+function parseNoMigrate(values: Values, { engine }: DatabaseConfig): boolean {
+  const noMigrate = values.bool('noMigrate');
+  if (noMigrate && engine === 'sqlite') {
+    throw new ConfigError(
+      `${values.nameOf('noMigrate')} requires Postgres: only one process can use an SQLite file, so the server migrates it.`,
+    );
+  }
+  return noMigrate;
 }
 
 function unusedHosts(values: Values, isExposed: boolean): string[] {

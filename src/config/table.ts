@@ -232,6 +232,13 @@ export const TABLE = {
     expected: YES_OR_NO,
     doc: 'Use named prepared statements in Postgres. Set false behind a pooler that does not support them, such as pgbouncer before 1.21 in transaction mode. SQLite ignores it.',
   },
+  noMigrate: {
+    name: 'ANABRANCH_NO_MIGRATE',
+    flag: '--no-migrate',
+    default: 'false',
+    expected: YES_OR_NO,
+    doc: 'Do not migrate the schema: wait until `anabranch migrate` has done so. Meanwhile `GET /livez` returns 200, and everything else 503. Requires Postgres.',
+  },
   stateTtlHours: {
     name: 'ANABRANCH_STATE_TTL_HOURS',
     flag: '--state-ttl-hours HOURS',

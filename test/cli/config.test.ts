@@ -67,6 +67,7 @@ describe('configuration without any setting', () => {
       databaseChosenBy: 'the default',
       poolSize: 10,
       namedStatements: true,
+      noMigrate: false,
       stateTtlHours: 24,
       stateCacheMib: 64,
       drainSeconds: 25,
