@@ -1,5 +1,31 @@
-/** What a hint names: the row key of a trajectory or run that changed, or metric series that were written. */
-export type Change = bigint | SeriesChange;
+/**
+ * A hint: names a trajectory (`t`) or a run (`r`) that changed, by its row key, or metric series of a run that were
+ * written (`s`). It has no commas and colons, so that hints can be joined, and can be looked up without parsing it.
+ */
+export type Hint = `t${string}` | `r${string}` | `s${string}`;
+
+export function trajectoryHint(key: bigint): Hint {
+  return `t${key.toString(36)}`;
+}
+
+export function runHint(key: bigint): Hint {
+  return `r${key.toString(36)}`;
+}
+
+/** Returns what a hint is about: the hint itself, but for all series of a run the same text. */
+export function subjectOf(hint: Hint): string {
+  return hint.startsWith('s') ? hint.slice(0, hint.indexOf('~')) : hint;
+}
+
+/** Returns the subject of hints of the metric series of a run. */
+export function seriesSubject(runId: string): string {
+  return `s${runId}`;
+}
+
+/** Returns the row key that a hint of a trajectory or run names. */
+export function keyOfHint(hint: Hint): bigint | undefined {
+  return parseInteger(hint.slice(1));
+}
 
 /** Points of metric series of a run that were written. */
 export interface SeriesChange {
@@ -22,25 +48,24 @@ export function seriesHash({ stageId, name }: { readonly stageId: string | undef
   return hash >>> 0;
 }
 
-/** More series of one hint are summarised as one, because a notification of Postgres has less than 8,000 bytes. */
-const MOST_LISTED = 64;
+/**
+ * More series of one hint are summarised as one, because a notification of Postgres has less than 8,000 bytes. A series
+ * takes at most 22.
+ */
+const MOST_LISTED = 256;
 
-/** Returns a hint as text without commas and colons. */
-export function changeText(change: Change): string {
-  if (typeof change === 'bigint') return change.toString(36);
-  const { runId, lowest, ofOthers } = change;
+export function seriesHint({ runId, lowest, ofOthers }: SeriesChange): Hint {
   const listed = lowest.size > MOST_LISTED ? [] : [...lowest];
   const steps = [...(ofOthers === undefined ? [] : [ofOthers]), ...(lowest.size > MOST_LISTED ? lowest.values() : [])];
   const others = steps.length === 0 ? '' : steps.reduce((least, step) => (step < least ? step : least)).toString(36);
-  return ['series', runId, others, ...listed.map(([mark, step]) => `${mark.toString(36)}.${step.toString(36)}`)].join(
-    '~',
-  );
+  const marks = listed.map(([mark, step]) => `~${mark.toString(36)}.${step.toString(36)}`);
+  return `s${runId}~${others}${marks.join('')}`;
 }
 
-/** Parses `changeText`. Returns undefined for other text, which means that anything may have changed. */
-export function parseChange(text: string): Change | undefined {
-  if (!text.startsWith('series~')) return parseInteger(text);
-  const [, runId = '', others = '', ...listed] = text.split('~');
+/** Parses `seriesHint`. Returns undefined for other text, which means that anything may have changed. */
+export function parseSeriesHint(hint: Hint): SeriesChange | undefined {
+  const [subject = '', others = '', ...listed] = hint.split('~');
+  const runId = subject.slice(1);
   const ofOthers = others === '' ? undefined : parseInteger(others);
   if (others !== '' && ofOthers === undefined) return undefined;
   const lowest = new Map<number, bigint>();

@@ -2,7 +2,7 @@ import type { Verifiers } from '../domain/identity.ts';
 import type { CallScope, Store } from '../store/contract/store.ts';
 import { Committer } from './append/committer.ts';
 import { WaitingSteps } from './append/waiting.ts';
-import { type ChangeHub, createChangeHub } from './change_hub.ts';
+import { ChangeHub } from './change_hub.ts';
 import { Credentials } from './credentials.ts';
 import { createDrain, type Drain } from './drain.ts';
 import { type ShrinkableFile, startReturningSpace } from './free_space.ts';
@@ -80,7 +80,7 @@ export function createApp({
 }: AppDeps): App {
   const settings: AppSettings = Object.freeze({ ...DEFAULT_SETTINGS, ...given });
   const lineages = createLineageCache();
-  const changes = createChangeHub(store);
+  const changes = new ChangeHub(store, settings);
   const merging = new Merging(store, logger, settings);
   const committer = new Committer(store, logger, {
     commitsAtOnce: settings.commitsAtOnce,
@@ -90,7 +90,7 @@ export function createApp({
   });
   const waiting = new WaitingSteps(settings.waitingBytes);
   const claims = createClaimCollector(store, logger);
-  const feeds = createFeeds({ store, changes, lineages, pollMs: settings.pollMs });
+  const feeds = createFeeds({ store, changes, lineages });
   const drain = createDrain();
   const credentials = settings.authenticated
     ? new Credentials({ store, verifiers, logger, meter, drain, settings })

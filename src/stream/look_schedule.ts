@@ -1,38 +1,43 @@
+import type { ChangeHub } from './change_hub.ts';
 import type { Drain } from './drain.ts';
 import type { AppSettings } from './settings.ts';
 
 /**
- * Returns the number of polls without a message after which a follower or watcher sends a sign of life. One less
- * than the polls that fit into `progressMs`, so that there is time for the read that follows the last poll.
+ * Returns the number of ticks without a message after which a follower or watcher sends a sign of life. One less than
+ * the ticks that fit into `progressMs`, so that there is time for a read that follows the last tick.
  */
-export function pollsUntilProgress({ pollMs, progressMs }: Pick<AppSettings, 'pollMs' | 'progressMs'>): number {
+export function ticksUntilProgress({ pollMs, progressMs }: Pick<AppSettings, 'pollMs' | 'progressMs'>): number {
   return Math.max(1, Math.floor(progressMs / pollMs) - 1);
 }
 
 /**
- * Decides when a watcher looks at the database again (M5): after a hint or a poll, but not within `watchMs` of the
- * previous look. Also decides when a watcher that has nothing to send sends a sign of life.
+ * Decides when a watcher looks at the database again (M5): after a hint, but not within `watchMs` of the previous look.
+ * Also decides when a watcher that has nothing to send sends a sign of life.
  */
 export class LookSchedule {
   readonly #watchMs: number;
-  readonly #progressPolls: number;
-  readonly #poll: NodeJS.Timeout;
+  readonly #progressTicks: number;
+  readonly #stopTicks: () => void;
   #rest: NodeJS.Timeout | undefined;
   #hinted = false;
-  #rested = false;
+  #rested = true;
+  #looked = false;
   #ended = false;
-  /** Polls since the last message. */
-  #quietPolls = 0;
-  #wake: (() => void) | undefined;
+  /** Ticks since the last message. */
+  #quietTicks = 0;
+  #wake: ((isTick: boolean) => void) | undefined;
   #unsubscribe: () => void = () => undefined;
 
-  constructor({ watchMs, pollMs, progressMs }: Pick<AppSettings, 'watchMs' | 'pollMs' | 'progressMs'>) {
+  constructor(
+    changes: Pick<ChangeHub, 'onTick'>,
+    { watchMs, pollMs, progressMs }: Pick<AppSettings, 'watchMs' | 'pollMs' | 'progressMs'>,
+  ) {
     this.#watchMs = watchMs;
-    this.#progressPolls = pollsUntilProgress({ pollMs, progressMs });
-    this.#poll = setInterval(() => {
-      this.#quietPolls += 1;
-      this.hint();
-    }, pollMs).unref();
+    this.#progressTicks = ticksUntilProgress({ pollMs, progressMs });
+    this.#stopTicks = changes.onTick(() => {
+      this.#quietTicks += 1;
+      this.#wake?.(true);
+    });
   }
 
   /** Subscribes to hints. Ends when the server drains or the signal is aborted. */
@@ -58,28 +63,32 @@ export class LookSchedule {
   /** Must be called before each look: later hints require another look. */
   beginLook(): void {
     this.#hinted = false;
+    this.#looked = true;
   }
 
   /** Whether nothing was sent for so long that a sign of life is due. */
   get progressDue(): boolean {
-    return this.#quietPolls >= this.#progressPolls;
+    return this.#quietTicks >= this.#progressTicks;
   }
 
   /** Must be called for each message. */
   sent(): void {
-    this.#quietPolls = 0;
+    this.#quietTicks = 0;
   }
 
   /** Resolves when the next look is due, or when the schedule has ended. Only one wait at a time. */
-  nextLook(): Promise<void> {
-    this.#rested = false;
-    clearTimeout(this.#rest);
-    this.#rest = setTimeout(() => {
-      this.#rested = true;
-      this.#wakeIfDue();
-    }, this.#watchMs).unref();
+  async nextLook(): Promise<void> {
+    while (!(await this.nextLookOrTick()));
+  }
+
+  /** Like `nextLook`, but also resolves at ticks, which may be times for a sign of life: with false. */
+  nextLookOrTick(): Promise<boolean> {
+    if (this.#looked) this.#beginRest();
     return new Promise((resolve) => {
-      this.#wake = resolve;
+      this.#wake = (isTick) => {
+        this.#wake = undefined;
+        resolve(!isTick);
+      };
       this.#wakeIfDue();
     });
   }
@@ -97,15 +106,22 @@ export class LookSchedule {
   /** Ends, and releases timers and subscriptions. */
   stop(): void {
     this.#unsubscribe();
+    this.#stopTicks();
     this.end();
-    clearInterval(this.#poll);
     clearTimeout(this.#rest);
   }
 
+  #beginRest(): void {
+    this.#looked = false;
+    this.#rested = false;
+    clearTimeout(this.#rest);
+    this.#rest = setTimeout(() => {
+      this.#rested = true;
+      this.#wakeIfDue();
+    }, this.#watchMs).unref();
+  }
+
   #wakeIfDue(): void {
-    if (!this.#ended && !(this.#hinted && this.#rested)) return;
-    const wake = this.#wake;
-    this.#wake = undefined;
-    wake?.();
+    if (this.#ended || (this.#hinted && this.#rested)) this.#wake?.(false);
   }
 }

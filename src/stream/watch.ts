@@ -18,8 +18,9 @@ export interface Told<News> {
 }
 
 /**
- * Watches a subject until the signal is aborted: looks at it after hints and polls, at most every `watchMs`. Yields
- * undefined after a look that found nothing new. Errors: those of the subject, SERVER_DRAINING.
+ * Watches a subject until the signal is aborted: looks at it after hints, at most every `watchMs`. Yields
+ * undefined after a look that found nothing new, and at ticks without a look. Errors: those of the subject,
+ * SERVER_DRAINING.
  */
 export async function* watched<News>(
   app: App,
@@ -27,7 +28,7 @@ export async function* watched<News>(
   signal: AbortSignal,
 ): AsyncGenerator<Told<News> | undefined, void, undefined> {
   const subject = await open();
-  const schedule = new LookSchedule(app.settings);
+  const schedule = new LookSchedule(app.changes, app.settings);
   // Subscribes before it reads the snapshot, so that changes during the read cause another look.
   schedule.listen((listener) => subject.subscribe(listener), app.drain, signal);
   app.waits.watchers += 1;
@@ -42,7 +43,7 @@ export async function* watched<News>(
       }
       yield last && { news: last, caughtUp: true };
       if (subject.hasEnded()) return;
-      await schedule.nextLook();
+      while (!(await schedule.nextLookOrTick())) yield undefined;
     }
   } finally {
     app.waits.watchers -= 1;

@@ -2,6 +2,7 @@ import { create } from '@bufbuild/protobuf';
 import { expect, it } from 'vitest';
 import { ReadStatesRequestSchema } from '../../gen/es/anabranch/v1/state_service_pb.js';
 import type { Caller } from '../../src/domain/caller.ts';
+import { trajectoryHint } from '../../src/domain/change.ts';
 import { readStates } from '../../src/service/state/read.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import { appWithin } from '../../src/stream/app.ts';
@@ -157,12 +158,16 @@ describeApp('a trajectory that is deleted between two reads', (on) => {
     const { app, caller } = scene;
     const { id, ref } = await scene.createWith(['a', 'b', 'c']);
     let told = 0;
-    const stop = app.changes.subscribe(ref.key, () => {
-      told += 1;
-    });
+    const stop = app.changes.onTrajectory(
+      ref,
+      () => undefined,
+      () => {
+        told += 1;
+      },
+    );
     const left = new AbortController();
-    const unsubscribe = on.store.onChange((key) => {
-      if (key === ref.key) left.abort(new Error('the caller left'));
+    const unsubscribe = on.store.onChange((hint) => {
+      if (hint === trajectoryHint(ref.key)) left.abort(new Error('the caller left'));
     });
     const call = appWithin(app, { signal: left.signal });
     await expect(servicesOf(call, caller).deleteTrajectory({ trajectoryId: id })).rejects.toThrow('left');

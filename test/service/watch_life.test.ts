@@ -5,22 +5,26 @@ import { ANONYMOUS } from '../../src/domain/caller.ts';
 import type { Call } from '../../src/service/method.ts';
 import { watch } from '../../src/service/server/watch.ts';
 import type { App } from '../../src/stream/app.ts';
+import { ChangeHub } from '../../src/stream/change_hub.ts';
 import { DEFAULT_SETTINGS } from '../../src/stream/settings.ts';
+import { QUIET_CHANGES } from '../support/quiet_changes.ts';
 import { sharedValidator } from '../support/shared_validator.ts';
 
 /** An app without runs, in which nothing changes. */
-const QUIET = {
-  settings: DEFAULT_SETTINGS,
-  drain: { onBegin: () => () => undefined, throwIfBegun: () => undefined },
-  changes: { subscribeAll: () => () => undefined },
-  store: { listRuns: async () => [] },
-  waits: { watchers: 0 },
-} as unknown as App;
+function quietApp(changes: ChangeHub): App {
+  return {
+    settings: DEFAULT_SETTINGS,
+    drain: { onBegin: () => () => undefined, throwIfBegun: () => undefined },
+    changes,
+    store: { listRuns: async () => [] },
+    waits: { watchers: 0 },
+  } as unknown as App;
+}
 
 /** Watches pages of runs, and takes their snapshots. */
-async function watchPages(count: number, signal: AbortSignal) {
+async function watchPages(changes: ChangeHub, count: number, signal: AbortSignal) {
   const check: Call['check'] = (schema, message) => sharedValidator().check(schema, message);
-  const call = { app: QUIET, caller: ANONYMOUS, signal, check } as unknown as Call;
+  const call = { app: quietApp(changes), caller: ANONYMOUS, signal, check } as unknown as Call;
   const subjects = Object.fromEntries(Array.from({ length: count }, (_, i) => [`${i}`, { runs: {} }]));
   const messages = watch.messages(create(WatchRequestSchema, { subjects }), call);
   const names = new Set<string>();
@@ -30,12 +34,19 @@ async function watchPages(count: number, signal: AbortSignal) {
 }
 
 describe('a watch in which nothing changes', () => {
-  beforeEach(() => void vi.useFakeTimers());
-  afterEach(() => void vi.useRealTimers());
+  let changes: ChangeHub;
+  beforeEach(() => {
+    vi.useFakeTimers();
+    changes = new ChangeHub(QUIET_CHANGES, DEFAULT_SETTINGS);
+  });
+  afterEach(() => {
+    changes.close();
+    vi.useRealTimers();
+  });
 
   it.each([1, 64])('M5: of %i subjects sends one sign of life well before 15 s', async (count) => {
     const leaving = new AbortController();
-    const messages = await watchPages(count, leaving.signal);
+    const messages = await watchPages(changes, count, leaving.signal);
     const times = [Date.now()];
     const watching = async () => {
       for await (const response of messages) {
@@ -52,12 +63,12 @@ describe('a watch in which nothing changes', () => {
       expect(silent).toBeGreaterThan(10_000);
       expect(silent).toBeLessThan(15_000);
     }
-    expect(vi.getTimerCount()).toBe(0);
+    expect(changes.listeners).toBe(0);
   });
 
   it('M5: sends one sign of life to a reader that pauses, not one for each subject', async () => {
     const leaving = new AbortController();
-    const messages = await watchPages(64, leaving.signal);
+    const messages = await watchPages(changes, 64, leaving.signal);
     await vi.advanceTimersByTimeAsync(60_000);
     expect((await messages.next()).value).toEqual(create(WatchResponseSchema));
     let more = 0;

@@ -51,11 +51,15 @@ describeStore('B6: a namespace that is deleted', (on) => {
   }
 
   async function deleted({ namespace }: RolloutScene, cancelLive = true): Promise<RunDeletion> {
-    const all = { runs: 0n, trajectories: 0n, keys: [] as bigint[] };
-    for await (const { runs, trajectories, keys } of on.store.deleteNamespace(namespace, cancelLive)) {
+    const all = { runs: 0n, trajectories: 0n, runKeys: [] as bigint[], trajectoryKeys: [] as bigint[] };
+    for await (const { runs, trajectories, runKeys, trajectoryKeys } of on.store.deleteNamespace(
+      namespace,
+      cancelLive,
+    )) {
       all.runs += runs;
       all.trajectories += trajectories;
-      all.keys.push(...keys);
+      all.runKeys.push(...runKeys);
+      all.trajectoryKeys.push(...trajectoryKeys);
     }
     return all;
   }
@@ -75,7 +79,7 @@ describeStore('B6: a namespace that is deleted', (on) => {
     expect(counts.filter(([, count]) => count === 0).map(([table]) => table)).toEqual(MOMENTARY);
     expect(await dumpNamespace(on.sql, other.namespace)).toBe(before);
     await expectVerified(on.store);
-    expect(await deleted(here)).toEqual({ runs: 0n, trajectories: 0n, keys: [] });
+    expect(await deleted(here)).toEqual({ runs: 0n, trajectories: 0n, runKeys: [], trajectoryKeys: [] });
   });
 
   it('with live rollouts is kept whole, unless they may be cancelled', async () => {

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
 import { StatementSync } from 'node:sqlite';
 import { expect, it, vi } from 'vitest';
+import { trajectoryHint } from '../../src/domain/change.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import type { OnBranches } from '../../src/store/contract/trajectory.ts';
 import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
@@ -21,8 +22,8 @@ async function writesOf(on: OnStore, work: () => Promise<unknown>): Promise<stri
 async function deleteAndLeave(scene: Scene, { id, ref }: Trajectory, onBranches: OnBranches): Promise<void> {
   const caller = new AbortController();
   const left = new Error('the caller left');
-  const stop = scene.store.onChange((key) => {
-    if (key === ref.key) caller.abort(left);
+  const stop = scene.store.onChange((hint) => {
+    if (hint === trajectoryHint(ref.key)) caller.abort(left);
   });
   const call = scene.store.within({ signal: caller.signal });
   await expect(call.deleteTrajectory(scene.namespace, id, onBranches)).rejects.toBe(left);
@@ -217,8 +218,8 @@ describeStore('a deletion in several transactions', (on) => {
     const note = (name: string, work: Promise<unknown>) => {
       begun.push(work.then(() => ended.push(name)));
     };
-    const stop = scene.store.onChange((key) => {
-      if (key !== large.ref.key || begun.length > 0) return;
+    const stop = scene.store.onChange((hint) => {
+      if (hint !== trajectoryHint(large.ref.key) || begun.length > 0) return;
       const states = STATES.map((state, i) => stateRef(state, `s${i}`)).slice(0, 16);
       note('sharing', scene.append(sharing, [makeStep(1n, { states })]));
       note('other', scene.append(other, [wordStep(1n, 'b')]));

@@ -1,5 +1,6 @@
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { runHint } from '../../src/domain/change.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import type { StageVerb } from '../../src/domain/lifecycle.ts';
 import type { Stage } from '../../src/domain/run.ts';
@@ -34,9 +35,9 @@ describeStore('closing a queue', (on) => {
     const { scene, run, stage } = await fresh();
     expect(stage.queueCloseTime).toBeUndefined();
     const told: unknown[] = [];
-    const stop = scene.store.onChange((key) => told.push(key));
+    const stop = scene.store.onChange((hint) => told.push(hint));
     const closed = await close(scene, stage);
-    expect(told).toContain(run.key);
+    expect(told).toContain(runHint(run.key));
     stop();
     expect(closed).toMatchObject({ status: 'RUNNING', revision: stage.revision + 1n });
     expect(closed.queueCloseTime).toBe(closed.updateTime);

@@ -1,5 +1,6 @@
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
+import { runHint } from '../../src/domain/change.ts';
 import type { Run } from '../../src/domain/run.ts';
 import type { TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
@@ -11,9 +12,9 @@ import { Watcher } from './run_watcher.ts';
 describeStore('changes of a run', (on) => {
   const scene = () => new RunScene(on.store);
 
-  async function changedKeys(work: () => Promise<unknown>): Promise<unknown[]> {
+  async function hintsOf(work: () => Promise<unknown>): Promise<unknown[]> {
     const heard: unknown[] = [];
-    const stop = on.store.onChange((key) => heard.push(key));
+    const stop = on.store.onChange((hint) => heard.push(hint));
     await work();
     stop();
     return heard;
@@ -106,24 +107,24 @@ describeStore('changes of a run', (on) => {
     };
     let { revision } = run;
     for (const [name, write] of Object.entries(writes)) {
-      const heard = await changedKeys(write);
-      expect(heard, name).toContain(run.key);
+      const heard = await hintsOf(write);
+      expect(heard, name).toContain(runHint(run.key));
       revision += 1n;
       expect(await here.run(run.id), name).toMatchObject({ revision });
     }
     // A verb that has taken effect already changes nothing.
     const failed = await here.run(run.id);
-    expect(await changedKeys(() => here.move(run, 'fail', { message: failed.statusMessage }))).not.toContain(run.key);
+    expect(await hintsOf(() => here.move(run, 'fail', { message: failed.statusMessage }))).not.toContain(run.key);
   });
 
   it('M5: listeners are notified of new runs and branches too', async () => {
     const here = scene();
     const run = await here.makeRunWith(['a']);
     const keys: bigint[] = [];
-    const heard = await changedKeys(async () => {
+    const heard = await hintsOf(async () => {
       keys.push((await here.makeRun()).key, (await here.branchOff(run, 0n)).run.key);
     });
-    for (const key of keys) expect(heard).toContain(key);
+    for (const key of keys) expect(heard).toContain(runHint(key));
   });
 
   it('an unknown run has no changes', async () => {

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest';
+import { runHint } from '../../src/domain/change.ts';
 import type { Claim, NewRollout, NewValidation } from '../../src/store/contract/rollout.ts';
 import { dose } from '../support/dose.ts';
 import { describeStore } from './on_store.ts';
@@ -144,10 +145,10 @@ describeStore('the effect of a success on its siblings', (on) => {
     const { scene, run, stage, others, override, statuses } = await judging(4);
     const live = await scene.claimOne();
     const notified: unknown[] = [];
-    const stop = scene.store.onChange((key) => notified.push(key));
+    const stop = scene.store.onChange((hint) => notified.push(hint));
     await override(true);
     stop();
-    expect(notified).toContain(run.key);
+    expect(notified).toContain(runHint(run.key));
     expect(await statuses()).toEqual(['INITIALIZING', 'CANCELLED', 'CANCELLED']);
     expect((await scene.history('ROLLOUT', { id: others[1]! })).at(-1)).toMatchObject({ newStatus: 'CANCELLED' });
     expect(await scene.release(tokenOf(live))).toMatchObject({ status: 'CANCELLED' });

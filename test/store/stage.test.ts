@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
+import { runHint } from '../../src/domain/change.ts';
 import { type INITIAL_STATUSES, MOVES, type StageVerb, type Status } from '../../src/domain/lifecycle.ts';
 import { progressOf } from '../../src/domain/progress.ts';
 import { STAGE_KINDS, type Stage, type StageKind, type TimeSpan } from '../../src/domain/run.ts';
@@ -450,11 +451,11 @@ describeStore('stages', (on) => {
     const here = scene();
     const run = await here.makeRun();
     const notified: unknown[] = [];
-    const stop = here.store.onChange((key) => notified.push(key));
+    const stop = here.store.onChange((hint) => notified.push(hint));
     const tellings = async (work: () => Promise<unknown>) => {
       notified.length = 0;
       await work();
-      return notified.filter((key) => key === run.key).length;
+      return notified.filter((hint) => hint === runHint(run.key)).length;
     };
     const stage = await here.stage(run, { status: 'RUNNING' });
     expect(await tellings(() => update(here, stage, { phase: 'x' }))).toBeGreaterThan(0);

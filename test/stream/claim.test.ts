@@ -14,6 +14,7 @@ import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { refusalOf } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
 import { letPass } from '../store/time_travel.ts';
+import { wordStep } from '../support/steps.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
 
 const NEVER = 3_600_000;
@@ -155,6 +156,28 @@ describeApp('ClaimRollouts', (on) => {
         expect(claims.map(({ rollout }) => rollout.id)).toEqual([id]);
       }
     }));
+
+  it('Q2: appends wake no claim that waits for any rollout', async () => {
+    let calls = 0;
+    const store = wrappedStore(on.store, {
+      claimRollouts: (requests) => {
+        calls += 1;
+        return on.store.claimRollouts(requests);
+      },
+    });
+    const use = async (scene: RolloutScene, claim: Claim) => {
+      const other = await scene.createWith(['a']);
+      const { stage } = await scene.place();
+      const waiting = claim({ waitMs: 20_000 });
+      // At once, and after the subscription.
+      await expect.poll(() => calls).toBe(2);
+      for (let step = 1n; step < 50n; step += 1n) await scene.append(other, [wordStep(step, 'b')]);
+      expect(calls).toBe(2);
+      const [id] = await scene.queue(stage, 1);
+      expect((await waiting).claims.map(({ rollout }) => rollout.id)).toEqual([id]);
+    };
+    await withApp({ pollMs: NEVER, claimRestMs: 0 }, use, store);
+  });
 
   it('Q2: a waiting claim is notified of a released rollout and of a resumed stage, at the latest by polling', () =>
     withApp({ pollMs: 20 }, async (scene, claim) => {

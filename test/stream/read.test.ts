@@ -274,6 +274,10 @@ describeApp('ReadSteps that follows', (on) => {
         if (down) throw new AnabranchError('DATABASE_UNAVAILABLE', 'down');
         return on.store.getTrajectory(namespace, id);
       },
+      findChanges: async (awaited) => {
+        if (down) throw new AnabranchError('DATABASE_UNAVAILABLE', 'down');
+        return on.store.findChanges(awaited);
+      },
     });
     const app = on.app({ pollMs: 10 }, store);
     const reading = on.scene(app, scene.caller.namespace).read(trajectory, { follow: true });

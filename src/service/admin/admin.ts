@@ -28,7 +28,7 @@ import { StepFrames } from '../../domain/step_codec/frames.ts';
 import type { StorageFault, VerificationProgress } from '../../domain/verification.ts';
 import type { ShrinkableFile } from '../../stream/free_space.ts';
 import type { Call, ClientStream, Methods, Unary } from '../method.ts';
-import { announceDeletion } from '../run/run.ts';
+import { forgetDeleted } from '../run/run.ts';
 import { keyMethods } from './keys.ts';
 
 export function adminMethods(database: DatabaseParts): Methods<typeof AdminService, keyof typeof AdminService.method> {
@@ -190,7 +190,7 @@ export async function* deleteNamespace(
 ): AsyncGenerator<DeleteNamespaceResponse, void, undefined> {
   let [deletedRuns, deletedTrajectories] = [0n, 0n];
   for await (const part of app.store.deleteNamespace(name, cancelLive)) {
-    announceDeletion(app, part);
+    forgetDeleted(app, part);
     app.drain.throwIfBegun();
     deletedRuns += part.runs;
     deletedTrajectories += part.trajectories;

@@ -13,7 +13,7 @@ import type { SomeMethods } from '../method.ts';
 import { idempotencyKeyOf } from '../request/digest.ts';
 import { pageArgsOf } from '../request/page_token.ts';
 import { requireNewName } from '../run/requests.ts';
-import { announceDeletion } from '../run/run.ts';
+import { forgetDeleted } from '../run/run.ts';
 
 const rpc = RunService.method;
 const experimentBytes = sizerOf(ExperimentSchema);
@@ -60,7 +60,7 @@ export const experimentMethods = {
 
   async deleteExperiment({ experimentId, onBranches, cancelLive }, { app, caller }) {
     const policy = toBranchPolicy(onBranches);
-    return announceDeletion(app, await app.store.deleteExperiment(caller.namespace, experimentId, policy, cancelLive));
+    return forgetDeleted(app, await app.store.deleteExperiment(caller.namespace, experimentId, policy, cancelLive));
   },
 } satisfies SomeMethods<typeof RunService>;
 

@@ -94,7 +94,7 @@ export const runMethods = {
 
   async deleteRun({ runId, onBranches, cancelLive }, { app, caller }) {
     const policy = toBranchPolicy(onBranches);
-    return announceDeletion(app, await app.store.deleteRun(caller.namespace, runId, policy, cancelLive));
+    return forgetDeleted(app, await app.store.deleteRun(caller.namespace, runId, policy, cancelLive));
   },
 
   /** Lists each parent before its branches, at any depth: one tree, or all trees of an experiment. */
@@ -144,12 +144,9 @@ function fromCreated({ run: row, mainTrajectory: main }: CreatedRun, resumable: 
   return { run: fitting(fromRun(row, 'FULL'), row, others), mainTrajectory, resumeStage };
 }
 
-/** Announces a deletion of a run or experiment, so that its followers and watchers end at once (B4). */
-export function announceDeletion(app: App, { keys, runs, trajectories }: RunDeletion) {
-  for (const key of keys) {
-    app.lineages.forget(key);
-    app.changes.announce(key);
-  }
+/** Forgets what was deleted with a run or experiment, and has its rows purged (B4). */
+export function forgetDeleted(app: App, { trajectoryKeys, runs, trajectories }: RunDeletion) {
+  for (const key of trajectoryKeys) app.lineages.forget(key);
   app.maintenance.purgeSoon();
   return { deletedRuns: runs, deletedTrajectories: trajectories };
 }

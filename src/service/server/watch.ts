@@ -16,12 +16,12 @@ import { watchSubject } from './watch_subject.ts';
 export const watch: ServerStream<typeof ServerService.method.watch> = {
   async *messages({ subjects }, call) {
     const stop = new AbortController();
-    const schedule = new LookSchedule(call.app.settings);
+    const schedule = new LookSchedule(call.app.changes, call.app.settings);
     const signal = AbortSignal.any([call.signal, stop.signal]);
     const watches = Object.entries(subjects).map(([name, subject]) => responsesOf(name, subject, call, signal));
     try {
       for await (const response of joined(watches, () => stop.abort())) {
-        // A look that found nothing new is a sign of life, if one is due.
+        // A tick, or a look that found nothing new, is a sign of life, if one is due.
         if (response === undefined && !schedule.progressDue) continue;
         schedule.sent();
         yield response ?? create(WatchResponseSchema);
@@ -32,7 +32,7 @@ export const watch: ServerStream<typeof ServerService.method.watch> = {
   },
 };
 
-/** Yields undefined after a look that found nothing new. */
+/** Yields undefined after a look that found nothing new, and at ticks. */
 async function* responsesOf(
   name: string,
   subject: WatchSubject,

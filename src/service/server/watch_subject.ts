@@ -101,7 +101,7 @@ function treeChanges({ rows, gains, tags, removed }: TreeNews): Changes {
 }
 
 function runPage(list: ListRunsRequest, call: Call) {
-  return watchedPage(call.app.changes, {
+  return watchedPage((listener) => call.app.changes.onAnyRun(listener), {
     schema: RunWithProgressSchema,
     read: async () => create(ListRunsResponseSchema, await listRuns(list, call)).runs,
     idOf: ({ run }) => run?.id ?? '',
@@ -113,7 +113,7 @@ function runPageChanges({ changed, ids }: PageNews<RunWithProgress>): Changes {
 }
 
 function trajectoryPage(list: ListTrajectoriesRequest, call: Call) {
-  return watchedPage(call.app.changes, {
+  return watchedPage((listener) => call.app.changes.onAnyTrajectory(() => listener()), {
     schema: TrajectorySchema,
     read: async () => create(ListTrajectoriesResponseSchema, await listTrajectories(list, call)).trajectories,
     idOf: ({ id }) => id,

@@ -1,5 +1,4 @@
 import { type DescMessage, type MessageShape, toBinary } from '@bufbuild/protobuf';
-import type { App } from '../../stream/app.ts';
 import type { Subject } from '../../stream/watch.ts';
 
 /** A list, of which a page is watched. */
@@ -18,16 +17,16 @@ export interface PageNews<T> {
   readonly ids: readonly string[] | undefined;
 }
 
-/** A watched page of a list (M5). Each look reads the page again. */
+/** A watched page of a list (M5). Each look reads the page again, after hints that `subscribe` subscribes to. */
 export function watchedPage<S extends DescMessage>(
-  changes: App['changes'],
+  subscribe: (listener: () => void) => () => void,
   { schema, read, idOf }: WatchedList<S>,
 ): Subject<PageNews<MessageShape<S>>> {
   /** Encoded items by id, in order. Undefined before the first look. */
   let before: ReadonlyMap<string, string> | undefined;
   const textOf = (item: MessageShape<S>) => Buffer.from(toBinary(schema, item)).toString('latin1');
   return {
-    subscribe: (listener) => changes.subscribeAll(listener),
+    subscribe,
     async *look() {
       const items = await read();
       const now = new Map(items.map((each) => [idOf(each), textOf(each)]));

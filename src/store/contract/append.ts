@@ -1,6 +1,5 @@
 import type { OpenRequest, Writing } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
-import type { Change } from '../../domain/change.ts';
 import type { AnabranchError } from '../../domain/errors.ts';
 import type { Instant } from '../../domain/instant.ts';
 import type { TrajectoryStatus } from '../../domain/lifecycle.ts';
@@ -50,14 +49,6 @@ export interface AppendStore {
    * inherited step), STATE_NOT_FOUND, STATE_CONFLICT.
    */
   attachState(caller: Caller, attaching: NewAttachedState): Promise<{ state: StateRef; duplicate: boolean }>;
-
-  /**
-   * Calls the listener when a trajectory may have grown, been sealed or been deleted, when a run may have changed, and
-   * when metric points were written, by this process or another. Calls are hints, sent after the commit, that may be
-   * repeated or lost, so callers must also poll. Undefined means any change. Returns a function that removes the
-   * listener.
-   */
-  onChange(listener: (change: Change | undefined) => void): () => void;
 }
 
 export interface Grant {

@@ -51,6 +51,8 @@ export type BranchPolicy = 'REFUSE' | 'CASCADE';
 export interface RunDeletion {
   readonly runs: bigint;
   readonly trajectories: bigint;
-  /** Keys of trajectories and runs that are not found any more, for caches and followers. */
-  readonly keys: readonly bigint[];
+  /** Keys of runs that are not found any more. */
+  readonly runKeys: readonly bigint[];
+  /** Keys of trajectories that are not found any more. */
+  readonly trajectoryKeys: readonly bigint[];
 }

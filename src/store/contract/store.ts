@@ -2,6 +2,7 @@ import type { ArchivePart, ArchiveScope, CheckedPart, ImportedParts, ImportProgr
 import { AnabranchError } from '../../domain/errors.ts';
 import type { DatabaseCounts, RunSize, VerificationProgress } from '../../domain/verification.ts';
 import type { AppendStore, MergeStore } from './append.ts';
+import type { ChangeStore } from './change.ts';
 import type { EnvironmentStore } from './environment.ts';
 import type { ExperimentStore, RunDeletion } from './experiment.ts';
 import type { GroupStore } from './group.ts';
@@ -35,6 +36,7 @@ import type { TagStore, TrajectoryStore } from './trajectory.ts';
 export interface Store
   extends TrajectoryStore,
     AppendStore,
+    ChangeStore,
     MergeStore,
     StepStore,
     StateStore,

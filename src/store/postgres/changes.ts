@@ -1,13 +1,14 @@
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
-import type { Change } from '../../domain/change.ts';
+import type { Hint } from '../../domain/change.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { ChangeListeners } from '../sql/kit/changes.ts';
-import type { Changes, Db, Tx } from '../sql/kit/engine.ts';
+import type { Changes, Tx } from '../sql/kit/engine.ts';
 import { padded } from '../sql/kit/kept_queries.ts';
 import type { Notifier } from './notify.ts';
 
 /** The mark of a change is the id of its transaction. */
 export class PostgresChanges implements Changes {
+  readonly horizon = sql<string>`(pg_current_snapshot()::text || ' ' || pg_postmaster_start_time()::text)`;
   readonly #listeners: ChangeListeners;
   readonly #notifier: Notifier;
 
@@ -16,12 +17,16 @@ export class PostgresChanges implements Changes {
     this.#notifier = notifier;
   }
 
-  announce(changes: readonly Change[]): void {
-    for (const change of changes) this.#listeners.tell(change);
-    this.#notifier.announce(changes);
+  announce(hints: readonly Hint[]): void {
+    for (const hint of hints) this.#listeners.tell(hint);
+    this.#notifier.announce(hints);
   }
 
-  onChange(listener: (change: Change | undefined) => void): () => void {
+  get hearsOthers(): boolean {
+    return this.#notifier.isListening;
+  }
+
+  onChange(listener: (hint: Hint | undefined) => void): () => void {
     return this.#listeners.add(listener);
   }
 
@@ -32,12 +37,9 @@ export class PostgresChanges implements Changes {
     return row.mark;
   }
 
-  async readHorizon(db: Db): Promise<Horizon> {
-    const { rows } = await sql<{ snapshot: string; server: string }>`
-      select pg_current_snapshot()::text as snapshot, pg_postmaster_start_time()::text as server`.execute(db);
-    const { snapshot = '', server = '' } = rows[0] ?? {};
-    const [, next, open = ''] = /^\d+:(\d+):([\d,]*)$/.exec(snapshot) ?? [];
-    if (next === undefined) throw new Error(`the database returned the snapshot "${snapshot}"`);
+  horizonOf(text: string): Horizon {
+    const [, next, open = '', server] = /^\d+:(\d+):([\d,]*) (.*)$/.exec(text) ?? [];
+    if (next === undefined) throw new Error(`the database returned the snapshot "${text}"`);
     return {
       next: BigInt(next),
       open: open === '' ? [] : open.split(',').map(BigInt),

@@ -1,28 +1,32 @@
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import { type Change, changeText, parseChange } from '../../domain/change.ts';
+import type { Hint } from '../../domain/change.ts';
 
 const CHANNEL = 'anabranch_changes';
-/** Postgres accepts less than 8,000 bytes. A longer list is sent as `*`, which means any key. */
+/** Postgres accepts less than 8,000 bytes. */
 const MAX_PAYLOAD = 7000;
+/** More hints than fit into so many notifications are sent as `*`, which means any change. */
+const MAX_PAYLOADS = 16;
 const COALESCE_MS = 5;
 const RECONNECT_MS = 1000;
 
 export interface NotifierOptions {
   readonly url: string;
-  readonly onChange: (change: Change | undefined) => void;
+  /** Sends a statement over another connection, while this one is lost. */
+  readonly send: (text: string, values: unknown[]) => Promise<unknown>;
+  readonly onHint: (hint: Hint | undefined) => void;
   readonly onLost: (error: Error) => void;
 }
 
 /**
- * Sends hints between instances about changes. Hints are coalesced and may be lost. They are sent outside of the
- * appending transaction, because NOTIFY locks the whole database at the commit. After a reconnect, listeners are
- * notified as if everything had changed.
+ * Sends hints between instances. Hints are coalesced and may be lost. They are sent outside of the appending
+ * transaction, because NOTIFY locks the whole database at the commit. After a reconnect, listeners are told that
+ * anything may have changed.
  */
 export class Notifier {
   readonly #options: NotifierOptions;
   readonly #instance = randomUUID();
-  readonly #pending = new Set<string>();
+  readonly #pending = new Set<Hint>();
   #client: pg.Client | undefined;
   #sending: NodeJS.Timeout | undefined;
   #reconnecting: NodeJS.Timeout | undefined;
@@ -61,7 +65,12 @@ export class Notifier {
       return;
     }
     this.#client = client;
-    this.#options.onChange(undefined);
+    this.#options.onHint(undefined);
+  }
+
+  /** Whether hints of other instances arrive. */
+  get isListening(): boolean {
+    return this.#client !== undefined;
   }
 
   get listening(): boolean {
@@ -73,8 +82,9 @@ export class Notifier {
     return this.#lostConnections;
   }
 
-  announce(changes: readonly Change[]): void {
-    for (const change of changes) this.#pending.add(changeText(change));
+  announce(hints: readonly Hint[]): void {
+    if (this.#closed) return;
+    for (const hint of hints) this.#pending.add(hint);
     if (this.#pending.size > 0) this.#sending ??= setTimeout(() => this.#send(), COALESCE_MS);
   }
 
@@ -89,17 +99,22 @@ export class Notifier {
 
   #send(): void {
     this.#sending = undefined;
-    const list = [...this.#pending].join(',');
+    const lists = listsOf(this.#pending);
     this.#pending.clear();
-    const payload = `${this.#instance}:${list.length > MAX_PAYLOAD ? '*' : list}`;
-    this.#client?.query('select pg_notify($1, $2)', [CHANNEL, payload]).catch(this.#options.onLost);
+    const payloads = (lists.length > MAX_PAYLOADS ? ['*'] : lists).map((list) => `${this.#instance}:${list}`);
+    const text = 'select pg_notify($1, payload) from unnest($2::text[]) as payload';
+    const values = [CHANNEL, payloads];
+    // While this instance hears nothing, others still do.
+    if (this.#client === undefined) this.#options.send(text, values).catch(() => undefined);
+    else this.#client.query(text, values).catch(this.#options.onLost);
   }
 
   #hear(payload: string): void {
-    const [instance, list = ''] = payload.split(':');
-    if (instance === this.#instance) return;
-    if (list === '*') this.#options.onChange(undefined);
-    else for (const text of list.split(',')) this.#options.onChange(parseChange(text));
+    const colon = payload.indexOf(':');
+    if (payload.slice(0, colon) === this.#instance) return;
+    const list = payload.slice(colon + 1);
+    if (list === '*') this.#options.onHint(undefined);
+    else for (const hint of list.split(',')) this.#options.onHint(hint as Hint);
   }
 
   #lost(client: pg.Client, error: Error): void {
@@ -112,4 +127,19 @@ export class Notifier {
     clearTimeout(this.#reconnecting);
     this.#reconnecting = setTimeout(() => void this.connect(), RECONNECT_MS);
   }
+}
+
+/** Joins hints to lists that fit into a notification each. */
+function listsOf(hints: Iterable<Hint>): string[] {
+  const lists: string[] = [];
+  let list = '';
+  for (const hint of hints) {
+    if (list !== '' && list.length + 1 + hint.length > MAX_PAYLOAD) {
+      lists.push(list);
+      list = '';
+    }
+    list = list === '' ? hint : `${list},${hint}`;
+  }
+  if (list !== '') lists.push(list);
+  return lists;
 }

@@ -60,7 +60,11 @@ export async function openPostgres(
     );
   const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost, onForgotten, onReadOnly });
   const listeners = new ChangeListeners(onFault);
-  const notifier = new Notifier({ url, onChange: (key) => listeners.tell(key), onLost });
+  const send = async (text: string, values: unknown[]) => {
+    const lease = await pool.lease();
+    await lease.query(text, values).finally(() => lease.release());
+  };
+  const notifier = new Notifier({ url, send, onHint: (hint) => listeners.tell(hint), onLost });
   if (beginsReadOnly) readOnly.begin();
   await notifier.connect();
   const slots = new ReadSlots();

@@ -28,6 +28,7 @@ import { findById, findRefs } from './log/trajectory/rows.ts';
 import { deleteTag, getTag, listTags, readTreeTags, setTag } from './log/trajectory/tags.ts';
 import { createTrajectory, listTree, updateTrajectory } from './log/trajectory/trajectories.ts';
 import { listValidationOverrides, overrideValidation, recordValidation } from './records/attempt/validations.ts';
+import { findChanges } from './records/awaited.ts';
 import { claimRollouts } from './records/claim/claims.ts';
 import { listEnvironments, upsertEnvironment } from './records/environment/environments.ts';
 import {
@@ -179,6 +180,10 @@ const METHODS: Store & ThisType<Store & Parts> = {
   onChange(listener) {
     return this.engine.changes.onChange(listener);
   },
+  get hearsOthers() {
+    return this.engine.changes.hearsOthers;
+  },
+  findChanges: onEngine(findChanges),
 
   readSteps: inNamespace(readSteps),
   readEncodedSteps: inNamespace(readEncodedSteps),

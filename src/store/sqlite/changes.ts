@@ -1,22 +1,25 @@
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
-import type { Change } from '../../domain/change.ts';
+import type { Hint } from '../../domain/change.ts';
 import type { Horizon } from '../contract/run.ts';
 import type { ChangeListeners } from '../sql/kit/changes.ts';
-import type { Changes, Db, Tx } from '../sql/kit/engine.ts';
+import type { Changes, Tx } from '../sql/kit/engine.ts';
 
 /** One transaction writes at a time, and its mark is above all committed ones. */
 export class SqliteChanges implements Changes {
+  /** One process uses the file. */
+  readonly hearsOthers = true;
+  readonly horizon = sql<string>`(select cast(mark as text) from change_marks)`;
   readonly #listeners: ChangeListeners;
 
   constructor(listeners: ChangeListeners) {
     this.#listeners = listeners;
   }
 
-  announce(changes: readonly Change[]): void {
-    for (const change of changes) this.#listeners.tell(change);
+  announce(hints: readonly Hint[]): void {
+    for (const hint of hints) this.#listeners.tell(hint);
   }
 
-  onChange(listener: (change: Change | undefined) => void): () => void {
+  onChange(listener: (hint: Hint | undefined) => void): () => void {
     return this.#listeners.add(listener);
   }
 
@@ -25,9 +28,8 @@ export class SqliteChanges implements Changes {
     return markOf(rows);
   }
 
-  async readHorizon(db: Db): Promise<Horizon> {
-    const { rows } = await sql<{ mark: bigint }>`select mark from change_marks`.execute(db);
-    return { next: markOf(rows) + 1n, open: [], era: '' };
+  horizonOf(text: string): Horizon {
+    return { next: BigInt(text) + 1n, open: [], era: '' };
   }
 
   since(mark: RawBuilder<unknown>, { next }: Horizon): RawBuilder<SqlBool>[] {

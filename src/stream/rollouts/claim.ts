@@ -18,7 +18,7 @@ const NOTHING: Claimed = { kind: 'claimed', claims: [], drained: false };
 
 /**
  * Q2: claims rollouts. Concurrent claims share a transaction. With `waitMs`, a claim that found nothing is repeated
- * after hints, after polls, and when a delayed rollout becomes claimable. The wait ends early if no rollout can become
+ * after hints, and when a delayed rollout becomes claimable. The wait ends early if no rollout can become
  * claimable (`drained`). Errors: RUN_NOT_FOUND, STAGE_NOT_FOUND, REQUEST_ID_REUSED.
  */
 export async function claimRollouts(app: App, call: ClaimCall): Promise<Claimed> {
@@ -47,7 +47,7 @@ async function repeat(
   signal: AbortSignal,
 ): Promise<Claimed> {
   const { claimRestMs, pollMs, progressMs } = app.settings;
-  const schedule = new LookSchedule({ watchMs: claimRestMs, pollMs, progressMs });
+  const schedule = new LookSchedule(app.changes, { watchMs: claimRestMs, pollMs, progressMs });
   schedule.listen(subscribe, app.drain, signal);
   const timer = setTimeout(() => schedule.end(), waitMs).unref();
   app.waits.claims += 1;
@@ -78,11 +78,11 @@ async function hintsOf(
 ): Promise<(listener: () => void) => () => void> {
   if (stageId !== undefined) {
     const { run } = await findStage(app, caller, stageId);
-    return (listener) => app.changes.subscribe(run.key, listener);
+    return (listener) => app.changes.onRun(run.key, listener);
   }
   if (runId !== undefined) {
     const run = await findRun(app, caller, runId);
-    return (listener) => app.changes.subscribe(run.key, listener);
+    return (listener) => app.changes.onRun(run.key, listener);
   }
-  return (listener) => app.changes.subscribeAll(listener);
+  return (listener) => app.changes.onQueue(caller.namespace, listener);
 }

@@ -52,9 +52,9 @@ export async function* readRollouts(
     yield* readEnded(reader, args, new Set());
     return;
   }
-  const schedule = new LookSchedule(app.settings);
+  const schedule = new LookSchedule(app.changes, app.settings);
   // Subscribes before the first look, so that groups that end during the look cause another one.
-  schedule.listen((listener) => app.changes.subscribe(stage.run.key, listener), app.drain, args.signal);
+  schedule.listen((listener) => app.changes.onRun(stage.run.key, listener), app.drain, args.signal);
   try {
     yield* follow(reader, args, schedule);
   } finally {
@@ -77,9 +77,9 @@ async function* follow(
     const { status, queueCloseTime } = await stageNow(reader);
     const before = sent.size;
     const remaining = yield* readEnded(reader, args, sent);
-    if (!caughtUp || sent.size > before || schedule.progressDue) {
+    if (!caughtUp || sent.size > before) {
       schedule.sent();
-      yield { rollout: undefined, steps: undefined, rolloutDone: false, groupDone: false, caughtUp: true, blobs: [] };
+      yield CAUGHT_UP;
       caughtUp = true;
     }
     if (queueCloseTime !== undefined && remaining === 'NONE') return;
@@ -88,9 +88,23 @@ async function* follow(
     if (!isOver) overSince = undefined;
     else if (overSince === undefined) overSince = performance.now();
     else if (performance.now() - overSince >= reader.app.settings.claimMostMs) return;
-    await schedule.nextLook();
+    // Whether the stage is over depends on the time too.
+    while (!(await schedule.nextLookOrTick()) && overSince === undefined) {
+      if (!schedule.progressDue) continue;
+      schedule.sent();
+      yield CAUGHT_UP;
+    }
   }
 }
+
+const CAUGHT_UP: RolloutsRead = Object.freeze({
+  rollout: undefined,
+  steps: undefined,
+  rolloutDone: false,
+  groupDone: false,
+  caughtUp: true,
+  blobs: [],
+});
 
 async function hasRunEnded({ app, caller, stage }: StageReader): Promise<boolean> {
   const run = await app.store.getRun(caller.namespace, { id: stage.run.id });

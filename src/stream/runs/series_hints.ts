@@ -8,36 +8,38 @@ export interface WrittenSeries {
   readonly ofOthers: bigint | undefined;
   /** A hint may have been lost, so any point of any series may have been written. */
   readonly any: boolean;
+  /** Whether to look for points of some series whose hints were lost. */
+  readonly isPoll: boolean;
 }
 
 /** Collects hints of LogMetrics between two looks of a watcher. */
 export class SeriesHints {
-  readonly #runId: string;
   #lowest = new Map<number, bigint>();
   #ofOthers: bigint | undefined;
   #any = false;
+  #isPoll = false;
 
-  constructor(runId: string) {
-    this.#runId = runId;
-  }
-
-  /** Returns whether to look. */
-  add(change: SeriesChange | undefined): boolean {
+  /** Undefined: any points may have been written. */
+  add(change: SeriesChange | undefined): void {
     if (change === undefined) {
       this.#any = true;
-      return true;
+      return;
     }
-    if (change.runId !== this.#runId) return false;
     for (const [mark, step] of change.lowest) this.#lowest.set(mark, lower(this.#lowest.get(mark), step));
     if (change.ofOthers !== undefined) this.#ofOthers = lower(this.#ofOthers, change.ofOthers);
-    return true;
+  }
+
+  /** Must be called at polls. */
+  poll(): void {
+    this.#isPoll = true;
   }
 
   take(): WrittenSeries {
-    const taken = { lowest: this.#lowest, ofOthers: this.#ofOthers, any: this.#any };
+    const taken = { lowest: this.#lowest, ofOthers: this.#ofOthers, any: this.#any, isPoll: this.#isPoll };
     this.#lowest = new Map();
     this.#ofOthers = undefined;
     this.#any = false;
+    this.#isPoll = false;
     return taken;
   }
 }

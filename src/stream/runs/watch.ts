@@ -62,18 +62,26 @@ export class WatchedRun implements Subject<RunNews> {
     this.#run = run;
     this.#args = args;
     this.#series = new KnownSeries(app, caller, run.id);
-    this.#hints = args.series ? new SeriesHints(run.id) : undefined;
+    this.#hints = args.series ? new SeriesHints() : undefined;
   }
 
   subscribe(listener: () => void): () => void {
     const { changes } = this.#app;
-    const stop = changes.subscribe(this.#run.key, listener);
-    const stopSeries = changes.subscribeSeries((change) => {
-      if (this.#hints?.add(change)) listener();
-    });
+    const stops = [changes.onWatchedRun(this.#run.key, listener)];
+    const hints = this.#hints;
+    if (hints !== undefined) {
+      const stopSeries = changes.onSeries(this.#run.id, (change) => {
+        hints.add(change);
+        listener();
+      });
+      const stopPolls = changes.onPoll(() => {
+        hints.poll();
+        listener();
+      });
+      stops.push(stopSeries, stopPolls);
+    }
     return () => {
-      stop();
-      stopSeries();
+      for (const stop of stops) stop();
     };
   }
 

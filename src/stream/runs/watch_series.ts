@@ -51,9 +51,8 @@ export class KnownSeries {
   readonly #runId: string;
   readonly #known = new Map<bigint, Known>();
   readonly #marks = new Map<number, Known[]>();
-  /** Where the sweep continues, and when. */
+  /** Where the sweep continues. */
   #swept: Series | undefined;
-  #sweepAt = 0;
 
   constructor(app: App, caller: Caller, runId: string) {
     this.#app = app;
@@ -72,8 +71,7 @@ export class KnownSeries {
       }
     }
     yield* this.#measure(this.#writtenIn(written).filter(({ known }) => !listed.has(known)));
-    if (isSnapshot) this.#planSweep();
-    else if (performance.now() >= this.#sweepAt) yield* this.#sweep();
+    if (written.isPoll && !isSnapshot) yield* this.#sweep();
   }
 
   /** Lists all series. Yields those that the watcher did not know, a page at a time. */
@@ -114,7 +112,6 @@ export class KnownSeries {
   }
 
   async *#sweep(): AsyncGenerator<SeriesShown[], void, undefined> {
-    this.#planSweep();
     const page = await this.#page(SWEPT, this.#swept);
     this.#swept = page.length < SWEPT ? undefined : page.at(-1);
     for (const series of page) this.#take(series);
@@ -123,10 +120,6 @@ export class KnownSeries {
     yield* this.#measure(
       due.map((each) => ({ known: each, lowest: each.lastStep === undefined ? undefined : each.lastStep + 1n })),
     );
-  }
-
-  #planSweep(): void {
-    this.#sweepAt = performance.now() + this.#app.settings.pollMs;
   }
 
   /** Series that are counted over the same steps share their statements. Mostly all series of a run do. */

@@ -17,7 +17,6 @@ interface FeedDeps {
   readonly store: Store;
   readonly changes: ChangeHub;
   readonly lineages: LineageCache;
-  readonly pollMs: number;
 }
 
 /** Lets all followers of a trajectory share a subscription, the reads of its row, and the pages at its end. */
@@ -57,8 +56,8 @@ export function createFeeds(deps: FeedDeps): Feeds {
 
 interface Waiter {
   readonly next: bigint;
-  /** Polls that are left until the wait ends. */
-  polls: number;
+  /** Ticks that are left until the wait ends. */
+  ticks: number;
   readonly resolve: () => void;
   readonly reject: (error: unknown) => void;
 }
@@ -82,12 +81,12 @@ class Feed {
     this.#namespace = namespace;
     this.#shown = shown;
     this.latest = trajectory;
-    const unsubscribe = deps.changes.subscribe(trajectory.ref.key, () => this.hint());
-    const timer = setInterval(() => this.#tick(), deps.pollMs);
-    timer.unref();
+    const known = () => (this.waiters.size > 0 ? this.latest.nextStepNumber : undefined);
+    const stopHints = deps.changes.onTrajectory(trajectory.ref, known, () => this.hint());
+    const stopTicks = deps.changes.onTick(() => this.#tick());
     this.#stop = () => {
-      unsubscribe();
-      clearInterval(timer);
+      stopHints();
+      stopTicks();
       onEmpty();
     };
   }
@@ -146,10 +145,9 @@ class Feed {
 
   #tick(): void {
     for (const [follower, waiter] of this.waiters) {
-      waiter.polls -= 1;
-      if (waiter.polls <= 0) this.release(follower, waiter);
+      waiter.ticks -= 1;
+      if (waiter.ticks <= 0) this.release(follower, waiter);
     }
-    this.hint();
   }
 
   #refreshed(row: Trajectory | undefined): void {
@@ -214,12 +212,12 @@ export class Follower {
     return this.#feed.page(from, live);
   }
 
-  /** Resolves when the trajectory has step `next`, is sealed or deleted, after `polls` polls, or by `wake`. */
-  change(next: bigint, polls: number): Promise<void> {
+  /** Resolves when the trajectory has step `next`, is sealed or deleted, after `ticks` ticks, or by `wake`. */
+  change(next: bigint, ticks: number): Promise<void> {
     this.#next = next;
     if (this.#feed.hasNews(next)) return Promise.resolve();
     return new Promise((resolve, reject) => {
-      this.#feed.waiters.set(this, { next, polls, resolve, reject });
+      this.#feed.waiters.set(this, { next, ticks, resolve, reject });
       this.#feed.refresh();
     });
   }

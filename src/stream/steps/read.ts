@@ -5,7 +5,7 @@ import type { Trajectory } from '../../domain/trajectory.ts';
 import type { EncodedSteps } from '../../store/contract/step.ts';
 import type { App } from '../app.ts';
 import { findTrajectory } from '../find.ts';
-import { pollsUntilProgress } from '../look_schedule.ts';
+import { ticksUntilProgress } from '../look_schedule.ts';
 import type { Follower } from './feed.ts';
 import { type Blob, InlineStates } from './inline_states.ts';
 import { readEncodedPage, type Shown, trajectoryDeleted } from './step_page.ts';
@@ -39,9 +39,9 @@ export interface StepsRead {
 
 /**
  * RD1: returns the steps [start, end) in order, across branch points. With `follow` (RD2, R2), then returns new steps
- * live, each once, until `end`, the seal, or the abort of the signal. Each hint, poll or reconnection reads again by
- * number, so no hint needs to be reliable. Reads at most one page ahead of the client. Errors: TRAJECTORY_NOT_FOUND,
- * RANGE_BEYOND_END, TRAJECTORY_DELETED, CALLER_LIMIT, SERVER_DRAINING.
+ * live, each once, until `end`, the seal, or the abort of the signal. Each hint reads again by number, and polls find
+ * what lost hints would have told, so no hint needs to be reliable. Reads at most one page ahead of the client. Errors:
+ * TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, CALLER_LIMIT, SERVER_DRAINING.
  */
 export async function* readSteps(
   app: App,
@@ -146,7 +146,7 @@ async function* follow(
   args: ReadStepsArgs,
 ): AsyncGenerator<StepsRead, void, undefined> {
   const to = args.endStepNumber;
-  const progressPolls = pollsUntilProgress(app.settings);
+  const progressTicks = ticksUntilProgress(app.settings);
   let next = args.startStepNumber;
   let caughtUpSent = false;
   let live = false;
@@ -175,7 +175,7 @@ async function* follow(
     }
     live = true;
     if (!caughtUpSent) yield caughtUpAt(next, false);
-    await follower.change(next, progressPolls);
+    await follower.change(next, progressTicks);
     // Without news, the next message is a sign of life.
     caughtUpSent = next < follower.end;
   }

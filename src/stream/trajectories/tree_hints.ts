@@ -1,10 +1,19 @@
 /** Maximum number of remembered keys that belong to other trees. */
 const REMEMBERED = 10_000;
 
+/** What hints have told between two looks. */
+export interface HintedTrees {
+  /** Keys of trajectories that changed. */
+  readonly changed: readonly bigint[];
+  /** Whether others may have changed. */
+  readonly isPoll: boolean;
+}
+
 /** Collects the keys of changed trajectories between two looks of a watcher. */
 export class TreeHints {
   readonly #chosen: ReadonlySet<bigint> | undefined;
   #changed = new Set<bigint>();
+  #isPoll = false;
   /** Keys outside of the tree. A trajectory never changes its tree. */
   readonly #ignored = new Set<bigint>();
 
@@ -13,9 +22,12 @@ export class TreeHints {
     this.#chosen = chosen;
   }
 
-  /** Returns whether to look. A hint without a key is left to the next poll. */
+  /** Returns whether to look. Without a key, any trajectory may have changed. */
   add(key: bigint | undefined): boolean {
-    if (key === undefined) return true;
+    if (key === undefined) {
+      this.#isPoll = true;
+      return true;
+    }
     if (this.#chosen?.has(key) === false || this.#ignored.has(key)) return false;
     this.#changed.add(key);
     return true;
@@ -27,14 +39,10 @@ export class TreeHints {
     this.#ignored.add(key);
   }
 
-  /** Takes hints of a key again. Runs have keys of their own, which can be those of later trajectories. */
-  watch(key: bigint): void {
-    this.#ignored.delete(key);
-  }
-
-  take(): readonly bigint[] {
-    const changed = [...this.#changed];
+  take(): HintedTrees {
+    const taken = { changed: [...this.#changed], isPoll: this.#isPoll };
     this.#changed = new Set();
-    return changed;
+    this.#isPoll = false;
+    return taken;
   }
 }

@@ -6,7 +6,7 @@ import { rowParts } from '../row_bytes.ts';
 import { trajectoryDeleted } from '../steps/step_page.ts';
 import type { Subject } from '../watch.ts';
 import { KnownTree, type NodeFacts } from './known_tree.ts';
-import { TreeHints } from './tree_hints.ts';
+import { type HintedTrees, TreeHints } from './tree_hints.ts';
 
 /** All trajectories of the tree of one, or some trajectories. */
 export type WatchedTreesArgs = { readonly treeOf: string } | { readonly ids: readonly string[] };
@@ -51,7 +51,7 @@ export class WatchedTrees implements Subject<TreeNews> {
   }
 
   subscribe(listener: () => void): () => void {
-    return this.#changes.subscribeAll((key) => {
+    return this.#changes.onAnyTrajectory((key) => {
       if (this.#hints.add(key)) listener();
     });
   }
@@ -59,7 +59,8 @@ export class WatchedTrees implements Subject<TreeNews> {
   async *look(): AsyncGenerator<TreeNews, void, undefined> {
     const hinted = this.#hints.take();
     for (const tree of this.#trees) {
-      for await (const news of tree.look(hinted, this.#isSnapshot)) yield { ...NOTHING, ...news };
+      const looked = this.#isSnapshot ? tree.snapshot() : tree.look(hinted);
+      for await (const news of looked) yield { ...NOTHING, ...news };
     }
     this.#isSnapshot = false;
   }
@@ -92,9 +93,8 @@ class WatchedTree {
   readonly #namespace: string;
   readonly #scope: TreeScope;
   readonly #known = new KnownTree();
-  /** Where the sweep continues, and when. */
+  /** Where the sweep continues. */
   #swept: bigint | undefined;
-  #sweepAt = 0;
 
   constructor(app: App, { namespace }: Caller, scope: TreeScope) {
     this.#app = app;
@@ -106,22 +106,21 @@ class WatchedTree {
     return this.#known.size === 0;
   }
 
-  /** Reads the hinted rows, and at a poll a part of the tree; the whole tree for a snapshot. */
-  async *look(hinted: readonly bigint[], isSnapshot: boolean): AsyncGenerator<Partial<TreeNews>, void, undefined> {
-    if (isSnapshot) return yield* this.#snapshot();
-    for (let at = 0; at < hinted.length; at += ROWS) {
-      const keys = hinted.slice(at, at + ROWS);
+  /** Reads the hinted rows, and at a poll a part of the tree. */
+  async *look({ changed, isPoll }: HintedTrees): AsyncGenerator<Partial<TreeNews>, void, undefined> {
+    for (let at = 0; at < changed.length; at += ROWS) {
+      const keys = changed.slice(at, at + ROWS);
       const rows = await this.#read({ limit: ROWS, after: undefined }, keys);
       const there = new Set(rows.map(({ ref }) => ref.key));
       const missing = keys.filter((key) => !there.has(key));
       for (const key of missing) if (!this.#known.has(key)) this.#scope.hints.ignore(key);
       yield* this.#show(rows, missing);
     }
-    if (performance.now() >= this.#sweepAt) yield* this.#sweep();
+    if (isPoll) yield* this.#sweep();
   }
 
   /** Reads all rows. Each page is read while the one before it is sent. */
-  async *#snapshot(): AsyncGenerator<Partial<TreeNews>, void, undefined> {
+  async *snapshot(): AsyncGenerator<Partial<TreeNews>, void, undefined> {
     let next: Promise<TreePage> | undefined = this.#readPage(undefined);
     while (next !== undefined) {
       const { rows, facts, last }: TreePage = await next;
@@ -130,12 +129,10 @@ class WatchedTree {
       next?.catch(() => undefined);
       yield* this.#tell(rows, facts);
     }
-    this.#sweepAt = performance.now() + this.#app.settings.pollMs;
   }
 
   async #readPage(after: bigint | undefined): Promise<TreePage> {
     const rows = await this.#read({ limit: ROWS, after }, this.#scope.chosen && [...this.#scope.chosen]);
-    for (const { ref } of rows) this.#scope.hints.watch(ref.key);
     const last = rows.length < ROWS ? undefined : rows.at(-1)?.ref.key;
     return { rows, facts: await this.#readFacts(rows), last };
   }
@@ -144,7 +141,6 @@ class WatchedTree {
     const after = this.#swept;
     const rows = await this.#read({ limit: ROWS, after }, this.#scope.chosen && [...this.#scope.chosen]);
     this.#swept = rows.length < ROWS ? undefined : rows.at(-1)?.ref.key;
-    this.#sweepAt = performance.now() + this.#app.settings.pollMs;
     yield* this.#show(rows, this.#known.missing(rows, after, this.#swept));
   }
 
@@ -153,7 +149,6 @@ class WatchedTree {
   }
 
   async *#show(read: readonly Trajectory[], missing: readonly bigint[]): AsyncGenerator<Partial<TreeNews>> {
-    for (const { ref } of read) this.#scope.hints.watch(ref.key);
     const dependents = this.#known.dependents(read);
     const others =
       dependents.length === 0 ? [] : await this.#read({ limit: dependents.length, after: undefined }, dependents);

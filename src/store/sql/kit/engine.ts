@@ -1,5 +1,5 @@
 import type { CompiledQuery, Kysely, RawBuilder, SqlBool } from 'kysely';
-import type { Change } from '../../../domain/change.ts';
+import type { Hint } from '../../../domain/change.ts';
 import type { TrajectoryStatus } from '../../../domain/lifecycle.ts';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import type { Horizon } from '../../contract/run.ts';
@@ -201,17 +201,14 @@ export interface BulkRows {
 
 /** How watchers find what has changed. */
 export interface Changes {
-  /**
-   * Notifies listeners here and in other instances of changes. Notifications are hints: they are coalesced and not
-   * awaited. A trajectory and a run may share a key; the other one is then read without need.
-   */
-  announce(changes: readonly Change[]): void;
+  /** Sends hints to listeners here and in other instances. They are coalesced and not awaited. */
+  announce(hints: readonly Hint[]): void;
 
-  /**
-   * Calls the listener for changes in this and other instances; undefined means that anything may have changed. Returns
-   * a function that removes the listener.
-   */
-  onChange(listener: (change: Change | undefined) => void): () => void;
+  /** See `ChangeStore`. */
+  onChange(listener: (hint: Hint | undefined) => void): () => void;
+
+  /** See `ChangeStore`. */
+  readonly hearsOthers: boolean;
 
   /**
    * Returns the mark for rows that this transaction changes. A watcher with an older horizon finds rows with this mark
@@ -219,8 +216,11 @@ export interface Changes {
    */
   mark(tx: Tx): Promise<bigint>;
 
-  /** Returns the set of committed changes. Must be read before the rows. */
-  readHorizon(db: Db): Promise<Horizon>;
+  /** The set of committed changes, as text. Must be read before the rows, or in one statement with them. */
+  readonly horizon: RawBuilder<string>;
+
+  /** Parses the text of `horizon`. */
+  horizonOf(text: string): Horizon;
 
   /**
    * Returns conditions on a mark. One of them holds if the change was not committed at the horizon. They exclude each

@@ -1,4 +1,5 @@
 import type { Caller } from '../../../domain/caller.ts';
+import type { Hint } from '../../../domain/change.ts';
 import { decideMove, type Noun, type Status, type VerbOf } from '../../../domain/lifecycle.ts';
 import type { MoveDetails } from '../../contract/run.ts';
 import { messageOfEnd, type StatusEntity, type StatusRow } from '../kit/status/status_changes.ts';
@@ -24,9 +25,9 @@ export interface Movable<N extends Noun, Row extends StatusRow, Of extends Move<
   rolloutsOf(row: Row): Cancelled;
   /**
    * Moves the locked row and records its StatusChange. `to` is undefined if the verb is already in effect. Returns the
-   * keys to announce; none if nothing changed.
+   * hints to announce; none if nothing changed.
    */
-  apply(tx: CallerTransaction<StatesEngine>, row: Row, to: Status | undefined, move: Of): Promise<readonly bigint[]>;
+  apply(tx: CallerTransaction<StatesEngine>, row: Row, to: Status | undefined, move: Of): Promise<readonly Hint[]>;
   /** Reads the resource, whose row is locked. */
   read(tx: CallerTransaction, row: Row): Promise<Resource | undefined>;
 }
@@ -46,10 +47,10 @@ export async function applyVerb<N extends Noun, Row extends StatusRow, Of extend
     const to = decideMove(of.noun, row.status as Status, stored, verb, details);
     if (verb === 'cancel' && move.cancelRollouts === true) await markRollouts(tx, of.rolloutsOf(row), details);
     if (verb === 'reopen') await unmarkRollouts(tx, of.rolloutsOf(row));
-    const keys = await of.apply(tx, row, to, move);
+    const hints = await of.apply(tx, row, to, move);
     const after = await of.read(tx, row);
     if (after === undefined) throw new Error(`the ${of.noun} that this transaction has locked is missing`);
-    return { moved: after, changed: keys };
+    return { moved: after, changed: hints };
   });
   engine.changes.announce(changed);
   return moved;

@@ -41,7 +41,7 @@ export async function* deleteNamespace(
   for await (const id of visible(engine, namespace, 'trajectories')) {
     yield await unlessGone(async () => {
       const { purged, keys } = await deleteTrajectory(engine, namespace, id, 'CASCADE');
-      return { runs: 0n, trajectories: purged, keys };
+      return { runs: 0n, trajectories: purged, runKeys: [], trajectoryKeys: keys };
     });
   }
   // Rollouts name tasks, and a purge of trajectories leaves their ids.
@@ -51,7 +51,7 @@ export async function* deleteNamespace(
   }
 }
 
-const NOTHING: RunDeletion = { runs: 0n, trajectories: 0n, keys: [] };
+const NOTHING: RunDeletion = { runs: 0n, trajectories: 0n, runKeys: [], trajectoryKeys: [] };
 
 /** Another caller may have deleted it first. */
 async function unlessGone(deletes: () => Promise<RunDeletion>): Promise<RunDeletion> {

@@ -6,6 +6,7 @@ import {
   requireWritable,
 } from '../../../../domain/append.ts';
 import type { Caller } from '../../../../domain/caller.ts';
+import { trajectoryHint } from '../../../../domain/change.ts';
 import { AnabranchError, trajectoryNotFound } from '../../../../domain/errors.ts';
 import type { Digest } from '../../../../domain/ids.ts';
 import { type Instant, parseInstant } from '../../../../domain/instant.ts';
@@ -72,7 +73,7 @@ export async function append(
   if (outcomes !== undefined) return outcomes.map((outcome) => outcome ?? APART);
   return encoder.store(engine, batches, async (inline) => {
     const { outcomes, changed } = await write(engine, (tx) => appendIn(tx, batches, { inline, compressed, wait }));
-    engine.changes.announce(changed);
+    engine.changes.announce(changed.map(trajectoryHint));
     return outcomes;
   });
 }

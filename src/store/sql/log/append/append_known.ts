@@ -1,4 +1,5 @@
 import { decideAppend, type Head } from '../../../../domain/append.ts';
+import { trajectoryHint } from '../../../../domain/change.ts';
 import { AnabranchError } from '../../../../domain/errors.ts';
 import { type Instant, parseInstant } from '../../../../domain/instant.ts';
 import { rowStates } from '../../../../domain/step_codec/packed_step.ts';
@@ -33,7 +34,7 @@ export async function appendToKnown(
     (committed) => group?.learn(committed),
   );
   if (group === undefined || times.size === 0) return undefined;
-  changes.announce([...times.keys()]);
+  changes.announce([...times.keys()].map(trajectoryHint));
   return group.outcomes(times);
 }
 

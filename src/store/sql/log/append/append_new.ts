@@ -1,3 +1,4 @@
+import { trajectoryHint } from '../../../../domain/change.ts';
 import type { AppendBatch, AppendOutcome, CreatingBatch } from '../../../contract/append.ts';
 import { write } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
@@ -30,6 +31,6 @@ export async function appendToNew(
       return { changed, places: new Map([...places.keys()].map((place, i) => [place, outcomes[i]!])) };
     }),
   );
-  engine.changes.announce(changed);
+  engine.changes.announce(changed.map(trajectoryHint));
   return batches.map((_, i) => places.get(i));
 }

@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { trajectoryHint } from '../../../../domain/change.ts';
 import { AnabranchError, stepNotFound, tagNotFound, trajectoryNotFound } from '../../../../domain/errors.ts';
 import { parseInstant } from '../../../../domain/instant.ts';
 import type { Page } from '../../../contract/request.ts';
@@ -45,7 +46,7 @@ export async function setTag(
         .execute();
     return { key: row.key, set: readTag(trajectoryId, await tagOf(tx.db, row, name), name) };
   });
-  engine.changes.announce([key]);
+  engine.changes.announce([trajectoryHint(key)]);
   return set;
 }
 
@@ -151,7 +152,7 @@ export async function deleteTag(engine: Engine, namespace: string, trajectoryId:
     if (numDeletedRows === 0n) throw tagNotFound(trajectoryId, name);
     return row.key;
   });
-  engine.changes.announce([key]);
+  engine.changes.announce([trajectoryHint(key)]);
 }
 
 interface TagRow {

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
+import { trajectoryHint } from '../../../../domain/change.ts';
 import { trajectoryNotFound } from '../../../../domain/errors.ts';
 import type { Trajectory } from '../../../../domain/trajectory.ts';
 import type { IdempotencyKey, Page } from '../../../contract/request.ts';
@@ -23,7 +24,7 @@ export async function createTrajectory(
 ): Promise<Trajectory> {
   const inline = await encodeInline(making);
   const made = await makeOnce(engine, caller, key, MADE_TRAJECTORIES, (tx) => makeTrajectory(tx, making, inline));
-  if ('sourceId' in making) engine.changes.announce([made.ref.key]);
+  if ('sourceId' in making) engine.changes.announce([trajectoryHint(made.ref.key)]);
   return made;
 }
 
@@ -70,6 +71,6 @@ export async function updateTrajectory(
     if (updated === undefined) throw trajectoryNotFound(id);
     return updated;
   });
-  engine.changes.announce([changed.ref.key]);
+  engine.changes.announce([trajectoryHint(changed.ref.key)]);
   return changed;
 }

@@ -1,5 +1,6 @@
 import type { Expression, Updateable } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
+import { runHint } from '../../../../domain/change.ts';
 import { invalidField } from '../../../../domain/errors.ts';
 import { parseInstant } from '../../../../domain/instant.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
@@ -43,7 +44,7 @@ export async function recordValidation(
     if (written === undefined) throw new Error('a validation written in this transaction is missing');
     return { rollout: await readWritten(tx, row), validation: written };
   });
-  engine.changes.announce([recorded.rollout.run.key]);
+  engine.changes.announce([runHint(recorded.rollout.run.key)]);
   return recorded;
 }
 
@@ -73,7 +74,7 @@ export async function overrideValidation(
     const rollout = await readWritten(tx, row);
     return { rollout, override: readOverride({ ...entry, override_time: now }) };
   });
-  engine.changes.announce([overridden.rollout.run.key]);
+  engine.changes.announce([runHint(overridden.rollout.run.key)]);
   return overridden;
 }
 

@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { runHint } from '../../../../domain/change.ts';
 import { AnabranchError } from '../../../../domain/errors.ts';
 import type { Claim, ClaimOutcome, ClaimRequest } from '../../../contract/rollout.ts';
 import { Contended, isOutage } from '../../../contract/store.ts';
@@ -31,8 +32,10 @@ import { holdStartPoints, nameOf } from './start_points.ts';
  */
 export async function claimRollouts(engine: ClaimsEngine, requests: readonly ClaimRequest[]): Promise<ClaimOutcome[]> {
   if (requests.length === 0) return [];
-  const { outcomes, changed } = await againWhenRaced(() => write(engine, (tx) => new Claiming(tx, requests).claim()));
-  engine.changes.announce(changed);
+  const { outcomes, changedRuns } = await againWhenRaced(() =>
+    write(engine, (tx) => new Claiming(tx, requests).claim()),
+  );
+  engine.changes.announce(changedRuns.map(runHint));
   return outcomes;
 }
 
@@ -60,7 +63,7 @@ type Remainder = Pick<Extract<ClaimOutcome, { kind: 'claimed' }>, 'drained' | 'n
 
 interface Claimed {
   readonly outcomes: ClaimOutcome[];
-  readonly changed: readonly bigint[];
+  readonly changedRuns: readonly bigint[];
 }
 
 class Claiming {
@@ -71,7 +74,7 @@ class Claiming {
   readonly #lockedKeys: bigint[] = [];
   /** Rollouts whose start point is unusable, and the reason. */
   readonly #failing: { readonly row: QueuedRow; readonly why: string }[] = [];
-  readonly #changed = new Set<bigint>();
+  readonly #changedRuns = new Set<bigint>();
   /** Tasks and validators that were read to compute the size of an answer. */
   #tasks: TasksByKey = new Map();
 
@@ -117,7 +120,10 @@ class Claiming {
     this.#answerFresh(open, granted, claims, left);
     // Two requests with the same key at the same time get the same outcome.
     for (const [index, first] of repeated) this.#outcomes.set(index, this.#outcomeAt(first));
-    return { outcomes: this.#requests.map((_request, index) => this.#outcomeAt(index)), changed: [...this.#changed] };
+    return {
+      outcomes: this.#requests.map((_request, index) => this.#outcomeAt(index)),
+      changedRuns: [...this.#changedRuns],
+    };
   }
 
   #outcomeAt(index: number): ClaimOutcome {
@@ -302,7 +308,7 @@ class Claiming {
       return { ...details, to: 'FAILED', shown: shown(row.key), ended: undefined } as const;
     });
     await moveMany(tx, moves);
-    for (const { row } of failing) this.#changed.add(row.run);
+    for (const { row } of failing) this.#changedRuns.add(row.run);
   }
 
   /** Returns what is reported to requests that got no rollouts. */
@@ -333,7 +339,7 @@ class Claiming {
       const list = of.get(at);
       if (list === undefined) of.set(at, [claims[i]!]);
       else list.push(claims[i]!);
-      this.#changed.add(row.run);
+      this.#changedRuns.add(row.run);
     }
     for (const batch of batches) {
       for (const index of batch.indexes) {

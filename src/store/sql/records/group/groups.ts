@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { runHint } from '../../../../domain/change.ts';
 import type { Group, OnSuccess } from '../../../../domain/rollout.ts';
 import type { GroupUpsert } from '../../../contract/group.ts';
 import type { Page, View } from '../../../contract/request.ts';
@@ -41,7 +42,7 @@ export async function upsertGroup(
     if (after === undefined) throw new Error('a group of a run locked in this transaction is missing');
     return { group: after, created: ref.created, changed: isChanged };
   });
-  if (changed) engine.changes.announce([group.run.key]);
+  if (changed) engine.changes.announce([runHint(group.run.key)]);
   return { group, created };
 }
 

@@ -1,4 +1,5 @@
 import { type RawBuilder, sql } from 'kysely';
+import { seriesHint } from '../../../../domain/change.ts';
 import { stageNotFound } from '../../../../domain/errors.ts';
 import type {
   MetricPoints,
@@ -25,7 +26,7 @@ export async function logMetrics(
 ): Promise<void> {
   const batch = pointBatch(namespace, runId, points);
   if (!(await engine.points.upsert(batch))) await logNewSeries(engine, batch);
-  engine.changes.announce([writtenIn(batch)]);
+  engine.changes.announce([seriesHint(writtenIn(batch))]);
 }
 
 /** Stores points if a series is new. Errors: RUN_NOT_FOUND, also if the run was deleted, STAGE_NOT_FOUND. */

@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import type { Hint } from '../../../../domain/change.ts';
 import type { RolloutsCancelled, RolloutsOf } from '../../../contract/run.ts';
 import { findRunKeys } from '../../kit/by_id.ts';
 import type { Engine, LockedHead } from '../../kit/engine.ts';
@@ -15,6 +16,7 @@ import {
   turnsAt,
 } from '../attempt/attempts.ts';
 import { findStageKeys } from '../stage/rows.ts';
+import { rolloutHints } from './hints.ts';
 import { moveMany, type UnheldMove } from './requeueing.ts';
 import { IS_LIVE, type LockedRollout, PENDING_LAST } from './rows.ts';
 
@@ -100,7 +102,7 @@ async function cancelBatch(engine: Engine, of: Cancelled): Promise<RolloutsCance
 async function cancelSome(
   tx: Transaction,
   of: Cancelled,
-): Promise<{ readonly state: RolloutsCancelled | undefined; readonly changed: readonly bigint[] }> {
+): Promise<{ readonly state: RolloutsCancelled | undefined; readonly changed: readonly Hint[] }> {
   const mark = await lockMark(tx, of);
   if (mark === undefined) return { state: undefined, changed: [] };
   if (!isSet(mark.open)) return { state: { cancelled: mark.cancelled, more: false }, changed: [] };
@@ -109,8 +111,7 @@ async function cancelSome(
   const cancelled = mark.cancelled + BigInt(await cancelLocked(tx, mark, rows));
   const more = keys.length > 0;
   await writeMark(tx, of, cancelled, more);
-  const changed = rows.flatMap(({ run, trajectory }) => (trajectory === null ? [run] : [run, trajectory]));
-  return { state: { cancelled, more }, changed: [...new Set(changed)] };
+  return { state: { cancelled, more }, changed: rolloutHints(rows) };
 }
 
 type Mark = NonNullable<Awaited<ReturnType<typeof lockMark>>>;

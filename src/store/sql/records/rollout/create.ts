@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
+import { runHint } from '../../../../domain/change.ts';
 import { AnabranchError, invalidField, taskNotFound, trajectoryNotFound } from '../../../../domain/errors.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { IdempotencyKey } from '../../../contract/request.ts';
@@ -34,7 +35,7 @@ export async function createRollouts(
       return { made: await creation.run(), run: stage.run };
     }),
   );
-  if (made.rollouts.some(({ existed }) => !existed)) engine.changes.announce([run]);
+  if (made.rollouts.some(({ existed }) => !existed)) engine.changes.announce([runHint(run)]);
   return made;
 }
 

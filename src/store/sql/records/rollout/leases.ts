@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
+import type { Hint } from '../../../../domain/change.ts';
 import { type Instant, parseInstant } from '../../../../domain/instant.ts';
 import { type Lease, leaseAt, NANOS_PER_MS, type Pause, renewLease } from '../../../../domain/lease.ts';
 import type { Status } from '../../../../domain/lifecycle.ts';
@@ -13,6 +14,7 @@ import { inOneRoundTrip, type NamespaceTransaction, type Transaction, write, wri
 import { readOptionalTime } from '../../kit/values.ts';
 import { lockAttempts, readAttemptEnds } from '../attempt/attempts.ts';
 import { readPauses } from '../run/rows.ts';
+import { rolloutHints } from './hints.ts';
 import { type EndingAttempt, requeue } from './requeueing.ts';
 import { bindLease, holdingOf, IS_LIVE, LEASE_COLUMNS, type LockedRollout, PENDING_LAST, readLease } from './rows.ts';
 
@@ -144,7 +146,7 @@ const BATCH = 200;
 interface Swept {
   readonly requeued: number;
   readonly kept: number;
-  readonly changed: readonly bigint[];
+  readonly changed: readonly Hint[];
 }
 
 async function sweepBatch(tx: Transaction, limit: number): Promise<Swept> {
@@ -179,8 +181,7 @@ async function sweepBatch(tx: Transaction, limit: number): Promise<Swept> {
   }
   await writeLeases(tx, alive);
   await requeue(tx, silent);
-  const changed = silent.flatMap(({ row }) => (row.trajectory === null ? [row.run] : [row.run, row.trajectory]));
-  return { requeued: silent.length, kept: alive.length, changed: [...new Set(changed)] };
+  return { requeued: silent.length, kept: alive.length, changed: rolloutHints(silent.map(({ row }) => row)) };
 }
 
 /** Locks live rollouts whose lease has ended, or ends later than a lease that begins now: a clock was ahead. */

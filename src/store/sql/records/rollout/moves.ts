@@ -1,4 +1,5 @@
 import type { Caller } from '../../../../domain/caller.ts';
+import { runHint, trajectoryHint } from '../../../../domain/change.ts';
 import { endDigest } from '../../../../domain/end_digest.ts';
 import { AnabranchError, rolloutNotFound } from '../../../../domain/errors.ts';
 import type { Outcome, SealStatus, Status } from '../../../../domain/lifecycle.ts';
@@ -58,8 +59,8 @@ async function recordMove(
 }
 
 /**
- * Changes a locked rollout. Announces its run with the other keys that `change` returns. `change` returns undefined if
- * the verb is already in effect (L5).
+ * Changes a locked rollout. Announces its run, and the trajectories that `change` returns. `change` returns undefined
+ * if the verb is already in effect (L5).
  */
 async function changeRollout(
   engine: Engine,
@@ -68,12 +69,12 @@ async function changeRollout(
   change: (tx: CallerTransaction, row: LockedRollout) => Promise<readonly (bigint | null)[] | undefined>,
   lock = lockRollout,
 ): Promise<Rollout> {
-  const { rollout, changed } = await writeAs(engine, caller, async (tx) => {
+  const { rollout, run, changed } = await writeAs(engine, caller, async (tx) => {
     const row = await lock(tx, id);
-    const others = await change(tx, row);
-    return { rollout: await readWritten(tx, row), changed: others === undefined ? [] : [row.run, ...others] };
+    const trajectories = await change(tx, row);
+    return { rollout: await readWritten(tx, row), run: row.run, changed: trajectories?.filter((key) => key !== null) };
   });
-  engine.changes.announce(changed.filter((key) => key !== null));
+  if (changed !== undefined) engine.changes.announce([runHint(run), ...changed.map(trajectoryHint)]);
   return rollout;
 }
 

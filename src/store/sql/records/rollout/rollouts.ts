@@ -7,6 +7,7 @@ import {
   sql,
 } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
+import { runHint } from '../../../../domain/change.ts';
 import { environmentNotFound, groupNotFound, invalidField, stageNotFound } from '../../../../domain/errors.ts';
 import type { Attempt, Rollout } from '../../../../domain/rollout.ts';
 import { requireBegun, requireClaimer, requireLease } from '../../../../domain/rollout_moves.ts';
@@ -287,7 +288,7 @@ export async function updateRollout(
     }
     return readWritten(tx, row);
   });
-  engine.changes.announce([rollout.run.key]);
+  engine.changes.announce([runHint(rollout.run.key)]);
   return rollout;
 }
 

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
+import { runHint } from '../../../../domain/change.ts';
 import { AnabranchError, noMainTrajectory, runNotFound } from '../../../../domain/errors.ts';
 import { progressOf, type RunTally } from '../../../../domain/progress.ts';
 import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Plan, type Run } from '../../../../domain/run.ts';
@@ -53,7 +54,7 @@ export async function createRun(
     }
     return makeRun(tx, newRun, experiment, inline);
   });
-  if (made.created) engine.changes.announce([made.run.key]);
+  if (made.created) engine.changes.announce([runHint(made.run.key)]);
   return made;
 }
 
@@ -256,7 +257,7 @@ export async function branchRun(
   key: IdempotencyKey | undefined,
 ): Promise<CreatedRun> {
   const made = await makeOnce(engine, caller, key, CREATED_RUNS, (tx) => makeRunBranch(tx, newBranch));
-  if (made.created) engine.changes.announce([made.run.key]);
+  if (made.created) engine.changes.announce([runHint(made.run.key)]);
   return made;
 }
 

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
+import { runHint, trajectoryHint } from '../../../../domain/change.ts';
 import { runNotFound } from '../../../../domain/errors.ts';
 import { formatInstant, parseInstant } from '../../../../domain/instant.ts';
 import { pausesAfter } from '../../../../domain/lease.ts';
@@ -57,9 +58,9 @@ const RUNS: Movable<'run', LockedRun, RunMove, Run> = {
     const [main] = mains.heads;
     if (move.verb === 'reopen' && main !== undefined) await replaceSealedMain(tx, row, main, move);
     await moveLockedRun(tx, row, to, move.details);
-    if (!seals) return [row.key];
+    if (!seals) return [runHint(row.key)];
     const ended = { caller: tx.caller, row, status: to, message: move.details.message };
-    return [row.key, ...(await sealMains(tx, mains, [ended]))];
+    return [runHint(row.key), ...(await sealMains(tx, mains, [ended])).map(trajectoryHint)];
   },
   read: findRun,
 };
@@ -165,7 +166,7 @@ export async function heartbeatRun(engine: Engine, namespace: string, id: string
     await writeWatched(tx, 'runs', locked.key, heartbeatAt(time, locked.heartbeat_timeout_ms));
     return { row: locked, now: time };
   });
-  engine.changes.announce([row.key]);
+  engine.changes.announce([runHint(row.key)]);
   return { status: row.status as Status, statusMessage: row.status_message, heartbeatTime: parseInstant(now) };
 }
 
@@ -191,7 +192,7 @@ export async function failStaleRuns(engine: Engine, limit: number): Promise<numb
     const sealed = await sealMains(tx, mains, ended);
     return { runs: stale.map(({ key }) => key), sealed };
   });
-  engine.changes.announce([...failed.runs, ...failed.sealed]);
+  engine.changes.announce([...failed.runs.map(runHint), ...failed.sealed.map(trajectoryHint)]);
   return failed.runs.length;
 }
 

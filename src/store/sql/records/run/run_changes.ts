@@ -4,6 +4,7 @@ import type { Group, Rollout } from '../../../../domain/rollout.ts';
 import type { Run, Stage } from '../../../../domain/run.ts';
 import type { Page } from '../../../contract/request.ts';
 import type { ChangeCursor, ChangedIn, ChangedPage, Horizon, RunChangesRead } from '../../../contract/run.ts';
+import { readHorizon } from '../../kit/changes.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { type ReadScope, scopeOf } from '../../kit/transaction.ts';
 import { readGroups, selectGroups } from '../group/rows.ts';
@@ -22,7 +23,7 @@ export async function readRunChanges(
   asked: Horizon | undefined,
   allStages: boolean,
 ): Promise<RunChangesRead | undefined> {
-  const horizon = await scope.engine.changes.readHorizon(scope.engine.db);
+  const horizon = await readHorizon(scope.engine);
   const run = await findRun(scope, { id: runId }, 'BASIC');
   if (run === undefined) return undefined;
   const since = asked?.era === horizon.era ? asked : undefined;

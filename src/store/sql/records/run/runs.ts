@@ -1,3 +1,4 @@
+import { runHint } from '../../../../domain/change.ts';
 import type { Sorted } from '../../../../domain/list_order.ts';
 import { DEFAULT_HEARTBEAT_TIMEOUT_MS, type Run } from '../../../../domain/run.ts';
 import type { Page, View } from '../../../contract/request.ts';
@@ -101,7 +102,7 @@ async function runKey(scope: ReadScope, id: string): Promise<bigint | undefined>
 
 export async function updateRun(engine: Engine, namespace: string, id: string, changes: RunChanges): Promise<Run> {
   const run = await againWhenRaced(() => writeIn(engine, namespace, (tx) => updateLocked(tx, id, changes)));
-  engine.changes.announce([run.key]);
+  engine.changes.announce([runHint(run.key)]);
   return run;
 }
 

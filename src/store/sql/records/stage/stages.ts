@@ -1,5 +1,6 @@
 import { type RawBuilder, type Selectable, type SqlBool, sql, type Updateable } from 'kysely';
 import type { Caller } from '../../../../domain/caller.ts';
+import { runHint } from '../../../../domain/change.ts';
 import { stageNotFound } from '../../../../domain/errors.ts';
 import { parseInstant } from '../../../../domain/instant.ts';
 import { isTerminal, type StageVerb, type Status } from '../../../../domain/lifecycle.ts';
@@ -48,7 +49,7 @@ export async function getOrCreateStage(
     if (stage === undefined) throw new Error('the stage created in this transaction is missing');
     return { stage, created };
   });
-  if (made.created) engine.changes.announce([made.stage.run.key]);
+  if (made.created) engine.changes.announce([runHint(made.stage.run.key)]);
   return made;
 }
 
@@ -156,7 +157,7 @@ export async function updateStage(
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return after;
   });
-  engine.changes.announce([stage.run.key]);
+  engine.changes.announce([runHint(stage.run.key)]);
   return stage;
 }
 
@@ -194,7 +195,7 @@ const STAGES: Movable<'stage', LockedStage, StageMove, Stage> = {
     await tx.readNow();
     if (to === undefined) await writeWatched(tx, 'stages', row.key, { queue_close_time: null });
     else await moveLocked(tx, row, to, details);
-    return [row.run];
+    return [runHint(row.run)];
   },
   read: (tx, { id }) => findStage(tx, { id }),
 };
@@ -213,7 +214,7 @@ export async function closeQueue(engine: Engine, namespace: string, id: string):
     if (after === undefined) throw new Error('a stage locked in this transaction is missing');
     return { stage: after, closed: closes };
   });
-  if (closed) engine.changes.announce([stage.run.key]);
+  if (closed) engine.changes.announce([runHint(stage.run.key)]);
   return stage;
 }
 

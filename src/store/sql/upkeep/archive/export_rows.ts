@@ -1,6 +1,7 @@
 import { type CompiledQuery, type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { Horizon } from '../../../contract/run.ts';
 import type { Spool } from '../../../spool.ts';
+import { readHorizon } from '../../kit/changes.ts';
 import type { Engine } from '../../kit/engine.ts';
 import type { Row } from '../../kit/tables/table.ts';
 import { DELETED_TRAJECTORIES } from '../../kit/tables/trajectories.ts';
@@ -109,7 +110,7 @@ export async function spoolRun({ engine, db, namespace }: ReadScope, run: bigint
   const reading = new RunReading({ engine: engine.byIndex(), db, namespace }, run, spool);
   for (let since: Horizon | undefined; ; ) {
     // Before the rows, so that the next look finds what this one misses.
-    const horizon = await engine.changes.readHorizon(engine.db);
+    const horizon = await readHorizon(engine);
     if (!(await reading.look(since?.era === horizon.era ? since : undefined))) return;
     since = horizon;
   }

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import { type ArchiveRecord, archiveInvalid, importConflict } from '../../../../domain/archive.ts';
+import { runHint } from '../../../../domain/change.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { ATTEMPTS, VALIDATION_OVERRIDES, VALIDATIONS } from '../../kit/tables/attempts.ts';
 import { STATUS_CHANGES } from '../../kit/tables/changes.ts';
@@ -94,7 +95,7 @@ async function storeWithId(
     if (history !== undefined) await storeHistory(tx, history, rows[i]!, record);
   }
   if (kind === 'rollout') await storeParts(tx, keys, records, own);
-  tx.engine.changes.announce(rows.flatMap((row) => ('run' in row ? [row.run as bigint] : [])));
+  tx.engine.changes.announce(rows.flatMap((row) => ('run' in row ? [runHint(row.run as bigint)] : [])));
   return records.length;
 }
 

@@ -1,6 +1,7 @@
 import { createHash, randomUUID } from 'node:crypto';
 import { sql } from 'kysely';
 import { type ArchiveRecord, archiveInvalid, importConflict, importSuperseded } from '../../../../domain/archive.ts';
+import { trajectoryHint } from '../../../../domain/change.ts';
 import { hasRow, isKept, type NewState } from '../../../../domain/step.ts';
 import { rowStates } from '../../../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
@@ -225,7 +226,7 @@ export class TrajectoryImport {
         await this.#show(tx, sums);
       });
     });
-    this.#parts.engine.changes.announce([this.#ref!.key]);
+    this.#parts.engine.changes.announce([trajectoryHint(this.#ref!.key)]);
   }
 
   /** Returns the line of the stored trajectory with the id that the archive has of its experiment. */

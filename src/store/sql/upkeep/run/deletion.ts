@@ -1,3 +1,4 @@
+import { runHint, trajectoryHint } from '../../../../domain/change.ts';
 import { AnabranchError, experimentNotFound, runNotFound } from '../../../../domain/errors.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
 import type { BranchPolicy, RunDeletion } from '../../../contract/experiment.ts';
@@ -20,7 +21,7 @@ export async function deleteRun(
     if (row === undefined) throw runNotFound(id);
     const cascade = new CascadingDeletion(tx.in(namespace), [row.key], undefined);
     const deletion = await cascade.carryOut(`Run ${id}`, onBranches, cancelLive);
-    if (!deletion.keys.includes(row.key)) throw runNotFound(id);
+    if (!deletion.runKeys.includes(row.key)) throw runNotFound(id);
     return deletion;
   });
 }
@@ -46,7 +47,7 @@ async function deleteAndAnnounce(
   work: (tx: Transaction) => Promise<RunDeletion>,
 ): Promise<RunDeletion> {
   const deletion = await write(engine, work, { unbounded: true });
-  engine.changes.announce(deletion.keys);
+  engine.changes.announce([...deletion.runKeys.map(runHint), ...deletion.trajectoryKeys.map(trajectoryHint)]);
   return deletion;
 }
 
@@ -102,7 +103,8 @@ class CascadingDeletion {
     return {
       runs: BigInt(this.#runs.size),
       trajectories: BigInt(visible.length),
-      keys: [...this.#runs, ...visible],
+      runKeys: [...this.#runs],
+      trajectoryKeys: visible,
     };
   }
 

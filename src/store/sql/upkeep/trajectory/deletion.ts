@@ -1,3 +1,4 @@
+import { trajectoryHint } from '../../../../domain/change.ts';
 import { AnabranchError, trajectoryNotFound } from '../../../../domain/errors.ts';
 import { LIMITS } from '../../../../domain/limits.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
@@ -32,7 +33,7 @@ export async function deleteTrajectory(
 ): Promise<Deletion> {
   const { tree, key, keptShared, branches, ancestors } = await engine.transactions.giveWayAfter(async () => {
     const decided = await decide(engine, namespace, id, onBranches, check);
-    engine.changes.announce([decided.key, ...decided.branches.marked]);
+    engine.changes.announce([decided.key, ...decided.branches.marked].map(trajectoryHint));
     return decided;
   });
   if (keptShared) {
@@ -142,7 +143,7 @@ async function markAllBranches(engine: Engine, tree: bigint, begun: MarkedBranch
   while (parents.length > 0) {
     const from = parents;
     const found = await inTree(engine, tree, (tx) => markBranches(tx, tree, from));
-    engine.changes.announce(found.marked);
+    engine.changes.announce(found.marked.map(trajectoryHint));
     marked.push(...found.marked);
     parents = found.parents;
   }
