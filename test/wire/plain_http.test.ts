@@ -48,19 +48,22 @@ describe('HTTP/1.1 without a generated client', () => {
     expect((await fetch(`${server.url}/healthz`, { method: 'POST' })).status).toBe(405);
   });
 
-  it.each(['/healthz', '/health', '/livez', '/readyz'])('GET %s answers load balancers, which send HTTP/1.0 or no Host', async (path) => {
-    for (const head of [
-      `GET ${path} HTTP/1.0`,
-      `GET ${path} HTTP/1.0\r\nConnection: keep-alive`,
-      `GET ${path} HTTP/1.0\r\nHost: 127.0.0.1`,
-      `GET ${path} HTTP/1.1\r\nConnection: close`,
-      `GET ${path}?probe HTTP/1.1\r\nHost:\r\nConnection: close`,
-    ]) {
-      expect(await speak(server.port, `${head}\r\n\r\n`, 200), head).toMatch(/^HTTP\/1\.1 200 OK\r\n.*\r\n\r\nok$/s);
-    }
-    expect(await speak(server.port, `HEAD ${path} HTTP/1.0\r\n\r\n`)).toMatch(/^HTTP\/1\.1 200 OK\r\n.*\r\n\r\n$/s);
-    expect((await fetch(server.url + path)).status).toBe(200);
-  });
+  it.each(['/healthz', '/health', '/livez', '/readyz'])(
+    'GET %s answers load balancers, which send HTTP/1.0 or no Host',
+    async (path) => {
+      for (const head of [
+        `GET ${path} HTTP/1.0`,
+        `GET ${path} HTTP/1.0\r\nConnection: keep-alive`,
+        `GET ${path} HTTP/1.0\r\nHost: 127.0.0.1`,
+        `GET ${path} HTTP/1.1\r\nConnection: close`,
+        `GET ${path}?probe HTTP/1.1\r\nHost:\r\nConnection: close`,
+      ]) {
+        expect(await speak(server.port, `${head}\r\n\r\n`, 200), head).toMatch(/^HTTP\/1\.1 200 OK\r\n.*\r\n\r\nok$/s);
+      }
+      expect(await speak(server.port, `HEAD ${path} HTTP/1.0\r\n\r\n`)).toMatch(/^HTTP\/1\.1 200 OK\r\n.*\r\n\r\n$/s);
+      expect((await fetch(server.url + path)).status).toBe(200);
+    },
+  );
 
   it('every other request needs a Host, and a probe must not name a foreign one', async () => {
     for (const path of ['/', '/healthz/', '/healthzz', '/grpc.health.v1.Health/Check', '/states/a', '/docs']) {
