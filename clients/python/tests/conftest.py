@@ -88,8 +88,9 @@ class Host:
 class Server:
     """A server of its own database, which can be killed and started again on the same port. A host runs it."""
 
-    def __init__(self, folder: Path, host: Host) -> None:
+    def __init__(self, folder: Path, host: Host, database: str = "") -> None:
         self.folder = folder
+        self._database = database or f"sqlite:{folder}/data.db"
         self.port = free_port()
         self.is_running = False
         self._host = host
@@ -102,7 +103,7 @@ class Server:
     def start(self) -> None:
         """Starts the server and returns when it serves."""
         self._stubs = None
-        self._start(["--listen", self.address, "--database", f"sqlite:{self.folder}/data.db"])
+        self._start(["--listen", self.address, "--database", self._database])
         self.is_running = True
 
     def kill(self) -> None:
@@ -216,6 +217,24 @@ def server(tmp_path_factory: pytest.TempPathFactory, host: Host) -> Iterator[Ser
     running.start()
     yield running
     running.verify()
+
+
+@pytest.fixture(scope="session", params=["sqlite", "postgres"])
+def any_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, host: Host
+) -> Iterator[Server]:
+    """A server that tests share, of each engine: they use namespaces of their own."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("server")
+        return
+    from fle_database import running_postgres
+
+    with running_postgres() as url:
+        running = Server(tmp_path_factory.mktemp("postgres"), host, url)
+        running.start()
+        yield running
+        running.verify()
+        running.kill()
 
 
 def verified(running: Server) -> Iterator[Server]:

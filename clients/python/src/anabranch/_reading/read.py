@@ -15,6 +15,7 @@ from anabranch.v1.rollout_service_pb2 import ListRolloutsRequest, ReadRolloutsRe
 from anabranch.v1.run_pb2 import StageKind
 from anabranch.v1.run_service_pb2 import GetStageRequest
 from anabranch.v1.status_pb2 import Status as StatusEnum
+from anabranch.v1.trajectory_pb2 import VIEW_FULL
 from anabranch.v1.trajectory_service_pb2 import TRAJECTORY_ORDER_REQUESTED, ReadStepsRequest, ReadTrajectoriesRequest
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from anabranch.v1.rollout_pb2 import Rollout
     from anabranch.v1.rollout_service_pb2 import ReadRolloutsResponse
     from anabranch.v1.state_pb2 import Blob
-    from anabranch.v1.trajectory_pb2 import Step, Trajectory
+    from anabranch.v1.trajectory_pb2 import Step, Trajectory, View
 
 _logger = logging.getLogger("anabranch")
 
@@ -186,6 +187,7 @@ def read_steps(
     *,
     follow: bool = False,
     inline_bytes: int = INLINE_BYTES,
+    view: View.ValueType = VIEW_FULL,
 ) -> Iterator[list[OwnedStep]]:
     """Yields the steps [start, stop), as many together as came together. With `follow`, waits for further steps until the trajectory is sealed. A lost
     connection is opened again where it ended."""
@@ -196,6 +198,7 @@ def read_steps(
         end_step_number=stop,
         follow=follow,
         inline_bytes=inline_bytes,
+        view=view,
     )
     for response in resumed(connection, lambda: connection.stubs.trajectories.ReadSteps(request), endless=follow):
         window.add(response.blobs)

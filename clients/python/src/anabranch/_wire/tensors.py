@@ -149,11 +149,16 @@ def image_of(data: bytes) -> Image:
         raise ValueError("Pillow knows no image of this form") from None
 
 
+#: The packages of modules that have another name.
+_PACKAGES = {"PIL": "pillow", "agents": "openai-agents", "claude_agent_sdk": "claude-agent-sdk"}
+
+
 @functools.cache
 def optional(module: str, purpose: str) -> Any:
     """Imports a module that the package does not require. If it is missing, the error names what to install."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        package = {"PIL": "pillow"}.get(module.partition(".")[0], module.partition(".")[0])
+        name = module.partition(".")[0]
+        package = _PACKAGES.get(name, name)
         raise ImportError(f"{package} is required {purpose}: pip install {package}") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from anabranch._recording.steps import TooLargeError, encode
@@ -18,6 +18,7 @@ from anabranch.v1.trajectory_pb2 import Step
 from anabranch.v1.trajectory_service_pb2 import (
     AppendBatchRequest,
     AppendEntry,
+    AppendResult,
     AppendStepRequest,
     BranchTrajectoryRequest,
     TrajectoryCreation,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _UPLOAD_SECONDS = 300.0
 #: Most bytes of the steps in a message. Leaves room for its other fields.
 _STEP_BYTES = 960 * 1024
+#: Bytes before a step in a message.
+_FRAME_BYTES = 4
 #: Most steps in a message.
 _BATCH = 1000
 _UUID = re.compile("[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
@@ -46,16 +49,24 @@ def put_state(connection: Connection, data: bytes) -> None:
     retried(connection, put)
 
 
-def store_large_parts(connection: Connection, step: Step) -> None:
-    """Stores the parts of a step that are too large for it, and names them in it. Raises StepTooLarge."""
+def store_large_parts(connection: Connection, step: Step, most: int = _STEP_BYTES) -> None:
+    """Stores the parts of a step that are too large for it, and names them in it, until it has at most so many bytes.
+    Raises StepTooLarge."""
     known, limits = limits_of(connection.address), Limits()
-    limits.values = {**known.values, "stepBytes": min(known["stepBytes"], _STEP_BYTES)}
+    limits.values = {**known.values, "stepBytes": min(known["stepBytes"], most)}
     try:
         _, uploads = encode(step, limits)
     except TooLargeError as error:
         raise StepTooLarge(f"step {step.step_number} is too large: {error}", reason="STEP_TOO_LARGE") from None
     for upload in uploads:
         put_state(connection, upload)
+
+
+def store_large_parts_of(connection: Connection, steps: Sequence[Step]) -> None:
+    """Stores large parts of steps until all of them fit into one message. Raises StepTooLarge."""
+    fits = sum(step.ByteSize() + _FRAME_BYTES for step in steps) <= _STEP_BYTES
+    for step in steps:
+        store_large_parts(connection, step, _STEP_BYTES if fits else _STEP_BYTES // len(steps) - _FRAME_BYTES)
 
 
 def append_step(connection: Connection, trajectory_id: str, step: Step) -> Timestamp:
@@ -85,7 +96,7 @@ def append_branch(connection: Connection, branch: BranchTrajectoryRequest, step:
     call has no effect."""
     store_large_parts(connection, step)
     entry = AppendEntry(trajectory_id=branch.branch_id, create=TrajectoryCreation(branch=branch), steps=[step])
-    return _append(connection, entry)
+    return append_entry(connection, entry).commit_time
 
 
 def append_all(
@@ -93,32 +104,36 @@ def append_all(
 ) -> Iterator[int]:
     """Appends steps whose large parts are stored, many with each call. Yields how many are durable. Steps that are
     stored already are not stored again."""
+    for batch in messages_of(steps):
+        entry = AppendEntry(trajectory_id=trajectory_id, steps=batch, writer_epoch=writer_epoch or None)
+        append_entry(connection, entry)
+        yield len(batch)
+
+
+def messages_of(steps: Iterable[Step]) -> Iterator[list[Step]]:
+    """Yields steps whose large parts are stored, as many together as a message can have."""
     batch: list[Step] = []
     size = 0
     for step in steps:
         size += step.ByteSize()
         if batch and (size > _STEP_BYTES or len(batch) == _BATCH):
-            yield _append_batch(connection, trajectory_id, batch, writer_epoch)
+            yield batch
             batch, size = [], step.ByteSize()
         batch.append(step)
     if batch:
-        yield _append_batch(connection, trajectory_id, batch, writer_epoch)
+        yield batch
 
 
-def _append_batch(connection: Connection, trajectory_id: str, steps: list[Step], writer_epoch: int) -> int:
-    _append(connection, AppendEntry(trajectory_id=trajectory_id, steps=steps, writer_epoch=writer_epoch or None))
-    return len(steps)
-
-
-def _append(connection: Connection, entry: AppendEntry) -> Timestamp:
+def append_entry(connection: Connection, entry: AppendEntry) -> AppendResult:
+    """Writes to one trajectory, all or nothing. Large parts of its steps must be stored. Raises the error of the entry."""
     request = AppendBatchRequest(entries=[entry])
 
-    def once() -> Timestamp:
+    def once() -> AppendResult:
         with raising_reasons():
             (result,) = connection.stubs.trajectories.AppendBatch(request, timeout=UNARY_SECONDS).results
         if result.HasField("error"):
             failure = failure_of_part(result.error)
             raise error_from_failure(failure, failure.message)
-        return result.commit_time
+        return result
 
     return retried(connection, once)

@@ -1,0 +1,115 @@
+"""Sessions of agent frameworks as trajectories: what `anabranch.openai_agents` and `anabranch.claude_agent_sdk` share.
+
+A step has one item of a session, in the form in which `turn()` and `say()` record it, with the item as JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from anabranch._recording.creation import Creation
+from anabranch._recording.fitting import is_plain_json
+from anabranch._recording.messages import MESSAGE
+from anabranch._recording.turns import CALL as CALL_OF_TOOL
+from anabranch._recording.turns import REPLY
+from anabranch._wire.outage import call
+from anabranch._wire.values import content_bytes
+from anabranch.client import Client, connect
+from anabranch.errors import TrajectoryNotFound
+from anabranch.v1.trajectory_pb2 import VIEW_BASIC, Step
+from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
+
+if TYPE_CHECKING:
+    from anabranch._wire.connection import Connection
+    from anabranch._wire.decode import Fetch
+    from anabranch.v1.trajectory_pb2 import Content, Trajectory
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+#: The label of a step that names the call that added it. Equal items of two calls are two items.
+CALL = "call"
+#: The bounds of Action.name and of `call_id`.
+_NAME_BYTES, _CALL_ID_BYTES = 256, 4096
+
+
+def connection_of(client: Client | str | None) -> Connection:
+    """Returns the connection of a client, or of a new client of an address. None is the default address."""
+    return client.connection if isinstance(client, Client) else connect(client, strict=True, spool=False).connection
+
+
+def creation_of(integration: str, owner: str, *, name: str, **labels: str) -> Creation:
+    """Returns what all trajectories of a session have. `owner` follows the name of the integration in their task. Raises
+    TypeError and ValueError for names that they cannot have."""
+    for key, value in labels.items():
+        if value == "":
+            raise ValueError(f"`{key}` is empty: expected at least one character")
+    Creation.checked(labels=labels)
+    task = f"{integration}/{owner}"
+    return Creation.checked(task=task, name=name, labels={"integration": integration, **labels})
+
+
+def json_of(value: object, name: str) -> str:
+    """Returns the JSON text of a value, as JSON.stringify writes it. Raises TypeError for a value that JSON cannot hold, and
+    ValueError for NaN, infinities and a value that contains itself."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{name} cannot be stored as JSON: {error}") from None
+    return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def json_text(content: Content, fetch: Fetch) -> str:
+    """Returns the JSON text of a content. `fetch` is called if it is stored as a state."""
+    data = fetch(content.state_digest) if content.HasField("state_digest") else content_bytes(content)[0]
+    return data.decode()
+
+
+def say(step: Step, message: str, call_id: object = None, *, is_error: bool = False) -> None:
+    """Adds a message, given as JSON text, that no model wrote. `call_id` is that of the call that it answers."""
+    item = step.observations.add()
+    item.type, item.call_id, item.is_error = MESSAGE, _id_of(call_id) or "", is_error
+    item.content.json = message
+
+
+def reply(step: Step, format: str, message: str) -> None:
+    """Adds the reply of a model, given as JSON text."""
+    action = step.actions.add()
+    action.type, action.name = REPLY, format
+    action.content.json = message
+
+
+def call_tool(step: Step, name: object, call_id: object, arguments: object) -> None:
+    """Adds the call of a tool that a reply has. Arguments that are text and not JSON stay text. A call without a name and
+    an id that a step can have is in the reply only."""
+    name, call_id = text_within(name, _NAME_BYTES), _id_of(call_id)
+    if not name or not call_id:
+        return
+    action = step.actions.add()
+    action.type, action.name, action.call_id = CALL_OF_TOOL, name, call_id
+    if isinstance(arguments, str) and not is_plain_json(arguments):
+        if text_within(arguments, len(arguments) * 4) is not None:
+            action.content.text = arguments
+    elif arguments is not None:
+        action.content.json = arguments if isinstance(arguments, str) else json_of(arguments, "arguments")
+
+
+def _id_of(call_id: object) -> str | None:
+    return text_within(call_id, _CALL_ID_BYTES)
+
+
+def text_within(value: object, most: int) -> str | None:
+    """Returns text that a field of at most so many bytes can have. None for anything else."""
+    if not isinstance(value, str) or "\0" in value or _SURROGATE.search(value) or len(value.encode()) > most:
+        return None
+    return value
+
+
+def find(connection: Connection, trajectory_id: str) -> Trajectory | None:
+    """Returns a trajectory without its metadata. None if there is none with this id."""
+    request = GetTrajectoryRequest(trajectory_id=trajectory_id, view=VIEW_BASIC)
+    try:
+        return call(connection, lambda stubs: stubs.trajectories.GetTrajectory, request).trajectory
+    except TrajectoryNotFound:
+        return None
