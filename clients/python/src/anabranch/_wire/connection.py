@@ -137,17 +137,12 @@ def open_stubs(address: str, place: Place | None = None) -> Stubs:
     from anabranch.v1.trajectory_service_pb2_grpc import TrajectoryServiceStub
 
     chosen = found(address) if place is None else place
-    target, namespace = chosen.target, address.partition("#")[2]
-    options: list[tuple[str, int | str]] = [*_OPTIONS, ("grpc.enable_http_proxy", int(may_use_proxy(address)))]
-    if target.startswith("unix:"):
-        # gRPC would name the path, which is no host.
-        options.append(("grpc.default_authority", "localhost"))
-    access = access_of(address)
-    if target.startswith("https://"):
-        credentials = grpc.ssl_channel_credentials(*access.certificates())
-        channel = grpc.secure_channel(target.removeprefix("https://"), credentials, options=options)
-    else:
+    target, credentials, options = channel_settings(address, chosen)
+    if credentials is None:
         channel = grpc.insecure_channel(target, options=options)
+    else:
+        channel = grpc.secure_channel(target, credentials, options=options)
+    access, namespace = access_of(address), address.partition("#")[2]
     if access.token is not None or namespace:
         channel = identified(channel, access, namespace)
     return Stubs(
@@ -159,6 +154,22 @@ def open_stubs(address: str, place: Place | None = None) -> Stubs:
         RolloutServiceStub(channel),
         ServerServiceStub(channel),
     )
+
+
+def channel_settings(
+    address: str, place: Place
+) -> tuple[str, grpc.ChannelCredentials | None, list[tuple[str, int | str]]]:
+    """Returns the target, the credentials and the options of a channel. Credentials are None without TLS."""
+    import grpc
+
+    target = place.target
+    options: list[tuple[str, int | str]] = [*_OPTIONS, ("grpc.enable_http_proxy", int(may_use_proxy(address)))]
+    if target.startswith("unix:"):
+        # gRPC would name the path, which is no host.
+        options.append(("grpc.default_authority", "localhost"))
+    if not target.startswith("https://"):
+        return target, None, options
+    return target.removeprefix("https://"), grpc.ssl_channel_credentials(*access_of(address).certificates()), options
 
 
 class Renewal(Protocol):

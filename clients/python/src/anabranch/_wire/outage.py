@@ -12,6 +12,7 @@ from anabranch._wire.errors import AnabranchError, Unreachable
 from anabranch._wire.failures import raising_reasons
 from anabranch._wire.limits import check_version
 from anabranch._wire.proxies import via_proxy
+from anabranch._wire.reach import Reach
 from anabranch._wire.scope import scope, sleep
 
 if TYPE_CHECKING:
@@ -44,6 +45,16 @@ class Stream(Protocol[Message_co]):
     def __iter__(self) -> Iterator[Message_co]: ...
 
     def cancel(self) -> object: ...
+
+
+class Reaching(Protocol):
+    """A connection, as far as it is about whether the server answers."""
+
+    @property
+    def address(self) -> str: ...
+
+    @property
+    def reach(self) -> Reach: ...
 
 
 class _Listing(Protocol):
@@ -142,7 +153,7 @@ class Outage:
     does not end the program. One that never did is tried five times: the address may be wrong.
     """
 
-    def __init__(self, connection: Connection, *, endless: bool = False) -> None:
+    def __init__(self, connection: Reaching, *, endless: bool = False) -> None:
         self._connection = connection
         self._endless = endless
         self._failures = 0
@@ -157,6 +168,10 @@ class Outage:
 
     def wait(self, error: AnabranchError) -> None:
         """Waits before the next attempt. Raises the error if no further attempt follows."""
+        sleep(self.pause(error))
+
+    def pause(self, error: AnabranchError) -> float:
+        """Returns how long to wait before the next attempt, in seconds. Raises the error if no further attempt follows."""
         away = isinstance(error, Unreachable)
         reach, now = self._connection.reach, time.monotonic()
         if not away:
@@ -164,7 +179,7 @@ class Outage:
         if error.reason == "UNAUTHENTICATED" and not self._was_unauthenticated:
             # The next call may have another token.
             self._was_unauthenticated = True
-            return
+            return 0.0
         if not away and error.reason not in _RETRIED:
             raise error
         pause = error.retry_after or min(0.1 * 2**self._failures, 5.0)
@@ -177,7 +192,7 @@ class Outage:
             raise self._given_up(error, now - self._since) if away else error
         if away and reach.known:
             reach.lost(str(error), "calls wait for it")
-        sleep(pause)
+        return pause
 
     def _given_up(self, error: AnabranchError, seconds: float) -> Unreachable:
         address = f"{self._connection.address}{via_proxy(self._connection.address)}"

@@ -1,0 +1,53 @@
+"""The new messages of a checkpoint as actions and observations, as which the page and other readers show them. They are
+never read back: the checkpoint has the messages themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from anabranch.v1.trajectory_pb2 import Content, Step
+
+#: The channel that has the messages of most graphs.
+MESSAGES = "messages"
+_MOST_SHOWN = 64
+_TEXT_BYTES = 32 * 1024
+
+
+def add_messages(step: Step, messages: object, known: Collection[str]) -> None:
+    """Adds the messages that are not known. Without known ones, adds the last message only: the others may be old."""
+    from langchain_core.messages import BaseMessage, convert_to_openai_messages
+
+    given = cast("list[Any]", messages) if isinstance(messages, list) else []
+    if not given or not all(isinstance(message, BaseMessage) for message in given):
+        return
+    new = [message for message in given if message.id not in known] if known else given[-1:]
+    for message in new[-_MOST_SHOWN:]:
+        try:
+            _add(step, cast("dict[str, Any]", convert_to_openai_messages(message)))
+        except Exception:  # noqa: BLE001, S112 - a message that has no such form is not shown
+            continue
+
+
+def _add(step: Step, message: dict[str, Any]) -> None:
+    if message["role"] == "assistant":
+        action = step.actions.add(type="message", name="openai.chat")
+        _set(action.content, {"choices": [{"message": message}]}, message)
+        for call in message.get("tool_calls", ()):
+            called = step.actions.add(type="tool_call", name=call["function"]["name"], call_id=call["id"])
+            called.content.text = call["function"]["arguments"][:_TEXT_BYTES]
+    elif message["role"] == "tool":
+        observation = step.observations.add(type="tool_result", call_id=message["tool_call_id"])
+        _set(observation.content, message["content"], message)
+    else:
+        _set(step.observations.add(type="message").content, message, message)
+
+
+def _set(content: Content, value: object, message: dict[str, Any]) -> None:
+    text = json.dumps(value, allow_nan=False)
+    if len(text) > _TEXT_BYTES:
+        shown = {"role": message["role"], "content": str(message["content"])[: _TEXT_BYTES // 8] + "…"}
+        text = json.dumps({"choices": [{"message": shown}]} if message["role"] == "assistant" else shown)
+    content.json = text

@@ -1,0 +1,657 @@
+"""What a saver does, as operations. They know neither threads nor asyncio."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from langgraph.checkpoint.base import (
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    PendingWrite,
+    get_checkpoint_metadata,
+)
+
+from anabranch._recording.steps import TooLargeError, encode
+from anabranch._wire.errors import StepTooLarge
+from anabranch._wire.limits import Limits, limits_of
+from anabranch.errors import (
+    BranchPointBeyondEnd,
+    StateNotFound,
+    StepConflict,
+    StepGap,
+    TrajectoryExists,
+    TrajectoryNotFound,
+    TrajectorySealed,
+    WriterFenced,
+)
+from anabranch.langgraph._calls import Call, Operation, Upload
+from anabranch.langgraph._creation import CHECKPOINTS, branch_of, creation_of
+from anabranch.langgraph._memory import Memory, Place, Recent
+from anabranch.langgraph._messages import MESSAGES
+from anabranch.langgraph._names import INTEGRATION, content_id, fitting, head_of, key_of, task_of, writes_id
+from anabranch.langgraph._steps import (
+    CHECKPOINT,
+    DIGEST_BYTES,
+    FILTERS,
+    WRITES,
+    Layout,
+    States,
+    about_of,
+    checkpoint_id_of,
+    checkpoint_of,
+    checkpoint_step,
+    config_of,
+    label_of,
+    missing_digests,
+    namespace_of,
+    note_stored,
+    serialize,
+    thread_of,
+    tuple_of,
+    typed_states,
+    writes_of,
+    writes_step,
+)
+from anabranch.langgraph._writes import Line
+from anabranch.v1.state_service_pb2 import GetStateRequest, StateReference
+from anabranch.v1.trajectory_pb2 import Step, View
+from anabranch.v1.trajectory_service_pb2 import (
+    AppendBatchRequest,
+    AppendEntry,
+    DeleteTrajectoryRequest,
+    ListStepsRequest,
+    ListTrajectoriesRequest,
+    OnBranches,
+    ReadStepsRequest,
+    ReadTrajectoriesRequest,
+    Seal,
+    SealTrajectoryRequest,
+    StepOrder,
+    StepScope,
+)
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from anabranch.v1.trajectory_pb2 import Trajectory
+    from anabranch.v1.trajectory_service_pb2 import OwnedStep
+
+#: Most bytes of a state that comes with its step.
+_INLINE_BYTES = 256 * 1024
+#: Most bytes of a step. Leaves room for the other fields of a message.
+_STEP_BYTES = 960 * 1024
+_MOST_NAMES = 1000
+_MOST_ENTRIES = 1000
+_PAGE = 100
+#: Steps of the first window of ancestors, and of the largest one.
+_FIRST_WINDOW, _MOST_WINDOW = 32, 512
+_STATUS_CANCELLED = 7
+#: Steps of pending writes that are stored again with one call. Each has less than 4 KiB, apart from what is a state.
+_AGAIN = 200
+_MOST_ATTEMPTS = 8
+#: Errors after which a put continues from the parent as a branch.
+_TAKEN = (StepConflict, TrajectorySealed, WriterFenced)
+#: Errors after which the parent is looked for again.
+_MOVED = (TrajectoryNotFound, TrajectoryExists, BranchPointBeyondEnd, StepGap)
+STRATEGIES = ("keep_latest", "delete")
+
+
+class Found(NamedTuple):
+    """A step with the bytes of its states."""
+
+    place: Place
+    step: Step
+    states: States
+
+
+@dataclass(frozen=True)
+class Query:
+    """What remains to be listed."""
+
+    thread_id: str
+    #: None for all namespaces.
+    ns: str | None
+    filter: Mapping[str, Any]
+    #: None without a limit.
+    limit: int | None
+    #: In nanoseconds. Steps that were committed at this time or later are left out.
+    before_time: int | None = None
+    before_id: str | None = None
+    page_size: int = _PAGE
+    page_token: str = ""
+    listed: frozenset[tuple[str, str]] = frozenset()
+
+
+class Operations:
+    """The operations on all threads of one server, for one serializer."""
+
+    def __init__(self, address: str, serde: SerializerProtocol, memory: Memory) -> None:
+        self._address = address
+        self._serde = serde
+        self._memory = memory
+        self._lines: Recent[str, Line] = Recent(1_000)
+
+    def line(self, thread_id: str) -> Line:
+        """Returns what sends the pending writes of a thread."""
+        found = self._lines.get(thread_id)
+        if found is None:
+            found = Line(thread_id)
+            self._lines.put(thread_id, found)
+        return found
+
+    # Storing
+
+    def put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
+    ) -> Operation[RunnableConfig]:
+        """Stores a checkpoint after its parent."""
+        thread_id, ns = thread_of(config), namespace_of(config)
+        layout = self._memory.layout(thread_id, ns)
+        stored = serialize(self._serde, layout, config, checkpoint, get_checkpoint_metadata(config, metadata))
+        messages = checkpoint["channel_values"].get(MESSAGES)
+        parent = None
+        if stored.parent_id is not None:
+            parent = yield from self._place_of(thread_id, ns, stored.parent_id)
+        step = checkpoint_step(stored, layout, messages)
+        try:
+            place = yield from self._append(thread_id, ns, stored.parent_id, parent, step)
+        except StateNotFound:
+            # A state that was named by its digest has been deleted.
+            layout.stored = set()
+            step = checkpoint_step(stored, layout, messages)
+            place = yield from self._append(thread_id, ns, stored.parent_id, parent, step)
+        note_stored(layout, step, checkpoint)
+        self._memory.learn((thread_id, ns, stored.id), place)
+        return config_of(thread_id, ns, stored.id)
+
+    def _append(
+        self, thread_id: str, ns: str, parent_id: str | None, parent: Place | None, step: Step, *, anew: bool = False
+    ) -> Operation[Place]:
+        """Appends a step after its parent: to the parent's trajectory if it ends there, else as a branch. Without a
+        parent, the step begins a trajectory. With `anew`, it is stored in another trajectory than the same step before.
+        """
+        yield from self.prepare(step)
+        ends, tried, branches = self._memory.ends, 0, False
+        while True:
+            step.step_number = 0 if parent is None else parent.number + 1
+            continues = parent is not None and parent.is_own and not branches
+            continues = continues and (ends.get(parent.trajectory_id) or 0) <= step.step_number
+            if continues:
+                entry = AppendEntry(trajectory_id=parent.trajectory_id, steps=[step])
+            else:
+                entry = self._new_entry(thread_id, ns, parent, step, _random() if anew else "")
+            try:
+                answer = yield Call("AppendBatch", AppendBatchRequest(entries=[entry]))
+            except (*_TAKEN, *_MOVED) as error:
+                tried += 1
+                if tried == _MOST_ATTEMPTS:
+                    raise
+                # An id that is derived from the content was used before: it has other steps, or was deleted.
+                anew = anew or not continues
+                branches = branches or isinstance(error, _TAKEN)
+                if isinstance(error, _MOVED) and parent_id is not None:
+                    self._memory.places.forget((thread_id, ns, parent_id))
+                    parent = yield from self._place_of(thread_id, ns, parent_id)
+                elif isinstance(error, _MOVED):
+                    parent = None
+                continue
+            (result,) = answer.results
+            return Place(
+                entry.trajectory_id, step.step_number, entry.trajectory_id, result.commit_time.ToNanoseconds()
+            )
+
+    def _new_entry(self, thread_id: str, ns: str, parent: Place | None, step: Step, random: str) -> AppendEntry:
+        """Returns an entry that creates a trajectory with the step. Its id is derived from the content, so that a
+        repetition creates no other one, and from a random text."""
+        states = [state.digest or sha256(state.data).hexdigest() for state in step.states]
+        if parent is None:
+            id = content_id(thread_id, ns, step.metadata_json, *states, random)
+            create = creation_of(thread_id, id, ns)
+        else:
+            id = content_id(parent.trajectory_id, parent.number, thread_id, ns, step.metadata_json, *states, random)
+            create = branch_of(thread_id, id, parent.heir_id, parent.number, ns)
+        return AppendEntry(trajectory_id=id, create=create, steps=[step])
+
+    def prepare(self, step: Step) -> Operation[None]:
+        """Stores the parts of a step that are too large for it, and names them in it. Raises StepTooLarge."""
+        known, limits = limits_of(self._address), Limits()
+        limits.values = {**known.values, "stepBytes": min(known["stepBytes"], _STEP_BYTES)}
+        try:
+            _, uploads = encode(step, limits)
+        except TooLargeError as error:
+            raise StepTooLarge(f"the checkpoint is too large: {error}", reason="STEP_TOO_LARGE") from None
+        for upload in uploads:
+            yield Upload(upload)
+
+    def writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+    ) -> Operation[Step]:
+        """Returns the step of pending writes, whose large parts are stored."""
+        step = writes_step(self._serde, config, writes, task_id, task_path)
+        yield from self.prepare(step)
+        return step
+
+    def _place_of(self, thread_id: str, ns: str, checkpoint_id: str) -> Operation[Place | None]:
+        """Returns where a checkpoint is. None if it is not stored."""
+        known = self._memory.places.get((thread_id, ns, checkpoint_id))
+        if known is not None:
+            return known
+        request = self._request(thread_id, [key_of(ns, checkpoint_id)], {"kind": CHECKPOINT}, page_size=1)
+        request.inline_bytes, request.view = 0, View.VIEW_BASIC
+        answer = yield Call("ListSteps", request)
+        if not answer.steps:
+            return None
+        place = _place(answer.steps[0])
+        self._memory.learn((thread_id, ns, checkpoint_id), place)
+        return place
+
+    # Reading
+
+    def get(self, config: RunnableConfig) -> Operation[CheckpointTuple | None]:
+        """Returns a checkpoint, by default the latest one."""
+        thread_id, ns, checkpoint_id = thread_of(config), namespace_of(config), checkpoint_id_of(config)
+        if checkpoint_id is not None:
+            found = yield from self._steps(self._request(thread_id, [key_of(ns, checkpoint_id)]))
+            heads = [each for each in found if each.step.labels["kind"] == CHECKPOINT]
+            writes = [each for each in found if each.step.labels["kind"] == WRITES]
+        else:
+            heads, _ = yield from self._page(self._request(thread_id, [head_of(ns)], page_size=1))
+            writes = None
+        if not heads:
+            return None
+        head = heads[0]
+        if writes is None:
+            checkpoint_id = str(about_of(head.step)["checkpoint_id"])
+            writes = yield from self._steps(self._request(thread_id, [key_of(ns, checkpoint_id)], {"kind": WRITES}))
+        self._learn(thread_id, ns, head)
+        return self._tuple(thread_id, head, writes)
+
+    def _learn(self, thread_id: str, ns: str, head: Found) -> None:
+        checkpoint_id = str(about_of(head.step)["checkpoint_id"])
+        self._memory.learn((thread_id, ns, checkpoint_id), head.place)
+        note_stored(self._memory.layout(thread_id, ns), head.step, None)
+
+    def _tuple(self, thread_id: str, head: Found, writes: Iterable[Found]) -> CheckpointTuple:
+        """`writes` are those of the checkpoint, newest first."""
+        checkpoint, metadata = checkpoint_of(self._serde, head.step, head.states)
+        ordered = [(each.step, each.states) for each in writes]
+        pending = writes_of(self._serde, reversed(ordered))
+        layout = self._memory.layout(thread_id, str(about_of(head.step)["checkpoint_ns"]))
+        note_stored(layout, head.step, checkpoint)
+        layout.large.update(about_of(head.step).get("channels", {}))
+        return tuple_of(thread_id, head.step, checkpoint, metadata, pending)
+
+    def query(
+        self,
+        config: RunnableConfig,
+        filter: Mapping[str, Any] | None,
+        before: RunnableConfig | None,
+        limit: int | None,
+    ) -> Operation[Query]:
+        """Returns what to list of the thread of a config."""
+        thread_id = thread_of(config)
+        ns = config["configurable"].get("checkpoint_ns")
+        query = Query(thread_id, ns, dict(filter or {}), limit)
+        if limit is not None and set(query.filter) <= set(FILTERS.values()):
+            # The checkpoint `before` may be among those that are found.
+            query = replace(query, page_size=min(limit + (before is not None), _PAGE))
+        before_id = None if before is None else checkpoint_id_of(before)
+        if before is None or before_id is None:
+            return query
+        place = yield from self._place_of(thread_id, namespace_of(before) if ns is None else ns, before_id)
+        return replace(query, before_id=before_id, before_time=None if place is None else place.time)
+
+    def listed(self, query: Query) -> Operation[tuple[list[CheckpointTuple], Query | None]]:
+        """Returns some of what remains to be listed, newest first, and what remains after it."""
+        labels = {name: label_of(query.filter[key]) for name, key in FILTERS.items() if query.filter.get(key) is not None}
+        names = [] if query.ns is None else [head_of(query.ns)]
+        request = self._request(query.thread_id, names, {"kind": CHECKPOINT, **labels}, query.page_size)
+        if query.before_time is not None:
+            # Others may have the same time, which is in microseconds: ids tell them apart.
+            request.commit_time_to.FromNanoseconds(query.before_time + 1000)
+        request.page_token = query.page_token
+        found, token = yield from self._page(request)
+        found.sort(key=lambda each: (each.place.time, str(about_of(each.step)["checkpoint_id"])), reverse=True)
+        listed, heads = set(query.listed), list[tuple[Found, Checkpoint, CheckpointMetadata]]()
+        for each in found:
+            if query.limit is not None and len(heads) == query.limit:
+                break
+            about = about_of(each.step)
+            key = (str(about["checkpoint_ns"]), str(about["checkpoint_id"]))
+            self._memory.learn((query.thread_id, *key), each.place)
+            if key in listed or (query.before_id is not None and key[1] >= query.before_id):
+                continue
+            checkpoint, metadata = checkpoint_of(self._serde, each.step, each.states)
+            if any(cast("dict[str, Any]", metadata).get(name) != value for name, value in query.filter.items()):
+                continue
+            listed.add(key)
+            heads.append((each, checkpoint, metadata))
+        writes = yield from self._writes_of(query.thread_id, [head.step for head, _, _ in heads])
+        tuples = [
+            tuple_of(query.thread_id, head.step, checkpoint, metadata, writes.get(_key(head.step), []))
+            for head, checkpoint, metadata in heads
+        ]
+        limit = None if query.limit is None else query.limit - len(tuples)
+        if not token or limit == 0:
+            return tuples, None
+        return tuples, replace(query, limit=limit, page_token=token, listed=frozenset(listed))
+
+    def _writes_of(self, thread_id: str, heads: Sequence[Step]) -> Operation[dict[str, list[PendingWrite]]]:
+        """Returns the pending writes of checkpoints by their keys."""
+        steps: dict[str, list[Found]] = {}
+        names = [_key(head) for head in heads]
+        for start in range(0, len(names), _MOST_NAMES):
+            some = names[start : start + _MOST_NAMES]
+            for each in (yield from self._steps(self._request(thread_id, some, {"kind": WRITES}))):
+                steps.setdefault(_key(each.step), []).append(each)
+        return {
+            key: writes_of(self._serde, [(each.step, each.states) for each in reversed(found)])
+            for key, found in steps.items()
+        }
+
+    def everything(
+        self, filter: Mapping[str, Any] | None, before: RunnableConfig | None, limit: int | None
+    ) -> Operation[list[CheckpointTuple]]:
+        """Returns the checkpoints of all threads, newest first. Reads all that match the filter."""
+        threads = yield from self._threads({})
+        before_id = None if before is None else checkpoint_id_of(before)
+        tuples: list[CheckpointTuple] = []
+        for thread_id in threads:
+            query: Query | None = Query(thread_id, None, dict(filter or {}), limit)
+            while query is not None:
+                some, query = yield from self.listed(replace(query, before_id=before_id))
+                tuples += some
+        tuples.sort(key=lambda each: each.checkpoint["id"], reverse=True)
+        return tuples[:limit]
+
+    def _threads(self, step_labels: Mapping[str, str]) -> Operation[list[str]]:
+        """Returns the threads with a step that has these labels."""
+        request = ReadTrajectoriesRequest(steps=StepScope.STEP_SCOPE_NONE, view=View.VIEW_FULL)
+        request.labels.update({"integration": INTEGRATION, "kind": CHECKPOINTS})
+        request.step_labels.update(step_labels)
+        messages = yield Call("ReadTrajectories", request, streams=True)
+        found = (about_of(each.trajectory)["thread_id"] for each in messages if each.HasField("trajectory"))
+        return list(dict.fromkeys(found))
+
+    def history(
+        self, config: RunnableConfig, channels: Sequence[str]
+    ) -> Operation[dict[str, DeltaChannelHistory]]:
+        """Returns what channels contributed to the ancestors of a checkpoint, up to the nearest one with a value."""
+        thread_id, ns, checkpoint_id = thread_of(config), namespace_of(config), checkpoint_id_of(config)
+        ancestors: list[Found] = []
+        seeds: dict[str, Any] = {}
+        #: How many ancestors count for each channel.
+        counts: dict[str, int] = {}
+        last = yield from self._target(thread_id, ns, checkpoint_id)
+        window = _FIRST_WINDOW
+        while last is not None and len(counts) < len(set(channels)):
+            parents = yield from self._parents(thread_id, last, window)
+            for each in parents:
+                ancestors.append(each)
+                values = checkpoint_of(self._serde, each.step, each.states)[0]["channel_values"]
+                for channel in channels:
+                    if channel not in counts and channel in values:
+                        counts[channel], seeds[channel] = len(ancestors), values[channel]
+            last, window = (parents[-1] if parents else None), min(2 * window, _MOST_WINDOW)
+        steps = [each.step for each in ancestors]
+        writes = yield from self._writes_of(thread_id, steps)
+        history: dict[str, DeltaChannelHistory] = {}
+        for channel in channels:
+            path = reversed(steps[: counts.get(channel, len(steps))])
+            own = [write for step in path for write in writes.get(_key(step), []) if write[1] == channel]
+            history[channel] = {"writes": own, "seed": seeds[channel]} if channel in seeds else {"writes": own}
+        return history
+
+    def _target(self, thread_id: str, ns: str, checkpoint_id: str | None) -> Operation[Found | None]:
+        names = [head_of(ns)] if checkpoint_id is None else [key_of(ns, checkpoint_id)]
+        request = self._request(thread_id, names, {"kind": CHECKPOINT}, page_size=1)
+        found, _ = yield from self._page(request)
+        return found[0] if found else None
+
+    def _parents(self, thread_id: str, child: Found, count: int) -> Operation[list[Found]]:
+        """Returns the next ancestors of a checkpoint, nearest first, at most `count`. None if it has no stored parent."""
+        about = about_of(child.step)
+        ns, parent_id = str(about["checkpoint_ns"]), about.get("parent_checkpoint_id")
+        if parent_id is None:
+            return []
+        number = child.place.number
+        before = yield from self._range(child.place.heir_id, max(number - count, 0), number)
+        parents: list[Found] = []
+        for each in reversed(before):
+            about = about_of(each.step)
+            if about.get("checkpoint_ns") != ns or about.get("checkpoint_id") != parent_id:
+                break
+            parents.append(each)
+            parent_id = about.get("parent_checkpoint_id")
+        if not parents:
+            other = yield from self._target(thread_id, ns, str(parent_id))
+            return [] if other is None else [other]
+        return parents
+
+    def _range(self, trajectory_id: str, start: int, end: int) -> Operation[list[Found]]:
+        """Returns the steps [start, end) of the lineage of a trajectory."""
+        if start == end:
+            return []
+        request = ReadStepsRequest(
+            trajectory_id=trajectory_id, start_step_number=start, end_step_number=end, inline_bytes=_INLINE_BYTES
+        )
+        messages = yield Call("ReadSteps", request, streams=True)
+        data = {blob.digest: blob.data for message in messages for blob in message.blobs}
+        found: list[Found] = []
+        for message in messages:
+            for step in message.steps:
+                states = yield from self.states(message.trajectory_id, step, data)
+                place = Place(message.trajectory_id, step.step_number, trajectory_id, step.commit_time.ToNanoseconds())
+                found.append(Found(place, step, states))
+        return found
+
+    # Requests
+
+    def _request(
+        self, thread_id: str, names: Sequence[str], labels: Mapping[str, str] | None = None, page_size: int = 1000
+    ) -> ListStepsRequest:
+        """Returns a request for the steps of a thread that have a state with one of the names, newest first."""
+        request = ListStepsRequest(
+            task_id=task_of(thread_id),
+            any_of_states=names,
+            inherited=True,
+            order=StepOrder.STEP_ORDER_TIME,
+            descending=True,
+            view=View.VIEW_FULL,
+            page_size=page_size,
+            inline_bytes=_INLINE_BYTES,
+        )
+        request.labels.update(labels or {})
+        return request
+
+    def _page(self, request: ListStepsRequest) -> Operation[tuple[list[Found], str]]:
+        """Returns a page with all bytes of the states, and the token of the next one."""
+        answer = yield Call("ListSteps", request)
+        data = {blob.digest: blob.data for blob in answer.blobs}
+        found: list[Found] = []
+        for owned in answer.steps:
+            states = yield from self.states(owned.trajectory_id, owned.step, data)
+            found.append(Found(_place(owned), owned.step, states))
+        return found, answer.next_page_token
+
+    def _steps(self, request: ListStepsRequest) -> Operation[list[Found]]:
+        """Returns all pages."""
+        found: list[Found] = []
+        if not request.any_of_states:
+            return found
+        while True:
+            some, token = yield from self._page(request)
+            found += some
+            if not token:
+                return found
+            request.page_token = token
+
+    def states(self, owner_id: str, step: Step, data: dict[str, bytes]) -> Operation[States]:
+        """Returns the states of a step. Reads those that did not come with it."""
+        for name in missing_digests(step, data):
+            reference = StateReference(trajectory_id=owner_id, step_number=step.step_number, name=name)
+            messages = yield Call("GetState", GetStateRequest(reference=reference), streams=True)
+            state = next(each for each in step.states if each.name == name)
+            data[state.digest] = b"".join(message.chunk for message in messages)
+        return typed_states(step, data)
+
+    # Copying and deleting
+
+    def copy(self, source_id: str, target_id: str) -> Operation[None]:
+        """Copies a thread: a branch for each of its trajectories."""
+        entries: list[AppendEntry] = []
+        for each in (yield from self._trajectories(source_id)):
+            if each.next_step_number > 0:
+                id = _random()
+                ns = about_of(each).get("checkpoint_ns")
+                create = branch_of(target_id, id, each.id, each.next_step_number - 1, ns)
+                entries.append(AppendEntry(trajectory_id=id, create=create))
+        for start in range(0, len(entries), _MOST_ENTRIES):
+            yield Call("AppendBatch", AppendBatchRequest(entries=entries[start : start + _MOST_ENTRIES]))
+
+    def delete(self, thread_id: str) -> Operation[None]:
+        """Deletes a thread. Copies of it keep what they share with it."""
+        trajectories = yield from self._trajectories(thread_id)
+        yield from self._delete(trajectories)
+
+    def _delete(self, trajectories: Iterable[Trajectory]) -> Operation[None]:
+        # Newest first: branches before their parents.
+        for each in trajectories:
+            keep = OnBranches.ON_BRANCHES_KEEP_SHARED
+            try:
+                yield Call("DeleteTrajectory", DeleteTrajectoryRequest(trajectory_id=each.id, on_branches=keep))
+            except TrajectoryNotFound:
+                continue
+
+    def _trajectories(self, thread_id: str) -> Operation[list[Trajectory]]:
+        """Returns the trajectories of a thread, newest first."""
+        request = ListTrajectoriesRequest(task_id=task_of(thread_id), page_size=1000, view=View.VIEW_FULL)
+        found: list[Trajectory] = []
+        while True:
+            answer = yield Call("ListTrajectories", request)
+            found += answer.trajectories
+            if not answer.next_page_token:
+                return found
+            request.page_token = answer.next_page_token
+
+    def delete_runs(self, run_ids: Sequence[str]) -> Operation[None]:
+        """Deletes the checkpoints of runs, and their writes. Copies of their threads keep them."""
+        labels = {label_of(id) for id in run_ids}
+        threads: list[str] = []
+        for label in sorted(labels):
+            threads += yield from self._threads({"kind": CHECKPOINT, "run": label})
+        for thread_id in dict.fromkeys(threads):
+            yield from self._rewrite(
+                thread_id,
+                lambda found: [each for each in found if not each.place.is_own or each.step.labels.get("run") not in labels],
+            )
+
+    def prune(self, thread_ids: Sequence[str], strategy: str) -> Operation[None]:
+        """Deletes the checkpoints of threads: all, or all but the latest of each namespace."""
+        if strategy not in STRATEGIES:
+            raise ValueError(f"strategy is {strategy!r}: expected one of {', '.join(STRATEGIES)}")
+        for thread_id in thread_ids:
+            if strategy == "delete":
+                yield from self.delete(thread_id)
+            else:
+                yield from self._rewrite(thread_id, self._latest)
+
+    def _latest(self, found: Sequence[Found]) -> list[Found]:
+        """Returns the latest checkpoint of each namespace, with the ancestors that its delta channels need."""
+        kept: list[Found] = []
+        by_key = {_key(each.step): each for each in reversed(found)}
+        namespaces: set[str] = set()
+        for each in found:
+            ns = str(about_of(each.step)["checkpoint_ns"])
+            if ns in namespaces:
+                continue
+            namespaces.add(ns)
+            metadata = checkpoint_of(self._serde, each.step, each.states)[1]
+            channels = set(metadata.get("counters_since_delta_snapshot") or ())
+            current: Found | None = each
+            while current is not None and current not in kept:
+                kept.append(current)
+                channels -= set(checkpoint_of(self._serde, current.step, current.states)[0]["channel_values"])
+                parent_id = about_of(current.step).get("parent_checkpoint_id")
+                current = by_key.get(key_of(ns, parent_id)) if channels and parent_id else None
+        return kept
+
+    def _rewrite(self, thread_id: str, choose: Callable[[list[Found]], list[Found]]) -> Operation[None]:
+        """Keeps some checkpoints of a thread: stores them anew, and then deletes what was there.
+
+        The trajectories are sealed first. What another process puts from then on becomes branches, which stay.
+        """
+        trajectories = yield from self._trajectories(thread_id)
+        for each in trajectories:
+            seal = Seal(status=_STATUS_CANCELLED, message="replaced by a pruned copy")
+            try:
+                yield Call("SealTrajectory", SealTrajectoryRequest(trajectory_id=each.id, seal=seal))
+            except (TrajectorySealed, TrajectoryNotFound):
+                continue
+        found: list[Found] = []
+        request = self._request(thread_id, [], {"kind": CHECKPOINT}, page_size=_PAGE)
+        while True:
+            some, token = yield from self._page(request)
+            found += some
+            if not token:
+                break
+            request.page_token = token
+        distinct = list({_key(each.step): each for each in reversed(found)}.values())[::-1]
+        kept = choose(distinct)
+        yield from self._store_again(thread_id, sorted(kept, key=lambda each: each.place.time), trajectories)
+        yield from self._delete(trajectories)
+
+    def _store_again(
+        self, thread_id: str, kept: Sequence[Found], trajectories: Sequence[Trajectory]
+    ) -> Operation[None]:
+        """Stores checkpoints and their writes in other trajectories than these, oldest first."""
+        steps: list[Step] = []
+        for start in range(0, len(kept), _MOST_NAMES):
+            names = [_key(each.step) for each in kept[start : start + _MOST_NAMES]]
+            found = yield from self._steps(self._request(thread_id, names, {"kind": WRITES}))
+            steps += [_again(each) for each in reversed(found)]
+        places: dict[tuple[str, str], Place] = {}
+        for each in kept:
+            about = about_of(each.step)
+            ns, parent_id = str(about["checkpoint_ns"]), about.get("parent_checkpoint_id")
+            parent = None if parent_id is None else places.get((ns, str(parent_id)))
+            place = yield from self._append(thread_id, ns, None, parent, _again(each), anew=True)
+            places[(ns, str(about["checkpoint_id"]))] = place
+            self._memory.learn((thread_id, ns, str(about["checkpoint_id"])), place)
+        line = self.line(thread_id)
+        line.skip({each.id for each in trajectories})
+        for start in range(0, len(steps), _AGAIN):
+            yield from line.send(steps[start : start + _AGAIN])
+
+
+def _again(found: Found) -> Step:
+    """Returns the same step to store it once more. Its small states are stored with it."""
+    step = Step()
+    step.CopyFrom(found.step)
+    for state in step.states:
+        if state.size < DIGEST_BYTES:
+            state.data = found.states[state.name][1]
+    return step
+
+
+def _place(owned: OwnedStep) -> Place:
+    step = owned.step
+    return Place(owned.trajectory_id, step.step_number, owned.heir_id, step.commit_time.ToNanoseconds())
+
+
+def _key(step: Step) -> str:
+    """Returns the name of the states by which the checkpoint of a step is found."""
+    about = about_of(step)
+    return key_of(str(about["checkpoint_ns"]), str(about["checkpoint_id"]))
+
+
+def _random() -> str:
+    return str(uuid.uuid4())

@@ -1,0 +1,269 @@
+"""Checkpoints and pending writes as steps, and back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    PendingWrite,
+    writes_sort_key,
+)
+
+from anabranch.langgraph._messages import MESSAGES, add_messages
+from anabranch.langgraph._names import channel_state, fitting, head_of, key_of
+from anabranch.v1.trajectory_pb2 import Step, Trajectory
+
+if TYPE_CHECKING:
+    from langchain_core.runnables import RunnableConfig
+    from langgraph.checkpoint.serde.base import SerializerProtocol
+
+CHECKPOINT, WRITES = "checkpoint", "writes"
+#: Channel values with more bytes are states of their own.
+_LARGE_BYTES = 64 * 1024
+#: A step has at most 256 states, two of which are the checkpoint and its metadata.
+_MOST_LARGE = 250
+#: States with fewer bytes are stored in their step, where no digest finds them.
+DIGEST_BYTES = 4096
+#: Values of these types are small.
+_SMALL = (int, float, bool, type(None))
+_MEDIA_TYPE = "application/vnd.langgraph+"
+
+#: Type and bytes of a serialized value.
+Typed = tuple[str, bytes]
+#: The bytes of each state of a step, and its type, by name.
+States = Mapping[str, Typed]
+
+
+@dataclass
+class Layout:
+    """What is known of the newest checkpoint of a namespace, so that the next one is laid out and sent with less work.
+    If it is out of date, what is stored is correct all the same."""
+
+    #: The version of each channel whose size was measured, and the channels whose values were large.
+    measured: dict[str, object] = field(default_factory=dict[str, object])
+    large: set[str] = field(default_factory=set[str])
+    #: Digests of states that are stored.
+    stored: set[str] = field(default_factory=set[str])
+    #: Ids of the messages of the channel `messages`.
+    messages: set[str] = field(default_factory=set[str])
+
+
+class Serialized(NamedTuple):
+    """A checkpoint in bytes."""
+
+    ns: str
+    id: str
+    parent_id: str | None
+    head: Typed
+    #: Large values by channel.
+    channels: Mapping[str, Typed]
+    metadata: Typed
+    labels: Mapping[str, str]
+
+
+def serialize(
+    serde: SerializerProtocol,
+    layout: Layout,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+) -> Serialized:
+    """Serializes a checkpoint. Raises TypeError if the serializer refuses a value."""
+    ns, parent_id = namespace_of(config), checkpoint_id_of(config)
+    large = {
+        channel: typed for channel, typed in _measured(serde, layout, checkpoint) if len(typed[1]) > _LARGE_BYTES
+    }
+    for channel in sorted(large, key=lambda name: -len(large[name][1]))[_MOST_LARGE:]:
+        del large[channel]
+    layout.large = set(large)
+    values = checkpoint["channel_values"]
+    small = {name: value for name, value in values.items() if name not in large} if large else values
+    head = _dumps(serde, {**checkpoint, "channel_values": small}, f"checkpoint {checkpoint['id']}")
+    labels = {name: metadata.get(key) for name, key in FILTERS.items()}
+    return Serialized(
+        ns,
+        checkpoint["id"],
+        parent_id,
+        head,
+        large,
+        _dumps(serde, metadata, f"the metadata of checkpoint {checkpoint['id']}"),
+        {name: label_of(value) for name, value in labels.items() if value is not None},
+    )
+
+
+#: The label for each key of the metadata by which the server filters.
+FILTERS = {"source": "source", "step": "step", "run": "run_id"}
+
+
+def label_of(value: object) -> str:
+    """Returns the value of a label."""
+    return fitting(str(value))
+
+
+def _measured(serde: SerializerProtocol, layout: Layout, checkpoint: Checkpoint) -> Iterable[tuple[str, Typed]]:
+    """Yields the values that are large or may be."""
+    versions, measured, large = checkpoint["channel_versions"], layout.measured, layout.large
+    for channel, value in checkpoint["channel_values"].items():
+        version = versions.get(channel)
+        if channel not in large and version is not None and measured.get(channel) == version:
+            continue
+        measured[channel] = version
+        # A character has at most four bytes.
+        if isinstance(value, _SMALL) or (isinstance(value, (str, bytes)) and 4 * len(value) <= _LARGE_BYTES):
+            continue
+        yield channel, _dumps(serde, value, f"channel {channel!r} of checkpoint {checkpoint['id']}")
+
+
+def _dumps(serde: SerializerProtocol, value: object, what: str) -> Typed:
+    try:
+        return serde.dumps_typed(value)
+    except Exception as error:
+        raise TypeError(f"{what} cannot be serialized, so nothing was stored: {error}") from error
+
+
+def checkpoint_step(serialized: Serialized, layout: Layout, messages: object = None) -> Step:
+    """Returns a step, without its number. Large values that are stored are named by digest."""
+    ns, channels = serialized.ns, {name: channel_state(name) for name in serialized.channels}
+    about: dict[str, object] = {"checkpoint_id": serialized.id, "checkpoint_ns": ns}
+    if serialized.parent_id is not None:
+        about["parent_checkpoint_id"] = serialized.parent_id
+    if channels:
+        about["channels"] = channels
+    step = Step(metadata_json=json.dumps(about))
+    step.labels.update({"kind": CHECKPOINT, "ns": fitting(ns), **serialized.labels})
+    _add_state(step, head_of(ns), serialized.head, None)
+    _add_state(step, key_of(ns, serialized.id), serialized.metadata, None)
+    for channel, typed in serialized.channels.items():
+        _add_state(step, channels[channel], typed, layout.stored)
+    if messages is not None:
+        add_messages(step, messages, layout.messages)
+    return step
+
+
+def _add_state(step: Step, name: str, typed: Typed, stored: set[str] | None) -> None:
+    state = step.states.add()
+    type, data = typed
+    state.name, state.media_type = name, f"{_MEDIA_TYPE}{type}"
+    if stored is not None:
+        state.digest = sha256(data).hexdigest()
+        if state.digest in stored:
+            return
+    state.data = data
+
+
+def note_stored(layout: Layout, step: Step, checkpoint: Checkpoint | None) -> None:
+    """Records what is known of a checkpoint that is stored."""
+    large = [state.digest for state in step.states if state.name.startswith("channel/") and state.digest]
+    layout.stored = set(large)
+    if checkpoint is not None:
+        messages = checkpoint["channel_values"].get(MESSAGES)
+        ids = (getattr(message, "id", None) for message in cast("list[object]", messages)) if isinstance(messages, list) else ()
+        layout.messages = {str(id) for id in ids if id}
+
+
+def writes_step(
+    serde: SerializerProtocol, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+) -> Step:
+    """Returns the step of a call of put_writes, without its number. Raises TypeError if the serializer refuses a value."""
+    ns, checkpoint_id = namespace_of(config), checkpoint_id_of(config)
+    if checkpoint_id is None:
+        raise ValueError("config has no checkpoint_id: expected the config that put returned")
+    indexes = [[WRITES_IDX_MAP.get(channel, index), channel] for index, (channel, _) in enumerate(writes)]
+    about = {"checkpoint_id": checkpoint_id, "checkpoint_ns": ns, "task_id": task_id, "task_path": task_path}
+    step = Step(metadata_json=json.dumps({**about, "writes": indexes}))
+    step.labels.update({"kind": WRITES, "ns": fitting(ns)})
+    values = _dumps(serde, [value for _, value in writes], f"a write of task {task_id}")
+    _add_state(step, key_of(ns, checkpoint_id), values, None)
+    return step
+
+
+def about_of(step: Step | Trajectory) -> dict[str, Any]:
+    """Returns what a step says of its checkpoint, or a trajectory of its thread."""
+    return cast("dict[str, Any]", json.loads(step.metadata_json or "{}"))
+
+
+def typed_states(step: Step, data: Mapping[str, bytes]) -> States:
+    """Returns the states of a step with their types. `data` has their bytes by digest."""
+    return {
+        state.name: (state.media_type.removeprefix(_MEDIA_TYPE), data[state.digest])
+        for state in step.states
+        if state.media_type.startswith(_MEDIA_TYPE)
+    }
+
+
+def checkpoint_of(serde: SerializerProtocol, step: Step, states: States) -> tuple[Checkpoint, CheckpointMetadata]:
+    """Returns the checkpoint of a step, and its metadata."""
+    about = about_of(step)
+    ns = about["checkpoint_ns"]
+    checkpoint = serde.loads_typed(states[head_of(ns)])
+    for channel, name in about.get("channels", {}).items():
+        checkpoint["channel_values"][channel] = serde.loads_typed(states[name])
+    return checkpoint, serde.loads_typed(states[key_of(ns, about["checkpoint_id"])])
+
+
+class Write(NamedTuple):
+    """A stored write, with its place among the writes of its checkpoint."""
+
+    task_path: str
+    task_id: str
+    index: int
+    channel: str
+    value: Any
+
+
+def writes_of(serde: SerializerProtocol, steps: Iterable[tuple[Step, States]]) -> list[PendingWrite]:
+    """Returns the pending writes of one checkpoint, whose steps are in order of commit. For one task and index, the
+    first write counts, except in special channels, where the last one does."""
+    found: dict[tuple[str, int], Write] = {}
+    for step, states in steps:
+        about = about_of(step)
+        values = serde.loads_typed(states[key_of(about["checkpoint_ns"], about["checkpoint_id"])])
+        for (index, channel), value in zip(about["writes"], values, strict=True):
+            place = (about["task_id"], index)
+            if index < 0 or place not in found:
+                found[place] = Write(about["task_path"], about["task_id"], index, channel, value)
+    ordered = sorted(found.values(), key=lambda each: writes_sort_key(each.task_path, each.task_id, each.index))
+    return [(each.task_id, each.channel, each.value) for each in ordered]
+
+
+def tuple_of(
+    thread_id: str, step: Step, checkpoint: Checkpoint, metadata: CheckpointMetadata, writes: list[PendingWrite]
+) -> CheckpointTuple:
+    about = about_of(step)
+    ns, parent_id = about["checkpoint_ns"], about.get("parent_checkpoint_id")
+    parent = None if parent_id is None else config_of(thread_id, ns, parent_id)
+    return CheckpointTuple(config_of(thread_id, ns, about["checkpoint_id"]), checkpoint, metadata, parent, writes)
+
+
+def config_of(thread_id: str, ns: str, checkpoint_id: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": thread_id, "checkpoint_ns": ns, "checkpoint_id": checkpoint_id}}
+
+
+def thread_of(config: RunnableConfig) -> str:
+    """Returns the thread that a config names. Raises ValueError if it names none."""
+    thread_id = config.get("configurable", {}).get("thread_id")
+    if thread_id is None:
+        raise ValueError("config has no thread_id: expected {'configurable': {'thread_id': …}}")
+    return str(thread_id)
+
+
+def namespace_of(config: RunnableConfig) -> str:
+    return str(config.get("configurable", {}).get("checkpoint_ns") or "")
+
+
+def checkpoint_id_of(config: RunnableConfig) -> str | None:
+    id = config.get("configurable", {}).get("checkpoint_id")
+    return str(id) if id else None
+
+
+def missing_digests(step: Step, data: Mapping[str, bytes]) -> list[str]:
+    """Returns the names of the states whose bytes are not there."""
+    return [state.name for state in step.states if state.digest not in data]
