@@ -75,6 +75,12 @@ export function matchingRuns(
   return sql.join(tables, sql` `);
 }
 
+/** Whether a segment `b` has a step that has a state with one of the names. */
+export function hasOneOf(engine: Engine, names: readonly string[]): RawBuilder<unknown> {
+  return sql`exists (select 1 from ${runsIn(engine, sql.ref<string>('b.state_names'), 'r')}
+    where ${engine.sql.amongTexts(runName('r'), names)})`;
+}
+
 /** Whether a step `s` is in one of the runs. */
 function isInRun(runs: RawBuilder<unknown>): RawBuilder<unknown> {
   const index = sql`s.step_number - s.first_step_number`;

@@ -8,6 +8,7 @@ import { rangeTable } from '../trajectory/range_table.ts';
 import {
   asksForRuns,
   belongs,
+  hasOneOf,
   matchingRuns,
   namesOfStates,
   segmentConditions,
@@ -208,7 +209,8 @@ function candidateTable(
           sql`n.tree = ${owner.tree} and n.trajectory = ${owner.key} and ${engine.sql.amongTexts(sql`n.name`, names)}`,
           sql`b.first_step_number = n.first_step_number and b.body_bytes is not null`,
         );
-  const others = firstOf(from, sql`b.body_bytes is null and b.first_step_number >= ${unindexed}`);
+  const named = names === undefined ? [] : [hasOneOf(engine, names)];
+  const others = firstOf(from, sql`b.body_bytes is null and b.first_step_number >= ${unindexed}`, ...named);
   return sql`${beginning} c as materialized (
     select * from (${inIndex}) as i union all select * from (${others}) as j
     order by bound ${direction}, trajectory ${direction}, place ${direction}
