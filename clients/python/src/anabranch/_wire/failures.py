@@ -6,7 +6,7 @@ import re
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from anabranch._wire.errors import AnabranchError, IncompatibleVersion, Unreachable
 from anabranch.errors import BY_REASON
@@ -107,22 +107,24 @@ def failure_of(error: grpc.RpcError) -> Failure:
     from google.rpc.error_details_pb2 import ErrorInfo, RetryInfo
     from google.rpc.status_pb2 import Status
 
-    if not isinstance(error, grpc.Call):
+    # Errors of grpc.aio are no calls, and have the same methods.
+    if not isinstance(error, grpc.Call) and not hasattr(error, "trailing_metadata"):
         return Failure("UNKNOWN", str(error), cause=error)
+    call = cast("grpc.Call", error)
     reason, retry_after = "", 0.0
     metadata: Mapping[str, str] | None = None
-    for entry in error.trailing_metadata() or ():
-        if entry.key != "grpc-status-details-bin":
+    for key, value in call.trailing_metadata() or ():
+        if key != "grpc-status-details-bin":
             continue
-        for detail in Status.FromString(entry.value).details:
+        for detail in Status.FromString(cast("bytes", value)).details:
             info, retry = ErrorInfo(), RetryInfo()
             if detail.Unpack(info) and info.domain == ERROR_DOMAIN:
                 reason, metadata = info.reason, dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-    message = error.details() or ""
+    message = call.details() or ""
     return Failure(
-        error.code().name, message if reason else _PEER.sub("", message), reason, metadata, retry_after, error
+        call.code().name, message if reason else _PEER.sub("", message), reason, metadata, retry_after, error
     )
 
 

@@ -1,0 +1,643 @@
+"""The checkpointers of LangGraph: `anabranch.langgraph`."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import json
+import logging
+import multiprocessing
+import random
+import threading
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Host, Server, stored_steps
+from fle_database import running_postgres
+from front import Front, info_of
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.checkpoint.base import BaseCheckpointSaver
+from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.serde.types import ERROR
+from langgraph_threads import chain, checkpoint_with, config_of, id_of, put, values_in
+
+import anabranch as ab
+from anabranch import errors
+from anabranch.langgraph import AnabranchSaver, AsyncAnabranchSaver
+
+pytestmark = pytest.mark.usefixtures("own_namespace")
+
+
+@pytest.fixture
+def saver() -> Iterator[AnabranchSaver]:
+    with AnabranchSaver() as opened:
+        yield opened
+
+
+@pytest.fixture
+def thread() -> str:
+    """A thread that no other test uses."""
+    return f"thread-{uuid.uuid4()}"
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory, host: Host) -> Iterator[Server]:
+    """A server on Postgres."""
+    with running_postgres() as url:
+        running = Server(tmp_path_factory.mktemp("postgres"), host)
+        host.ask(serve=["--listen", running.address, "--database", url])
+        running.is_running = True
+        yield running
+        running.kill()
+
+
+# The suite of LangGraph
+
+
+@pytest.mark.parametrize("engine", ["server", "postgres_server"])
+async def test_the_conformance_suite_of_langgraph_passes_completely(
+    engine: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANABRANCH_ADDRESS", request.getfixturevalue(engine).address)
+
+    @checkpointer_test(name="anabranch")
+    async def checkpointer() -> AsyncIterator[AsyncAnabranchSaver]:
+        async with AsyncAnabranchSaver.from_conn_string() as opened:
+            await opened.setup()
+            yield opened
+
+    report = await validate(checkpointer)
+    assert [result.failures for result in report.results.values() if result.failures] == []
+    assert report.passed_all()
+    assert report.conformance_level() == "FULL"
+
+
+# Calls
+
+
+@pytest.fixture
+def front(server: Server) -> Iterator[Front]:
+    running = Front(server)
+    yield running
+    running.stop()
+
+
+def test_the_number_of_calls_does_not_depend_on_the_thread(front: Front, thread: str) -> None:
+    saver = AnabranchSaver(front.address)
+    counts: list[dict[str, list[str]]] = []
+    for length in (10, 150):
+        long = f"{thread}-{length}"
+        configs = chain(saver, long, length)
+        calls: dict[str, list[str]] = {}
+
+        def counted(name: str, act: Any, calls: dict[str, list[str]] = calls) -> Any:
+            front.methods.clear()
+            result = act()
+            calls[name] = list(front.methods)
+            return result
+
+        new = AnabranchSaver(front.address)
+        counted("get", lambda: new.get_tuple(config_of(long)))
+        counted("put after get in a new process", lambda: put(new, configs[-1], other=1))
+        counted("put", lambda: put(saver, configs[-1], other=2))
+        counted("put_writes", lambda: saver.put_writes(configs[-1], [("a", 1)], "task"))
+        counted("get by id", lambda: AnabranchSaver(front.address).get_tuple(configs[3]))
+        found = counted("list", lambda: list(saver.list(config_of(long), limit=10)))
+        assert len(found) == 10
+        before = found[4].config
+        found = counted("list before", lambda: list(saver.list(config_of(long), before=before, limit=5)))
+        assert len(found) == 5
+        counted("filtered", lambda: list(saver.list(config_of(long), filter={"step": 2}, limit=1)))
+        counted("copy", lambda: saver.copy_thread(long, f"{long}-copy"))
+        counted("get of a copy", lambda: AnabranchSaver(front.address).get_tuple(config_of(f"{long}-copy")))
+        counted("list of a copy", lambda: list(AnabranchSaver(front.address).list(config_of(f"{long}-copy"), limit=10)))
+        counts.append(calls)
+    assert counts[0] == counts[1]
+    assert counts[0] == {
+        "get": ["ListSteps", "ListSteps"],
+        "put after get in a new process": ["AppendBatch"],
+        # Another process has put its own child of the same parent, so that this one becomes a branch.
+        "put": ["AppendBatch", "AppendBatch"],
+        "put_writes": ["AppendBatch"],
+        "get by id": ["ListSteps"],
+        "list": ["ListSteps", "ListSteps"],
+        "list before": ["ListSteps", "ListSteps"],
+        "filtered": ["ListSteps", "ListSteps"],
+        "copy": ["ListTrajectories", "AppendBatch"],
+        "get of a copy": ["ListSteps", "ListSteps"],
+        "list of a copy": ["ListSteps", "ListSteps"],
+    }
+
+
+async def test_the_asynchronous_saver_makes_the_same_calls(front: Front, thread: str) -> None:
+    async with AsyncAnabranchSaver(front.address) as saver:
+        config = config_of(thread)
+        for step in range(3):
+            checkpoint = checkpoint_with({"step": step})
+            config = await saver.aput(config, checkpoint, {"source": "loop", "step": step}, {"step": 1})
+        assert front.methods == ["AppendBatch"] * 3
+        front.methods.clear()
+        await asyncio.gather(*(saver.aput_writes(config, [("a", i)], f"task-{i}") for i in range(20)))
+        assert front.methods == ["AppendBatch"]
+        assert not [each.name for each in threading.enumerate() if each.name.startswith("asyncio_")]
+        found = await saver.aget_tuple(config)
+        assert found is not None and found.pending_writes is not None
+        assert sorted(write[2] for write in found.pending_writes) == list(range(20))
+
+
+# What is stored
+
+
+def test_a_thread_is_a_trajectory_and_a_fork_is_a_branch(server: Server, saver: AnabranchSaver, thread: str) -> None:
+    first = put(saver, config_of(thread), a=1, metadata={"source": "input", "step": -1, "run_id": "r1"})
+    second = put(saver, first, a=2)
+    fork = put(saver, first, a=3)
+    saver.put_writes(second, [("a", 5)], "task")
+    listed = list(ab.connect().trajectories(task=f"langgraph/{thread}"))
+    assert sorted(each.labels["kind"] for each in listed) == ["checkpoints", "checkpoints", "writes"]
+    (branch,) = [each for each in listed if each.parent_id]
+    assert (branch.branch_point, branch.task_id) == (0, f"langgraph/{thread}")
+    assert [each.checkpoint["channel_values"]["a"] for each in saver.list(config_of(thread))] == [3, 2, 1]
+    assert values_in(saver, config_of(thread)) == {"a": 3}
+    assert [values_in(saver, each)["a"] for each in (first, second, fork)] == [1, 2, 3]
+    found = saver.get_tuple(fork)
+    assert found is not None and id_of(found.parent_config) == id_of(first)
+
+
+def test_large_values_are_states_of_their_own_and_sent_once(front: Front, saver: AnabranchSaver, thread: str) -> None:
+    large = {f"large {number}": random.Random(number).randbytes(100_000) for number in range(3)}
+    config = config_of(thread)
+    for step in range(4):
+        config = put(saver, config, **large, **{f"c{number}": number for number in range(965)}, step=step)
+    (t,) = ab.connect().trajectories(task=f"langgraph/{thread}")
+    step = stored_steps_of(t.id)[-1]
+    assert sorted(state.name for state in step.states) == sorted(
+        ["checkpoint", id_of(config), *(f"channel/{name}" for name in large)]
+    )
+    assert values_in(AnabranchSaver(), config) == {**large, **{f"c{n}": n for n in range(965)}, "step": 3}
+
+
+def stored_steps_of(trajectory_id: str) -> list[Any]:
+    import os
+
+    from anabranch._wire.connection import address_from, open_stubs
+    from anabranch.v1.trajectory_service_pb2 import ReadStepsRequest
+
+    messages = open_stubs(address_from(os.environ["ANABRANCH_ADDRESS"])).trajectories.ReadSteps(
+        ReadStepsRequest(trajectory_id=trajectory_id)
+    )
+    return [step for message in messages for step in message.steps]
+
+
+def test_more_large_values_than_a_step_has_states(saver: AnabranchSaver, thread: str) -> None:
+    values = {f"c{number}": chr(97 + number % 26) * 70_000 for number in range(300)}
+    config = put(saver, config_of(thread), **values)
+    assert values_in(AnabranchSaver(), config) == values
+
+
+def test_messages_are_shown_as_a_conversation(saver: AnabranchSaver, thread: str) -> None:
+    call = {"id": "call-1", "name": "look", "args": {"at": "sky"}}
+    messages: list[Any] = [HumanMessage("What is up?", id="1")]
+    config = put(saver, config_of(thread), messages=list(messages))
+    messages += [AIMessage("I look.", id="2", tool_calls=[call]), ToolMessage("blue", tool_call_id="call-1", id="3")]
+    config = put(saver, config, messages=list(messages))
+    (t,) = ab.connect().trajectories(task=f"langgraph/{thread}")
+    asked, answered = ab.connect().steps(trajectory=t.id)
+    assert asked.observation["messages"] == [{"role": "user", "content": "What is up?"}]
+    assert answered.action["text"] == "I look."
+    assert [call["name"] for call in answered.action["tool_calls"]] == ["look"]
+    assert [result["content"] for result in answered.observation["tool_results"]] == ["blue"]
+    assert values_in(saver, config)["messages"] == messages
+
+
+# Filters
+
+
+def test_the_server_filters_by_source_step_run_and_thread(saver: AnabranchSaver, thread: str) -> None:
+    config = config_of(thread)
+    for step in range(6):
+        source = "input" if step % 3 == 0 else "loop"
+        metadata = {"source": source, "step": step, "run_id": f"run-{step // 3}", "user": step % 2}
+        config = put(saver, config, step=step, metadata=metadata)
+    put(saver, config_of(f"{thread}-other"), step=9, metadata={"step": 3, "run_id": "run-1"})
+
+    def found(**filter: Any) -> list[int]:
+        return [each.checkpoint["channel_values"]["step"] for each in saver.list(config_of(thread), filter=filter)]
+
+    assert found(source="input") == [3, 0]
+    assert found(run_id="run-1") == [5, 4, 3]
+    assert found(run_id="run-1", step=4) == [4]
+    assert found(user=1) == [5, 3, 1]
+    assert found(user=1, source="loop") == [5, 1]
+    assert found(step="3") == []
+    assert [each.metadata["step"] for each in saver.list(None, filter={"run_id": "run-1"})][0] == 3
+    assert len(list(saver.list(None, filter={"run_id": "run-1"}))) == 4
+    assert len(list(saver.list(None, limit=2))) == 2
+
+
+def test_namespaces_of_a_thread_are_listed_apart_and_together(saver: AnabranchSaver, thread: str) -> None:
+    for ns in ("", "child:1", "child:1|" + "x" * 300):
+        put(saver, config_of(thread, ns=ns), ns=ns)
+        assert values_in(AnabranchSaver(), config_of(thread, ns=ns)) == {"ns": ns}
+    assert len(list(saver.list({"configurable": {"thread_id": thread}}))) == 3
+
+
+def test_pending_writes_are_stored_once_for_a_task_and_an_index(saver: AnabranchSaver, thread: str) -> None:
+    config = put(saver, config_of(thread), a=1)
+    saver.put_writes(config, [("a", "first"), ("b", None)], "task", "path")
+    saver.put_writes(config, [("a", "second"), ("b", 2), ("c", b"bytes")], "task", "path")
+    saver.put_writes(config, [(ERROR, "one")], "task")
+    saver.put_writes(config, [(ERROR, "two")], "task")
+    found = AnabranchSaver().get_tuple(config)
+    assert found is not None
+    writes = [("task", ERROR, "two"), ("task", "a", "first"), ("task", "b", None), ("task", "c", b"bytes")]
+    assert found.pending_writes == writes
+
+
+# Copies, branches and deletion
+
+
+def test_copies_stay_as_they_are(saver: AnabranchSaver, thread: str) -> None:
+    configs = chain(saver, thread, 5)
+    fork = put(saver, configs[1], fork=True)
+    copy, second = f"{thread}-copy", f"{thread}-copy of the copy"
+    saver.copy_thread(thread, copy)
+    saver.copy_thread(copy, second)
+
+    def ids(thread_id: str) -> list[str]:
+        return [id_of(each.config) for each in AnabranchSaver().list(config_of(thread_id))]
+
+    before = ids(thread)
+    assert ids(copy) == ids(second) == before and len(before) == 6
+    # What is put later is in one of them only, whichever process puts it.
+    put(saver, config_of(thread, id_of(configs[4])), later="in the thread")
+    saver.put_writes(configs[4], [("late", 1)], "late task")
+    new = AnabranchSaver()
+    added = put(new, config_of(copy, id_of(configs[4])), later="in the copy")
+    new.put_writes(config_of(copy, id_of(configs[4])), [("own", 1)], "own task")
+    assert values_in(AnabranchSaver(), config_of(copy)) == {"later": "in the copy"}
+    found = AnabranchSaver().get_tuple(config_of(copy, id_of(configs[4])))
+    assert found is not None and [write[1] for write in found.pending_writes or []] == ["own", "step"]
+    assert ids(second) == before
+    # Deleting the thread leaves its copies.
+    saver.delete_thread(thread)
+    assert ids(thread) == [] and saver.get_tuple(configs[0]) is None
+    assert ids(copy) == [id_of(added), *before] and ids(second) == before
+    assert values_in(AnabranchSaver(), config_of(second, id_of(fork))) == {"fork": True}
+    after = put(AnabranchSaver(), config_of(second, id_of(configs[2])), last=1)
+    found = saver.get_tuple(config_of(second))
+    assert found is not None and (id_of(found.config), id_of(found.parent_config)) == (id_of(after), id_of(configs[2]))
+    # The thread can be used again.
+    again = chain(AnabranchSaver(), thread, 2)
+    assert ids(thread) == [id_of(config) for config in reversed(again)]
+
+
+def test_pruning_keeps_the_latest_checkpoint_and_every_copy(saver: AnabranchSaver, thread: str) -> None:
+    configs = chain(saver, thread, 4)
+    saver.copy_thread(thread, f"{thread}-copy")
+    saver.prune([thread])
+    assert [id_of(each.config) for each in saver.list(config_of(thread))] == [id_of(configs[-1])]
+    found = AnabranchSaver().get_tuple(config_of(thread))
+    assert found is not None and [write[2] for write in found.pending_writes or []] == [4]
+    assert len(list(saver.list(config_of(f"{thread}-copy")))) == 4
+    # A process that knows the thread from before goes on.
+    put(saver, configs[-1], step=9)
+    saver.put_writes(configs[-1], [("more", 1)], "more")
+    assert [each.checkpoint["channel_values"]["step"] for each in saver.list(config_of(thread))] == [9, 3]
+    saver.prune([thread], strategy="delete")
+    assert list(saver.list(config_of(thread))) == []
+    with pytest.raises(ValueError, match="strategy is 'some': expected one of keep_latest, delete"):
+        saver.prune([thread], strategy="some")
+
+
+def test_a_checkpoint_that_is_put_while_its_thread_is_pruned_stays(
+    saver: AnabranchSaver, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anabranch.langgraph import _operations
+
+    configs = chain(saver, thread, 3)
+    other = AnabranchSaver()
+    other.get_tuple(config_of(thread))
+    added: list[Any] = []
+    original = _operations.Operations._store_again
+
+    def meanwhile(self: Any, *arguments: Any) -> Any:
+        added.append(put(other, configs[-1], late=1))
+        other.put_writes(configs[-1], [("late", 1)], "late")
+        return original(self, *arguments)
+
+    monkeypatch.setattr(_operations.Operations, "_store_again", meanwhile)
+    saver.prune([thread])
+    assert values_in(AnabranchSaver(), config_of(thread)) in ({"late": 1}, {"step": 2})
+    assert values_in(AnabranchSaver(), added[0]) == {"late": 1}
+    assert values_in(AnabranchSaver(), configs[-1]) == {"step": 2}
+
+
+def test_the_checkpoints_of_a_run_are_deleted_and_others_keep_their_order(saver: AnabranchSaver, thread: str) -> None:
+    config, configs = config_of(thread), []
+    for step in range(6):
+        config = put(saver, config, step=step, metadata={"run_id": "even" if step % 2 == 0 else "odd"})
+        configs.append(config)
+    saver.copy_thread(thread, f"{thread}-copy")
+    saver.delete_for_runs(["even", "unknown"])
+    assert [each.checkpoint["channel_values"]["step"] for each in saver.list(config_of(thread))] == [5, 3, 1]
+    assert len(list(saver.list(config_of(f"{thread}-copy")))) == 6
+    assert AnabranchSaver().get_tuple(configs[2]) is None
+
+
+# Delta channels
+
+
+@pytest.mark.parametrize("where", ["the thread", "a copy", "a fork", "a pruned thread"])
+def test_the_history_of_delta_channels_is_that_of_the_base_class(saver: AnabranchSaver, thread: str, where: str) -> None:
+    config = config_of(thread)
+    for step in range(70):
+        values = {"delta": "seed"} if step == 20 else {}
+        metadata = {"step": step, "counters_since_delta_snapshot": {"delta": [1, 1]}}
+        config = put(saver, config, step=step, metadata=metadata, **values)
+        saver.put_writes(config, [("delta", step), ("other", -step)], f"task-{step}")
+        if step == 40:
+            middle = config
+    if where == "a copy":
+        saver.copy_thread(thread, f"{thread}-copy")
+        config = config_of(f"{thread}-copy")
+    elif where == "a fork":
+        config = put(saver, middle, fork=1)
+    elif where == "a pruned thread":
+        saver.prune([thread])
+        assert len(list(saver.list(config_of(thread)))) == 50
+    new = AnabranchSaver()
+    channels = ["delta", "other", "none"]
+    history = new.get_delta_channel_history(config=config, channels=channels)
+    assert history == BaseCheckpointSaver.get_delta_channel_history(new, config=config, channels=channels)
+    last = 41 if where == "a fork" else 69
+    assert history["delta"] == {"writes": [(f"task-{n}", "delta", n) for n in range(20, last)], "seed": "seed"}
+    assert "seed" not in history["none"] and history["none"]["writes"] == []
+    assert new.get_delta_channel_history(config=config, channels=[]) == {}
+
+
+# Serialization
+
+
+def test_pickle_is_not_used_and_the_allow_list_holds(saver: AnabranchSaver, thread: str) -> None:
+    strict = AnabranchSaver(serde=JsonPlusSerializer(allowed_msgpack_modules=None))
+    config = put(saver, config_of(thread), path=Path("/tmp"), count=threading_like(3))
+    assert values_in(saver, config)["count"] == threading_like(3)
+    found = values_in(strict, config)
+    assert found["path"] == Path("/tmp") and not isinstance(found["count"], Counting)
+    allowed = strict.with_allowlist([(Counting.__module__, "Counting")])
+    assert values_in(allowed, config)["count"] == threading_like(3)
+
+
+class Counting:
+    """A class that the serializer knows only by the allow-list."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def _asdict(self) -> dict[str, int]:
+        return {"count": self.count}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Counting) and other.count == self.count
+
+    def __hash__(self) -> int:
+        return self.count
+
+
+def threading_like(count: int) -> Counting:
+    return Counting(count)
+
+
+@pytest.mark.parametrize("version", [None, 1, "00000000000000000000000000000007.0.123"])
+def test_versions_of_channels_continue_those_of_other_savers(saver: AnabranchSaver, version: Any) -> None:
+    after = saver.get_next_version(version, None)
+    assert type(after) is (int if version is None else type(version))
+    assert version is None or after > version
+
+
+# Errors
+
+
+def assert_nothing(thread: str) -> None:
+    assert AnabranchSaver().get_tuple(config_of(thread)) is None
+    assert list(ab.connect().trajectories(task=f"langgraph/{thread}")) == []
+
+
+def test_a_state_that_cannot_be_serialized_stores_nothing(saver: AnabranchSaver, thread: str) -> None:
+    with pytest.raises(TypeError, match=r"checkpoint \S+ cannot be serialized, so nothing was stored"):
+        put(saver, config_of(thread), lock=threading.Lock())
+    with pytest.raises(TypeError, match="the metadata of checkpoint"):
+        put(saver, config_of(thread), a=1, metadata={"lock": threading.Lock()})
+    assert_nothing(thread)
+    config = put(saver, config_of(thread), a=1)
+    with pytest.raises(TypeError, match="a write of task t cannot be serialized"):
+        saver.put_writes(config, [("fine", 1), ("lock", threading.Lock())], "t")
+    found = saver.get_tuple(config)
+    assert found is not None and found.pending_writes == []
+
+
+def test_an_oversized_value_stores_nothing(saver: AnabranchSaver, thread: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(saver, config_of(f"{thread}-other"), a=1)
+    limits = ab._wire.limits.limits_of(saver.client.address)  # type: ignore[attr-defined]
+    monkeypatch.setattr(limits, "values", {**limits.values, "stateBytes": 2_000_000})
+    with pytest.raises(errors.StepTooLarge, match="a value has 30000.. bytes: expected at most 2000000"):
+        put(saver, config_of(thread), large=random.Random(1).randbytes(3_000_000))
+    assert_nothing(thread)
+
+
+def test_values_and_metadata_of_megabytes(saver: AnabranchSaver, thread: str) -> None:
+    large, metadata = random.Random(1).randbytes(3_000_000), {"notes": "x" * 1024 * 1024}
+    config = put(saver, config_of(thread), large=large, metadata=metadata)
+    saver.put_writes(config, [("large", large)], "task")
+    found = AnabranchSaver().get_tuple(config_of(thread))
+    assert found is not None
+    assert found.checkpoint["channel_values"] == {"large": large}
+    assert found.metadata["notes"] == metadata["notes"]  # type: ignore[typeddict-item]
+    assert found.pending_writes == [("task", "large", large)]
+
+
+@pytest.mark.parametrize("id", ["1", "checkpoint", "Ünïcode 'id\"", "x" * 500, "1F1EC50A-5426-6E5C-BFFE-F256FD0CD439"])
+def test_checkpoint_ids_that_are_no_uuid(saver: AnabranchSaver, thread: str, id: str) -> None:
+    first = put(saver, config_of(thread), "0", a=0)
+    config = put(saver, first, id, a=1)
+    saver.put_writes(config, [("a", 2)], "task")
+    found = AnabranchSaver().get_tuple(config_of(thread, id))
+    assert found is not None and id_of(found.config) == id and id_of(found.parent_config) == "0"
+    assert found.pending_writes == [("task", "a", 2)]
+
+
+@pytest.mark.parametrize("odd", ["", "x" * 1000, "a\0b", "\ud800", 7])
+def test_thread_ids_of_any_form(saver: AnabranchSaver, thread: str, odd: Any) -> None:
+    id = odd if isinstance(odd, int) else f"{thread}{odd}"
+    config = put(saver, config_of(id), a=1)
+    saver.put_writes(config, [("a", 2)], "task")
+    found = AnabranchSaver().get_tuple(config_of(id))
+    assert found is not None and found.config["configurable"]["thread_id"] == str(id)
+    assert found.pending_writes == [("task", "a", 2)]
+    saver.delete_thread(id)
+    assert saver.get_tuple(config_of(id)) is None
+
+
+def test_unknown_threads_and_missing_ids(saver: AnabranchSaver, thread: str) -> None:
+    assert saver.get_tuple(config_of(thread)) is None
+    assert list(saver.list(config_of(thread))) == []
+    for act in (saver.delete_thread, lambda id: saver.copy_thread(id, f"{id}-copy"), lambda id: saver.prune([id])):
+        act(thread)
+    with pytest.raises(ValueError, match="config has no thread_id"):
+        saver.get_tuple({"configurable": {}})
+    with pytest.raises(ValueError, match="config has no checkpoint_id"):
+        saver.put_writes(config_of(thread), [("a", 1)], "task")
+    # A parent that is not stored is kept as it was named.
+    config = put(saver, config_of(thread, str(uuid.uuid4())), a=1)
+    assert values_in(saver, config) == {"a": 1}
+
+
+def test_a_wrong_token_and_another_version(server: Server, thread: str) -> None:
+    other = Front(server, info_of(server, version="9.9.9"))
+    with pytest.raises(ab.AnabranchError, match="client version .* cannot use server version 9.9.9"):
+        put(AnabranchSaver(other.address), config_of(thread), a=1)
+    other.stop()
+    assert_nothing(thread)
+
+
+async def test_another_version_with_asyncio(server: Server, thread: str) -> None:
+    other = Front(server, info_of(server, version="9.9.9"))
+    async with AsyncAnabranchSaver(other.address) as saver:
+        with pytest.raises(ab.AnabranchError, match="cannot use server version 9.9.9"):
+            await saver.aget_tuple(config_of(thread))
+    other.stop()
+
+
+def test_calls_continue_after_a_restart(own_server: Server, thread: str) -> None:
+    own_server.start()
+    with AnabranchSaver(own_server.address) as saver:
+        configs = chain(saver, thread, 2)
+        own_server.kill()
+        with ThreadPoolExecutor(2) as pool:
+            stored = pool.submit(put, saver, configs[-1], step=2)
+            written = pool.submit(saver.put_writes, configs[-1], [("late", 1)], "late")
+            own_server.start()
+            third = stored.result()
+            written.result()
+        assert values_in(saver, third) == {"step": 2}
+        assert len(list(saver.list(config_of(thread)))) == 3
+
+
+async def test_calls_with_asyncio_continue_after_a_restart(own_server: Server, thread: str) -> None:
+    own_server.start()
+    async with AsyncAnabranchSaver(own_server.address) as saver:
+        first = await saver.aput(config_of(thread), checkpoint_with({"a": 1}), {"step": 0}, {})
+        own_server.kill()
+        pending = [
+            asyncio.ensure_future(saver.aput(first, checkpoint_with({"a": 2}), {"step": 1}, {})),
+            asyncio.ensure_future(saver.aput_writes(first, [("b", 1)], "task")),
+        ]
+        await asyncio.to_thread(own_server.start)
+        await asyncio.gather(*pending)
+        assert [each.checkpoint["channel_values"]["a"] async for each in saver.alist(config_of(thread))] == [2, 1]
+
+
+def test_an_outage_beyond_the_limit_is_a_clear_error(
+    own_server: Server, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_server.start()
+    with AnabranchSaver(own_server.address) as saver:
+        first = put(saver, config_of(thread), a=1)
+        own_server.kill()
+        monkeypatch.setenv("ANABRANCH_CALL_SECONDS", "0.5")
+        with pytest.raises(ab.AnabranchError, match="has not answered for"):
+            put(saver, first, a=2)
+        with pytest.raises(ab.AnabranchError, match="has not answered for"):
+            saver.put_writes(first, [("b", 1)], "task")
+        own_server.start()
+        assert [each.checkpoint["channel_values"]["a"] for each in saver.list(config_of(thread))] == [1]
+        saver.put_writes(first, [("b", 1)], "task")
+        put(saver, first, a=2)
+        assert values_in(saver, config_of(thread)) == {"a": 2}
+
+
+async def test_a_cancelled_call_leaves_the_others(saver: AnabranchSaver, front: Front, thread: str) -> None:
+    async with AsyncAnabranchSaver(front.address) as own:
+        config = await own.aput(config_of(thread), checkpoint_with({"a": 1}), {"step": 0}, {})
+        calls = [asyncio.ensure_future(own.aput_writes(config, [("a", i)], f"task-{i}")) for i in range(10)]
+        await asyncio.sleep(0)
+        calls[0].cancel()
+        await asyncio.gather(*calls[1:])
+        with pytest.raises(asyncio.CancelledError):
+            await calls[0]
+        found = await own.aget_tuple(config)
+        assert found is not None and {write[2] for write in found.pending_writes or []} >= set(range(1, 10))
+
+
+# Many writers
+
+
+def write_many(address: str, root: Any, process: int) -> None:
+    """Puts chains and writes in 16 threads of a process."""
+    with AnabranchSaver(address) as saver:
+        def work(number: int) -> None:
+            config = root
+            for step in range(3):
+                name = f"{process}/{number}/{step}"
+                config = put(saver, config, name=name, metadata={"step": step})
+                saver.put_writes(config, [("name", name)], f"task {name}")
+                saver.put_writes(root, [("name", name)], f"task {name}")
+
+        with ThreadPoolExecutor(16) as pool:
+            list(pool.map(work, range(16)))
+
+
+def test_threads_and_processes_on_one_thread_lose_no_write(server: Server, saver: AnabranchSaver, thread: str) -> None:
+    root = put(saver, config_of(thread), name="root")
+    context = multiprocessing.get_context("spawn")
+    processes = [context.Process(target=write_many, args=(server.address, root, number)) for number in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0] * 4
+    names = {f"{process}/{number}/{step}" for process in range(4) for number in range(16) for step in range(3)}
+    found = list(AnabranchSaver().list(config_of(thread)))
+    stored = [each.checkpoint["channel_values"]["name"] for each in found]
+    assert sorted(stored) == sorted([*names, "root"])
+    for each in found:
+        own = each.checkpoint["channel_values"]["name"]
+        expected = sorted(names) if own == "root" else [own]
+        assert sorted(write[2] for write in each.pending_writes or []) == expected
+    steps = {(each.trajectory_id, each.number) for each in places_of(saver, thread)}
+    assert len(steps) == len(names) + 1
+    assert values_in(saver, root) == {"name": "root"}
+
+
+def places_of(saver: AnabranchSaver, thread: str) -> list[Any]:
+    """Returns where all checkpoints of a thread are, each time that they are stored."""
+    operations = saver._operations
+    request = operations._request(thread, ["checkpoint"])
+    from anabranch.langgraph._calls import run
+
+    return [each.place for each in run(saver.client.connection, operations._steps(request))]
+
+
+def test_a_saver_takes_a_client_an_address_or_a_file(server: Server, thread: str, runtime: Path, tmp_path: Path) -> None:
+    config = put(AnabranchSaver(ab.connect()), config_of(thread), a=1)
+    assert values_in(AnabranchSaver(), config) == {"a": 1}
+    file = f"sqlite:{tmp_path}/runs.db"
+    with AnabranchSaver.from_conn_string(file) as saver:
+        saver.setup()
+        put(saver, config_of(thread), a=2)
+    with AnabranchSaver(file) as saver:
+        assert values_in(saver, config_of(thread)) == {"a": 2}
+
+
+async def test_an_asynchronous_saver_takes_a_file(thread: str, runtime: Path, tmp_path: Path) -> None:
+    async with AsyncAnabranchSaver.from_conn_string(f"sqlite:{tmp_path}/runs.db") as saver:
+        await saver.setup()
+        await saver.aput(config_of(thread), checkpoint_with({"a": 2}), {"step": 0}, {})
+        found = await saver.aget_tuple(config_of(thread))
+        assert found is not None and found.checkpoint["channel_values"] == {"a": 2}
