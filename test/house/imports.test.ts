@@ -4,7 +4,7 @@ import { describe, expect, it } from 'vitest';
 import { ROOMS } from './rooms.ts';
 import { importsOf, type SourceFile, sources, withoutComments } from './source.ts';
 
-const files = [...sources('src'), ...sources('page/src')];
+const files = [...sources('src'), ...sources('page/src'), ...sources('integrations/src')];
 
 /** The room of a file, or undefined where the table knows none. */
 function roomOf(file: string): string | undefined {
@@ -92,12 +92,13 @@ describe('the rooms of the sources', () => {
     expect([...loaded].filter((file) => /^src\/(server\.ts|store|rpc|app|service|listen)\b/.test(file))).toEqual([]);
   });
 
-  it('limit the programs in examples to what a user of the package has: the client and the generated code', () => {
-    const offenders = sources('examples').flatMap((file) =>
+  it('limit the programs in examples to what a user of the package has: its entries and the generated code', () => {
+    const entry = /^src\/client\/index\.ts$|^integrations\/src\/\w+\/index\.ts$/;
+    const offenders = [...sources('examples'), ...sources('integrations/examples')].flatMap((file) =>
       importsOf(file.code)
         .filter((wanted) => wanted.startsWith('.'))
         .map((wanted) => path.posix.normalize(path.posix.join(path.posix.dirname(file.path), wanted)))
-        .filter((target) => target.startsWith('src/') && target !== 'src/client/index.ts')
+        .filter((target) => /^(src|integrations\/src)\//.test(target) && !entry.test(target))
         .map((target) => `${file.path} may not know ${target}`),
     );
     expect(offenders).toEqual([]);

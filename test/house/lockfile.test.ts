@@ -10,6 +10,8 @@ interface LockedPackage {
   readonly optionalDependencies?: Readonly<Record<string, string>>;
 }
 
+type Packages = Readonly<Record<string, LockedPackage>>;
+
 interface Manifest {
   readonly allowScripts?: Readonly<Record<string, boolean>>;
   readonly [group: string]: unknown;
@@ -17,13 +19,16 @@ interface Manifest {
 
 const root = path.resolve(import.meta.dirname, '../..');
 const manifest = readJson<Manifest>('package.json');
-const { packages } = readJson<{ packages: Readonly<Record<string, LockedPackage>> }>('package-lock.json');
+const { packages } = readLock('package-lock.json');
 
-describe('package.json and package-lock.json', () => {
+describe.each(['.', 'integrations'])('package.json and package-lock.json in %s', (folder) => {
+  const manifest = readJson<Manifest>(path.join(folder, 'package.json'));
+  const { packages } = readLock(path.join(folder, 'package-lock.json'));
+
   it('lock every optional dependency of every package, without which `npm ci` fails on every machine', () => {
     const missing = Object.entries(packages).flatMap(([at, { optionalDependencies = {} }]) =>
       Object.entries(optionalDependencies)
-        .filter(([name]) => resolve(at, name) === undefined)
+        .filter(([name]) => resolve(packages, at, name) === undefined)
         .map(([name, range]) => `${name}@${range} (of ${at || 'this package'})`),
     );
     expect(missing, 'take an older version of the package that wants them').toEqual([]);
@@ -49,7 +54,9 @@ describe('package.json and package-lock.json', () => {
     const unlocked = Object.entries(packages).filter(([at, entry]) => at !== '' && !entry.link && !entry.integrity);
     expect(unlocked.map(([at]) => at)).toEqual([]);
   });
+});
 
+describe('package.json and package-lock.json', () => {
   it('say for every package with an install script whether it may run', () => {
     const scripted = Object.entries(packages).filter(([, entry]) => entry.hasInstallScript);
     const names = scripted.map(([at]) => at.slice(at.lastIndexOf('node_modules/') + 'node_modules/'.length));
@@ -70,11 +77,15 @@ describe('package.json and package-lock.json', () => {
 });
 
 /** The version that a package resolves for a dependency: in its own node_modules, else in those of its parents. */
-function resolve(from: string, name: string): LockedPackage | undefined {
+function resolve(packages: Packages, from: string, name: string): LockedPackage | undefined {
   for (let at = from; ; at = at.slice(0, Math.max(0, at.lastIndexOf('node_modules/') - 1))) {
     const found = packages[`${at === '' ? '' : `${at}/`}node_modules/${name}`];
     if (found || at === '') return found;
   }
+}
+
+function readLock(file: string): { packages: Packages } {
+  return readJson(file);
 }
 
 function readJson<T>(file: string): T {

@@ -174,6 +174,17 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       'node:tls',
     ],
   },
+  // What the savers and sessions of frameworks share.
+  'integrations/src': { rooms: ['src/client', 'gen'], packages: CONNECT },
+  // The packages of the other frameworks are imported for their types only.
+  'integrations/src/openai_agents': {
+    rooms: ['integrations/src', 'src/client', 'gen'],
+    packages: ['@openai/agents', 'node:crypto', 'uuid'],
+  },
+  'integrations/src/claude_agent_sdk': {
+    rooms: ['integrations/src', 'src/client', 'gen'],
+    packages: [...CONNECT, '@anthropic-ai/claude-agent-sdk', 'node:crypto', 'uuid'],
+  },
   // For browsers: no room and no package that needs Node.
   'src/client/web': { rooms: ['src/client', 'gen'], packages: [...CONNECT, '@connectrpc/connect-web'] },
   // The page: a user of the client, of those modules that need no Node, and of nothing else of the server.

@@ -3,8 +3,9 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { ROOT, sources } from './source.ts';
 
-const src = sources('src');
-const all = [...src, ...sources('test'), ...sources('examples'), ...sources('bench'), ...sources('page')];
+const src = [...sources('src'), ...sources('integrations/src')];
+const folders = ['test', 'integrations/test', 'examples', 'integrations/examples', 'bench', 'page'];
+const all = [...src, ...folders.flatMap(sources)];
 
 function offenders(files: typeof all, pattern: RegExp): string[] {
   return files.filter(({ code }) => pattern.test(code)).map(({ path }) => path);
@@ -22,9 +23,11 @@ describe('the style of the sources', () => {
     expect(offenders(others, /^export default\b|\bas default\b/m)).toEqual([]);
   });
 
-  it('have no barrels: only the public surface of the client re-exports', () => {
+  it('have no barrels: only the entries of the package re-export', () => {
     const barrel = /^export\s+(type\s+)?(\{[^}]*\}|\*(\s+as\s+\w+)?)\s+from\b/m;
-    expect(offenders(src, barrel)).toEqual(['src/client/index.ts', 'src/client/web/index.ts']);
+    const entries = ['src/client/index.ts', 'src/client/web/index.ts'];
+    const integrations = ['openai_agents', 'claude_agent_sdk'].map((name) => `integrations/src/${name}/index.ts`);
+    expect(offenders(src, barrel).toSorted()).toEqual([...integrations, ...entries].toSorted());
   });
 
   it('keep no state in modules: clock, ids, logger and store are arguments', () => {
@@ -68,7 +71,9 @@ describe('the style of the sources', () => {
   });
 
   it('name the engine in titles of tests that have one, by which npm run test:postgres finds them', () => {
-    const tests = sources('test').filter(({ path }) => path.endsWith('.test.ts') && !path.startsWith('test/store/'));
+    const tests = [...sources('test'), ...sources('integrations/test')].filter(
+      ({ path }) => path.endsWith('.test.ts') && !path.startsWith('test/store/'),
+    );
     const titles = tests.flatMap(({ code }) =>
       [...code.matchAll(/(?:\(ENGINES\)|\(ON_POSTGRES\))[^'"`]*(['"`])(.*?)\1/gs)].map(([, , title = '']) => title),
     );
@@ -77,7 +82,9 @@ describe('the style of the sources', () => {
   });
 
   it('skip no test, and run none exclusively', () => {
-    const tests = sources('test').filter(({ path }) => path !== 'test/house/style.test.ts');
+    const tests = [...sources('test'), ...sources('integrations/test')].filter(
+      ({ path }) => path !== 'test/house/style.test.ts',
+    );
     expect(offenders(tests, /\b(it|test|describe)(\.\w+)*\.(skip|only|todo|fails)\b/)).toEqual([]);
   });
 });

@@ -1,0 +1,102 @@
+import { Code, ConnectError } from '@connectrpc/connect';
+import type { Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { appendBatch, type EntryInit, type EntryResult } from '../../src/client/append_batch.ts';
+import type { AnabranchClient } from '../../src/client/connection.ts';
+import { reasonOf } from '../../src/client/errors.ts';
+import { type OwnedStep, readSteps } from '../../src/client/reader.ts';
+import { Patience, retrying, systemTiming } from '../../src/client/retry.ts';
+import { downloadState, uploadState } from '../../src/client/states.ts';
+
+type Stored = Extract<EntryResult, { stored: true }>;
+
+/** Options of all integrations. */
+export interface PatienceOptions {
+  /**
+   * How long a call waits for a server that is away, in milliseconds, before it fails with DEADLINE_EXCEEDED. Default:
+   * 60,000.
+   */
+  readonly giveUpAfterMs?: number | undefined;
+}
+
+/** Steps to read. */
+export interface StepRange {
+  readonly trajectoryId: string;
+  readonly from: bigint;
+  /** The first step after the range. Default: the end of the trajectory. */
+  readonly to?: bigint;
+  readonly view?: View;
+}
+
+/** A client whose calls return when their data is durable, and wait for a server that is away. */
+export class PatientClient {
+  readonly client: AnabranchClient;
+  readonly #giveUpAfterMs: number;
+
+  constructor(client: AnabranchClient, { giveUpAfterMs = 60_000 }: PatienceOptions = {}) {
+    this.client = client;
+    this.#giveUpAfterMs = giveUpAfterMs;
+  }
+
+  /** Makes a call that may be repeated. */
+  call<T>(send: (client: AnabranchClient) => Promise<T>): Promise<T> {
+    const timing = systemTiming();
+    return retrying(new Patience(this.#giveUpAfterMs, timing), timing, undefined, () => send(this.client));
+  }
+
+  /** Writes an entry: all of it or nothing. Throws its error. Repeating an entry has no effect. */
+  async append(entry: EntryInit): Promise<Stored> {
+    const deleted = entry.create?.trajectory;
+    if (deleted === undefined) return await this.#append(entry);
+    const stored = await orUndefined(['TRAJECTORY_NOT_FOUND'], this.#append(entry));
+    if (stored !== undefined) return stored;
+    // The id was deleted: an entry does not create it again.
+    await this.call(({ trajectories }) => trajectories.createTrajectory(deleted));
+    return await this.#append({ ...entry, create: undefined });
+  }
+
+  async #append(entry: EntryInit): Promise<Stored> {
+    return await this.call(async (client) => {
+      const [result] = await appendBatch(client, [entry]);
+      if (result === undefined) throw new ConnectError('the server sent no result of the entry', Code.DataLoss);
+      if (!result.stored) throw result.error;
+      return result;
+    });
+  }
+
+  /** Returns a trajectory without its metadata; undefined if there is none. */
+  async trajectory(trajectoryId: string, view: View): Promise<Trajectory | undefined> {
+    const found = await orUndefined(
+      ['TRAJECTORY_NOT_FOUND'],
+      this.call(({ trajectories }) => trajectories.getTrajectory({ trajectoryId, view })),
+    );
+    return found?.trajectory;
+  }
+
+  read({ trajectoryId, from, to, view }: StepRange): AsyncGenerator<OwnedStep, void, undefined> {
+    return readSteps(this.client, {
+      trajectoryId,
+      startStepNumber: from,
+      ...(to === undefined ? {} : { endStepNumber: to }),
+      ...(view === undefined ? {} : { view }),
+      giveUpAfterMs: this.#giveUpAfterMs,
+    });
+  }
+
+  upload(bytes: Uint8Array): Promise<string> {
+    return uploadState(this.client, bytes, { giveUpAfterMs: this.#giveUpAfterMs });
+  }
+
+  download(state: Parameters<typeof downloadState>[1]): Promise<Uint8Array> {
+    return downloadState(this.client, state, { giveUpAfterMs: this.#giveUpAfterMs });
+  }
+}
+
+/** Returns undefined if a call fails for one of these reasons. */
+export async function orUndefined<T>(reasons: readonly string[], call: Promise<T>): Promise<T | undefined> {
+  try {
+    return await call;
+  } catch (error) {
+    if (reasons.includes(reasonOf(error) ?? '')) return undefined;
+    throw error;
+  }
+}
