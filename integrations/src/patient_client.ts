@@ -1,5 +1,7 @@
+import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import type { Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { type ListTrajectoriesRequestSchema, OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { appendBatch, type EntryInit, type EntryResult } from '../../src/client/append_batch.ts';
 import type { AnabranchClient } from '../../src/client/connection.ts';
 import { reasonOf } from '../../src/client/errors.ts';
@@ -45,22 +47,42 @@ export class PatientClient {
 
   /** Writes an entry: all of it or nothing. Throws its error. Repeating an entry has no effect. */
   async append(entry: EntryInit): Promise<Stored> {
-    const deleted = entry.create?.trajectory;
-    if (deleted === undefined) return await this.#append(entry);
-    const stored = await orUndefined(['TRAJECTORY_NOT_FOUND'], this.#append(entry));
-    if (stored !== undefined) return stored;
-    // The id was deleted: an entry does not create it again.
-    await this.call(({ trajectories }) => trajectories.createTrajectory(deleted));
-    return await this.#append({ ...entry, create: undefined });
-  }
-
-  async #append(entry: EntryInit): Promise<Stored> {
     return await this.call(async (client) => {
       const [result] = await appendBatch(client, [entry]);
       if (result === undefined) throw new ConnectError('the server sent no result of the entry', Code.DataLoss);
       if (!result.stored) throw result.error;
       return result;
     });
+  }
+
+  /** Writes an entry, and creates its trajectory also if it was deleted, which an entry alone does not. */
+  async appendAgain(entry: EntryInit): Promise<Stored> {
+    const deleted = entry.create?.trajectory;
+    if (deleted === undefined) return await this.append(entry);
+    const stored = await orUndefined(['TRAJECTORY_NOT_FOUND'], this.append(entry));
+    if (stored !== undefined) return stored;
+    await this.call(({ trajectories }) => trajectories.createTrajectory(deleted));
+    return await this.append({ ...entry, create: undefined });
+  }
+
+  /** Lists trajectories, newest first. */
+  async *list(filter: MessageInitShape<typeof ListTrajectoriesRequestSchema>): AsyncGenerator<Trajectory> {
+    let pageToken = '';
+    do {
+      const request = { pageSize: 1000, ...filter, pageToken };
+      const page = await this.call(({ trajectories }) => trajectories.listTrajectories(request));
+      yield* page.trajectories;
+      pageToken = page.nextPageToken;
+    } while (pageToken !== '');
+  }
+
+  /** Deletes a trajectory. Branches keep the steps that they share. No effect if there is none. */
+  async delete(trajectoryId: string): Promise<void> {
+    const request = { trajectoryId, onBranches: OnBranches.KEEP_SHARED };
+    await orUndefined(
+      ['TRAJECTORY_NOT_FOUND'],
+      this.call(({ trajectories }) => trajectories.deleteTrajectory(request)),
+    );
   }
 
   /** Returns a trajectory without its metadata; undefined if there is none. */

@@ -1,20 +1,21 @@
 import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
-import { type ContentSchema, type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { LIMITS } from '../../gen/es/anabranch/v1/limits.js';
+import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { PatientClient } from './patient_client.ts';
 
 /** A step to append. */
 export type NewStep = MessageInitShape<typeof StepSchema>;
 
-type NewContent = MessageInitShape<typeof ContentSchema>;
-
 /** Bytes of the steps of one message. Leaves room for what else the message has. */
 const BATCH_BYTES = 896 * 1024;
 const BATCH_STEPS = 1000;
-/** JSON text of this size or more can become a state. */
+/** Parts of this size or more can become states of their own. */
 const STATE_BYTES = 64 * 1024;
+/** Most bytes of a state that a step has inline. */
+const INLINE_BYTES = LIMITS.inlineStateBytes;
 
 /**
- * Divides steps among messages, in order. Large JSON texts of steps of more than `stepBytes` become states, at most
+ * Divides steps among messages, in order. Large states and JSON texts of steps of more than `stepBytes` are stored first,
  * until the step is that small. Throws RangeError if a step is too large for a message nevertheless.
  */
 export async function batchesOf(
@@ -27,7 +28,7 @@ export async function batchesOf(
   for (const step of steps) {
     const size = await fitted(client, step, stepBytes);
     if (size > BATCH_BYTES) {
-      const most = `${BATCH_BYTES} besides JSON of ${STATE_BYTES} bytes or more`;
+      const most = `${BATCH_BYTES} besides states and JSON of ${STATE_BYTES} bytes or more`;
       throw new RangeError(`a step has ${size} bytes: expected at most ${most}`);
     }
     const batch = batches.at(-1);
@@ -45,21 +46,45 @@ export function fewestBatchesOf(client: PatientClient, steps: readonly NewStep[]
   return batchesOf(client, steps, Math.floor(BATCH_BYTES / Math.max(1, steps.length)));
 }
 
-/** Moves the largest JSON texts of a step into states until it is small enough. Returns its size. */
+/** A part of a step that can be stored as a state of its own. */
+interface Part {
+  readonly bytes: Uint8Array;
+  readonly replace: (digest: string) => void;
+}
+
+/** Moves the largest parts of a step out of it until it is small enough. Returns its size. */
 async function fitted(client: PatientClient, step: NewStep, most: number): Promise<number> {
   let size = sizeOf(step);
-  if (size <= most) return size;
-  const contents = [...(step.actions ?? []), ...(step.observations ?? [])]
-    .flatMap(({ content }) => (content?.json === undefined ? [] : [content as NewContent & { json: string }]))
-    .filter(({ json }) => json.length >= STATE_BYTES)
-    .sort((one, other) => other.json.length - one.json.length);
-  for (const content of contents) {
-    const digest = await client.upload(new TextEncoder().encode(content.json));
-    Object.assign(content, { json: undefined, stateDigest: digest, mediaType: 'application/json' });
+  if (size <= most && !step.states?.some(({ data }) => (data?.byteLength ?? 0) > INLINE_BYTES)) return size;
+  const parts = [...statesOf(step), ...textsOf(step)].filter(({ bytes }) => bytes.byteLength >= STATE_BYTES);
+  for (const { bytes, replace } of parts.sort((one, other) => other.bytes.byteLength - one.bytes.byteLength)) {
+    if (size <= most && bytes.byteLength <= INLINE_BYTES) break;
+    replace(await client.upload(bytes));
     size = sizeOf(step);
-    if (size <= most) break;
   }
   return size;
+}
+
+function statesOf({ states = [] }: NewStep): Part[] {
+  return states.flatMap((state) => {
+    const { data } = state;
+    return data === undefined
+      ? []
+      : [{ bytes: data, replace: (digest) => void Object.assign(state, { data: undefined, digest }) }];
+  });
+}
+
+function textsOf({ actions = [], observations = [] }: NewStep): Part[] {
+  return [...actions, ...observations].flatMap(({ content }) => {
+    if (content?.json === undefined) return [];
+    const replaced = { json: undefined, mediaType: 'application/json' };
+    return [
+      {
+        bytes: new TextEncoder().encode(content.json),
+        replace: (stateDigest) => void Object.assign(content, { ...replaced, stateDigest }),
+      },
+    ];
+  });
 }
 
 function sizeOf(step: NewStep): number {

@@ -176,6 +176,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   // What the savers and sessions of frameworks share.
   'integrations/src': { rooms: ['src/client', 'gen'], packages: CONNECT },
+  'integrations/src/langgraph': {
+    rooms: ['integrations/src', 'src/client', 'gen'],
+    packages: [...CONNECT, '@langchain/langgraph-checkpoint', '@langchain/core/*', 'node:crypto', 'uuid'],
+  },
   // The packages of the other frameworks are imported for their types only.
   'integrations/src/openai_agents': {
     rooms: ['integrations/src', 'src/client', 'gen'],

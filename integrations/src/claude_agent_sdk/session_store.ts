@@ -2,10 +2,9 @@ import { randomUUID } from 'node:crypto';
 import type { SessionKey, SessionStore, SessionStoreEntry } from '@anthropic-ai/claude-agent-sdk';
 import { timestampMs } from '@bufbuild/protobuf/wkt';
 import { type Trajectory, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { OnBranches } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { AnabranchClient } from '../../../src/client/connection.ts';
 import { reasonOf } from '../../../src/client/errors.ts';
-import { orUndefined, type PatienceOptions, PatientClient } from '../patient_client.ts';
+import { type PatienceOptions, PatientClient } from '../patient_client.ts';
 import { batchesOf, type NewStep } from '../step_batches.ts';
 import { entryOf, stepOf, stepOfFork, uuidOf } from './entry.ts';
 import { entriesAfterFork, forkedEntries, forkedUuid, isShared, type NumberedEntry } from './fork.ts';
@@ -99,11 +98,7 @@ export class AnabranchSessionStore implements SessionStore {
     // The main transcript is deleted last, so that an interrupted call can be repeated.
     for (const each of [...subpaths.map((subpath) => ({ projectKey, sessionId, subpath })), key]) {
       const trajectoryId = idOf(each);
-      const request = { trajectoryId, onBranches: OnBranches.KEEP_SHARED };
-      await orUndefined(
-        ['TRAJECTORY_NOT_FOUND'],
-        this.#client.call(({ trajectories }) => trajectories.deleteTrajectory(request)),
-      );
+      await this.#client.delete(trajectoryId);
       this.#known.delete(trajectoryId);
     }
   }
@@ -179,7 +174,7 @@ export class AnabranchSessionStore implements SessionStore {
     const found = known === undefined ? { create: this.#creation(key) } : { uid: known.uid };
     try {
       const steps = numbered(batch, known?.end ?? 1n);
-      const { uid, nextStepNumber: end } = await this.#client.append({ trajectoryId, steps, ...found });
+      const { uid, nextStepNumber: end } = await this.#client.appendAgain({ trajectoryId, steps, ...found });
       this.#remember(trajectoryId, { uid, end, uuids: known?.uuids ?? new Set() });
       return true;
     } catch (error) {
@@ -252,14 +247,8 @@ export class AnabranchSessionStore implements SessionStore {
     return entries;
   }
 
-  async *#list(projectKey: string, labels: Record<string, string>): AsyncGenerator<Trajectory> {
-    let pageToken = '';
-    do {
-      const request = { taskId: taskOf(projectKey), labels, pageSize: 1000, pageToken };
-      const page = await this.#client.call(({ trajectories }) => trajectories.listTrajectories(request));
-      yield* page.trajectories;
-      pageToken = page.nextPageToken;
-    } while (pageToken !== '');
+  #list(projectKey: string, labels: Record<string, string>): AsyncGenerator<Trajectory> {
+    return this.#client.list({ taskId: taskOf(projectKey), labels });
   }
 }
 

@@ -81,7 +81,7 @@ export class AnabranchSession implements Session {
         const numbered = batch.map((step, i) => ({ ...step, stepNumber: first + BigInt(i) }));
         const id = tip?.id ?? this.#firstId();
         const found = tip === undefined ? { create: this.#creation() } : { uid: tip.uid };
-        const { uid, nextStepNumber } = await this.#client.append({ trajectoryId: id, steps: numbered, ...found });
+        const { uid, nextStepNumber } = await this.#client.appendAgain({ trajectoryId: id, steps: numbered, ...found });
         this.#tip = { id, uid, end: nextStepNumber, sealed: false };
       });
     }

@@ -1,0 +1,90 @@
+import type { ActionInit, ObservationInit } from '../../../src/client/step.ts';
+import { isStorable } from '../json_text.ts';
+
+/** A message of LangChain, as far as steps show it. */
+interface Message {
+  readonly id?: unknown;
+  readonly content: unknown;
+  readonly tool_calls?: readonly { readonly id?: string; readonly name: string; readonly args: unknown }[];
+  readonly tool_call_id?: unknown;
+  getType(): string;
+}
+
+const MOST_SHOWN = 64;
+const TEXT_BYTES = 32 * 1024;
+const ROLES: Readonly<Record<string, string>> = { human: 'user', ai: 'assistant', system: 'system', tool: 'tool' };
+
+/**
+ * Returns the messages that are not known as actions and observations, as which the page shows them. They are never read
+ * back: the checkpoint has the messages themselves. Without known ones, returns the last message only: the others may
+ * be old.
+ */
+export function shownMessages(
+  value: unknown,
+  known: ReadonlySet<string>,
+): { actions: ActionInit[]; observations: ObservationInit[] } {
+  const [actions, observations]: [ActionInit[], ObservationInit[]] = [[], []];
+  const messages = messagesOf(value);
+  const fresh =
+    known.size > 0 ? messages.filter(({ id }) => typeof id !== 'string' || !known.has(id)) : messages.slice(-1);
+  for (const message of fresh.slice(-MOST_SHOWN)) {
+    const role = ROLES[message.getType()];
+    if (role === 'assistant') actions.push(...actionsOf(message));
+    else if (role !== undefined) observations.push(observationOf(message, role));
+  }
+  return { actions, observations };
+}
+
+/** Returns the ids of messages. */
+export function messageIds(value: unknown): Set<string> {
+  return new Set(messagesOf(value).flatMap(({ id }) => (typeof id === 'string' ? [id] : [])));
+}
+
+function messagesOf(value: unknown): Message[] {
+  const isMessage = (each: unknown): each is Message =>
+    typeof (each as Partial<Message> | null)?.getType === 'function' && 'content' in (each as object);
+  return Array.isArray(value) && value.every(isMessage) ? value : [];
+}
+
+function actionsOf({ content, tool_calls = [] }: Message): ActionInit[] {
+  const calls = tool_calls.map(({ id = '', name, args }) => ({
+    id,
+    type: 'function',
+    function: { name, arguments: JSON.stringify(args) ?? '' },
+  }));
+  const message = { role: 'assistant', content, ...(calls.length > 0 && { tool_calls: calls }) };
+  const short = { role: 'assistant', content: shortened(content) };
+  const json = shownJson({ choices: [{ message }] }, { choices: [{ message: short }] });
+  return [
+    { type: 'message', name: 'openai.chat', content: { json } },
+    ...calls
+      .filter(({ id, function: { name } }) => isShort(id, 4096) && isShort(name, 256))
+      .map(({ id, function: { name, arguments: given } }) => ({
+        type: 'tool_call',
+        name,
+        callId: id,
+        content: { text: given.slice(0, TEXT_BYTES).toWellFormed() },
+      })),
+  ];
+}
+
+function observationOf({ content, tool_call_id }: Message, role: string): ObservationInit {
+  const short = { role, content: shortened(content) };
+  if (role !== 'tool') return { type: 'message', content: { json: shownJson({ role, content }, short) } };
+  const callId = typeof tool_call_id === 'string' && isShort(tool_call_id, 4096) ? tool_call_id : '';
+  return { type: 'tool_result', callId, content: { json: shownJson(content, short) } };
+}
+
+function shownJson(value: unknown, short: unknown): string {
+  const json = JSON.stringify(value) ?? 'null';
+  return json.length > TEXT_BYTES ? JSON.stringify(short) : json;
+}
+
+function shortened(content: unknown): string {
+  const text = typeof content === 'string' ? content : (JSON.stringify(content) ?? '');
+  return `${text.slice(0, TEXT_BYTES / 8)}…`;
+}
+
+function isShort(text: string, bytes: number): boolean {
+  return Buffer.byteLength(text) <= bytes && isStorable(text);
+}
