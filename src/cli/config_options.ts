@@ -41,8 +41,17 @@ export function configOf(cli: CliContext, flags: Readonly<Record<string, unknown
 
 /** Creates the logger of a command. The log goes to stderr; stdout is for the command's results. */
 export function createLogger(cli: CliContext, config: Pick<Config, 'logLevel' | 'logFormat'>): Logger {
-  if (config.logFormat === 'json') return pino({ level: config.logLevel }, cli.stderr);
-  const colorize = cli.stderr.isTTY === true && !cli.env.NO_COLOR;
+  const isTerminal = cli.stderr.isTTY === true;
+  const { logLevel: level, logFormat = isTerminal ? 'pretty' : 'json' } = config;
+  if (logFormat === 'json') return pino({ level, ...JSON_LINES }, cli.stderr);
+  const colorize = isTerminal && !cli.env.NO_COLOR;
   const lines = pretty({ colorize, ignore: 'pid,hostname', destination: cli.stderr, sync: true });
-  return pino({ level: config.logLevel }, lines);
+  return pino({ level }, lines);
 }
+
+/** Times and levels as words, which all collectors of logs read. */
+const JSON_LINES = {
+  base: null,
+  timestamp: pino.stdTimeFunctions.isoTime,
+  formatters: { level: (level: string) => ({ level }) },
+} as const;

@@ -33,7 +33,8 @@ export interface Config extends ListenConfig {
   /** Seconds without a client after which the server stops. Undefined: it never does. */
   readonly exitWhenUnused: number | undefined;
   readonly logLevel: (typeof LOG_LEVELS)[number];
-  readonly logFormat: (typeof LOG_FORMATS)[number];
+  /** Undefined: text on a terminal, JSON elsewhere. */
+  readonly logFormat: (typeof LOG_FORMATS)[number] | undefined;
   /** Warnings for the operator, ready to print. They contain no secrets. */
   readonly warnings: readonly string[];
 }
@@ -82,7 +83,7 @@ export function loadConfig(sources: ConfigSources): Config {
         : 0,
     exitWhenUnused: values.whole('exitWhenUnused') || undefined,
     logLevel: values.choice('logLevel', LOG_LEVELS),
-    logFormat: values.choice('logFormat', LOG_FORMATS),
+    logFormat: values.isSet('logFormat') ? values.choice('logFormat', LOG_FORMATS) : undefined,
     warnings: [...listenWarnings, ...warnings, ...connectionWarnings, ...unusedHosts(values, isExposed)],
   });
 }

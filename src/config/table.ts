@@ -290,9 +290,8 @@ export const TABLE = {
   logFormat: {
     name: 'ANABRANCH_LOG_FORMAT',
     flag: '--log-format FORMAT',
-    default: 'pretty',
     expected: oneOf(LOG_FORMATS),
-    doc: 'Format of log lines: text for people, or JSON for programs.',
+    doc: 'Format of log lines: text for people, or JSON for programs. The default is `pretty` on a terminal, and `json` elsewhere.',
   },
 } as const satisfies Record<string, ConfigRow>;
 

@@ -7,7 +7,7 @@ export interface Refusal {
 }
 
 /** Response headers that a page of an allowed origin may read. A gRPC-Web client finds the status of a call in them. */
-const EXPOSED_HEADERS = 'grpc-status, grpc-message, grpc-status-details-bin';
+const EXPOSED_HEADERS = 'grpc-status, grpc-message, grpc-status-details-bin, x-request-id';
 const PREFLIGHT_SECONDS = 7200;
 
 /** What browsers say of requests that a page of the same origin, or the user, has caused (Fetch Metadata). */

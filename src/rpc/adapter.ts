@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import type { DescMethod, DescService, Message } from '@bufbuild/protobuf';
 import {
   Code,
@@ -20,7 +21,8 @@ import type { UnsentMessages } from '../listen/unsent.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
 import type { Logger } from '../stream/settings.ts';
 import type { Sent } from './call.ts';
-import { type Admission, admissionOf, contextValues, handOverOf, logCall } from './caller.ts';
+import { CallReports, REQUEST_ID } from './call_report.ts';
+import { type Admission, admissionOf, contextValues, handOverOf, reportOf } from './caller.ts';
 import { describeConnectError } from './errors.ts';
 import { type Gate, roleOf } from './gate.ts';
 import { Reply } from './grpc/reply.ts';
@@ -99,6 +101,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
   const admit = ({ input }: DescMethod, intake: Intake, admission: Admission) => {
     if (APPENDS.has(input.typeName)) intake.waitFor(() => roomForSteps(admission));
   };
+  const reports = new CallReports(logger, randomBytes(6).toString('base64url'));
   const known = new Map<string, Known>();
   routes((service, implementation, isOpen = false) => {
     const answers = implementation as unknown as Answers;
@@ -111,6 +114,8 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
     }
   });
   const handle: HttpHandler = (request, response, intake) => {
+    const report = reports.begin(request.headers);
+    response.setHeader(REQUEST_ID, report.requestId);
     const found = known.get(pathOf(request));
     if (found === undefined) return refusePath(request, response, version);
     const { handler, needed } = found;
@@ -120,7 +125,10 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
     if (request.method === 'GET' && !hasReadableQuery(request)) return refuseQuery(request, response);
     const call = {
       socket: () => request.socket,
-      refuse: (error: ConnectError) => refuseCaller(request, response, error),
+      refuse: (error: ConnectError) => {
+        refuseCaller(request, response, report.mark(error));
+        report.end(handler.method, undefined, error);
+      },
       cut: () => cutCall(request),
       onEnd: (listener: () => void) => onceClosed(answerOf(response), listener),
       intake,
@@ -128,7 +136,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
     gate.pass(request, needed, call, (admission) => {
       if (!takesStream(handler.method)) intake.expectOne();
       admit(handler.method, intake, admission);
-      const values = contextValues(admission, call.cut, () => intake.handOver());
+      const values = contextValues(admission, call.cut, () => intake.handOver(), report);
       dropEndlessDeadline(request.headers);
       // Throws if the text is not a URL. The port admits only URLs, and responds to errors that are thrown here.
       const universal = universalRequestFromNodeRequest(request, response, undefined, values);
@@ -144,17 +152,21 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
     if (found === undefined) return undefined;
     const { served, needed } = found;
     return (stream, intake) => {
+      const report = reports.begin(headers);
       const call = {
         socket: () => stream.session?.socket,
-        refuse: (error: ConnectError) => new Reply(stream, unsent).fail(error),
+        refuse: (error: ConnectError) => {
+          new Reply(stream, unsent, report.requestId).fail(report.mark(error));
+          report.end(served.method, undefined, error);
+        },
         cut: () => cutStream(stream),
         onEnd: (listener: () => void) => onceClosed(stream, listener),
         intake,
       };
       gate.pass(head, needed, call, (admission) => {
         admit(served.method, intake, admission);
-        const values = contextValues(admission, call.cut, () => intake.handOver());
-        void plain.serve(served, stream, intake, values, timeoutOf(headers));
+        const values = contextValues(admission, call.cut, () => intake.handOver(), report);
+        void plain.serve(served, stream, intake, values, timeoutOf(headers), report);
       });
     };
   };
@@ -305,12 +317,15 @@ function routerOptions(logger: Logger, guard: MessageGuard): ConnectRouterOption
  * one, and then writes the same error. So errors outside of handlers get their details here, and every call is logged
  * here.
  */
-function watchCall({ signal, method, protocolName }: HandlerContext, logger: Logger): void {
-  const begunAt = performance.now();
+function watchCall({ signal, method, values }: HandlerContext, logger: Logger): void {
+  const report = reportOf(values);
   const end = () => {
     const error = signal.reason instanceof ConnectError ? signal.reason : undefined;
-    if (error !== undefined) describeConnectError(error, logger);
-    logCall(logger, method, protocolName, error?.code, begunAt);
+    if (error !== undefined) {
+      describeConnectError(error, logger);
+      report?.mark(error);
+    }
+    report?.end(method, admissionOf(values).caller, error);
   };
   if (signal.aborted) {
     end();

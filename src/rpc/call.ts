@@ -20,6 +20,7 @@ import { isAudited, logAudited, logTakeOver } from './audit.ts';
 import { admissionOf, cutOf } from './caller.ts';
 import type { Calls } from './calls.ts';
 import { type Purpose, toConnectError, toPartError } from './errors.ts';
+import { nameOf } from './method_name.ts';
 import { nameField } from './named_field.ts';
 import type { Validator } from './validate.ts';
 
@@ -184,10 +185,6 @@ interface Kind {
   /** Such as `TrajectoryService/AppendStep`. */
   readonly method: string;
   readonly purpose: Purpose;
-}
-
-function nameOf({ parent, name }: DescMethod): string {
-  return `${parent.name}/${name}`;
 }
 
 /** How the responses of a stream are sent. */

@@ -1,9 +1,8 @@
-import type { DescMethod } from '@bufbuild/protobuf';
-import { Code, type ContextValues, createContextKey, createContextValues } from '@connectrpc/connect';
+import { type ContextValues, createContextKey, createContextValues } from '@connectrpc/connect';
 import type { Principal } from '../domain/caller.ts';
 import type { Credential } from '../stream/credentials.ts';
 import type { PrincipalLoad } from '../stream/principals.ts';
-import type { Logger } from '../stream/settings.ts';
+import type { CallReport } from './call_report.ts';
 
 /** A call that the gate has admitted (N1, N2). */
 export interface Admission {
@@ -22,9 +21,20 @@ const CUT = createContextKey<() => void>(() => undefined, { description: 'cuts t
 /** Called when a message has reached its handler or cannot be decoded: its slot in the decode queue ends. */
 const HAND_OVER = createContextKey<() => void>(() => undefined, { description: 'ends the slot of a message' });
 
-/** Every call passes here before its handler runs, after the gate. */
-export function contextValues(admission: Admission, cut: () => void, handOver: () => void): ContextValues {
-  return createContextValues().set(ADMISSION, admission).set(CUT, cut).set(HAND_OVER, handOver);
+const REPORT = createContextKey<CallReport | undefined>(undefined, { description: 'what is told about the call' });
+
+/** Every call passes here before its handler runs, after the gate. `report`: not of downloads. */
+export function contextValues(
+  admission: Admission,
+  cut: () => void,
+  handOver: () => void,
+  report?: CallReport,
+): ContextValues {
+  return createContextValues().set(ADMISSION, admission).set(CUT, cut).set(HAND_OVER, handOver).set(REPORT, report);
+}
+
+export function reportOf(values: ContextValues): CallReport | undefined {
+  return values.get(REPORT);
 }
 
 /** Throws for a call that did not pass the gate. */
@@ -40,17 +50,4 @@ export function cutOf(values: ContextValues): () => void {
 
 export function handOverOf(values: ContextValues): () => void {
   return values.get(HAND_OVER);
-}
-
-/** Logs one line per call, without its contents. `code` is undefined if the call succeeded. */
-export function logCall(
-  logger: Logger,
-  { name, parent }: DescMethod,
-  protocol: string,
-  code: Code | undefined,
-  begunAt: number,
-): void {
-  const ms = Math.round((performance.now() - begunAt) * 100) / 100;
-  const line = { rpc: `${parent.typeName}/${name}`, protocol, code: code === undefined ? 'ok' : Code[code], ms };
-  logger.debug(line, 'call');
 }

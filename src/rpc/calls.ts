@@ -1,6 +1,6 @@
 import type { ConnectError } from '@connectrpc/connect';
-import { codeToString } from '@connectrpc/connect/protocol-connect';
 import type { Meter } from '../stream/settings.ts';
+import { codeName } from './call_report.ts';
 import { errorInfoOf } from './errors.ts';
 
 /** Counts the calls that are served, and reports each one that has ended. */
@@ -19,7 +19,7 @@ export class Calls {
     this.running += 1;
     return (error) => {
       this.running -= 1;
-      const code = error === undefined ? 'OK' : codeToString(error.code).toUpperCase();
+      const code = error === undefined ? 'OK' : codeName(error.code);
       this.#meter.called(method, code, (performance.now() - begun) / 1000);
       if (error !== undefined) this.#meter.failed(errorInfoOf(error)?.reason ?? '');
     };

@@ -71,8 +71,9 @@ describe('configuration without any setting', () => {
       stateTtlHours: 24,
       stateCacheMib: 64,
       drainSeconds: 25,
+      lameDuckSeconds: 0,
       logLevel: 'info',
-      logFormat: 'pretty',
+      logFormat: undefined,
       warnings: [],
     });
   });

@@ -58,14 +58,15 @@ describe('serve', () => {
 
   it('logs to stderr, as text or as JSON', async () => {
     const database = `sqlite:${path.join(folder, 'log.db')}`;
-    const people = await serveOnce(['--database', database]);
+    const people = await serveOnce(['--database', database, '--log-format', 'pretty']);
     expect(people.stderr).toMatch(/INFO.*: stopped/);
-    const machines = await serveOnce(['--database', database, '--log-format', 'json']);
+    const machines = await serveOnce(['--database', database]);
     const lines = machines.stderr
       .trim()
       .split('\n')
-      .map((line) => JSON.parse(line) as { msg: string });
-    expect(lines.at(-1)?.msg).toBe('stopped');
+      .map((line) => JSON.parse(line) as { time: string; level: string; msg: string });
+    expect(lines.at(-1)).toEqual({ time: expect.any(String), level: 'info', msg: 'stopped' });
+    expect(new Date(lines[0]!.time).toISOString()).toBe(lines[0]!.time);
   });
 
   it('warns of a password that the process list shows, and prints it nowhere', async () => {

@@ -210,7 +210,7 @@ describe.concurrent('MS2: a message that is not complete in time', () => {
     expect(outcome.http).toBe(504);
     expect(JSON.parse(outcome.body.toString())).toMatchObject({
       code: 'deadline_exceeded',
-      details: [{ debug: { reason: 'MESSAGE_TIMEOUT' } }],
+      details: [{ debug: { reason: 'MESSAGE_TIMEOUT' } }, { type: 'google.rpc.RequestInfo' }],
     });
   });
 

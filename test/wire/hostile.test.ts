@@ -236,6 +236,7 @@ describe.each(['without TLS', 'over TLS'])('hostile requests %s', (kind) => {
       expect(error.details.map(({ debug }) => debug)).toMatchObject([
         { reason: 'INVALID_REQUEST', domain: 'anabranch.v1' },
         { fieldViolations: [{ field: 'stepNumbr' }] },
+        { requestId: expect.any(String) },
       ]);
     });
 
@@ -356,7 +357,7 @@ describe.each(['without TLS', 'over TLS'])('hostile requests %s', (kind) => {
         };
         expect(error).toMatchObject({
           code: 'resource_exhausted',
-          details: [{ debug: { reason: 'MESSAGE_TOO_LARGE' } }],
+          details: [{ debug: { reason: 'MESSAGE_TOO_LARGE' } }, { type: 'google.rpc.RequestInfo' }],
         });
         expect(error.message).toContain(`more than ${LIMITS.messageValues} values`);
       } else {

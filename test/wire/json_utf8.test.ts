@@ -82,7 +82,7 @@ describe('W11: JSON that is not UTF-8 is refused, and nothing of it is stored', 
       {
         code: 'invalid_argument',
         message: 'The request cannot be read: JSON must be valid UTF-8.',
-        details: [{ debug: { reason: 'INVALID_REQUEST' } }],
+        details: [{ debug: { reason: 'INVALID_REQUEST' } }, { type: 'google.rpc.RequestInfo' }],
       },
     ]);
     expect(await stored()).toBe(0n);

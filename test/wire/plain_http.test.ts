@@ -113,7 +113,11 @@ describe('HTTP/1.1 without a generated client', () => {
     expect(answer).toMatchObject({
       code: 'invalid_argument',
       message: expect.stringContaining('trajectory_id'),
-      details: [{ debug: { reason: 'INVALID_REQUEST' } }, { debug: { fieldViolations: [{ field: 'trajectory_id' }] } }],
+      details: [
+        { debug: { reason: 'INVALID_REQUEST' } },
+        { debug: { fieldViolations: [{ field: 'trajectory_id' }] } },
+        { type: 'google.rpc.RequestInfo' },
+      ],
     });
   });
 
@@ -158,7 +162,7 @@ describe('HTTP/1.1 without a generated client', () => {
       expect(error).toMatchObject({
         code: 'invalid_argument',
         message: expect.stringMatching(/begins without an envelope. Each message begins with 5 bytes/),
-        details: [{ debug: { reason: 'INVALID_REQUEST' } }],
+        details: [{ debug: { reason: 'INVALID_REQUEST' } }, { type: 'google.rpc.RequestInfo' }],
       });
     },
   );

@@ -3,6 +3,7 @@ import type { ConnectError } from '@connectrpc/connect';
 import { setTrailerStatus } from '@connectrpc/connect/protocol-grpc';
 import { SAFE_HEADERS } from '../../listen/safe_headers.ts';
 import { isLarge, type UnsentMessages } from '../../listen/unsent.ts';
+import { REQUEST_ID } from '../call_report.ts';
 import { callerGone } from './context.ts';
 import type { Envelope } from './envelope.ts';
 
@@ -13,9 +14,11 @@ const OK = { 'grpc-status': '0' };
 export class Reply {
   readonly #stream: ServerHttp2Stream;
   readonly #unsent: UnsentMessages;
+  readonly #headers: Readonly<Record<string, string | number>>;
   #trailers: Readonly<Record<string, string>> = OK;
 
-  constructor(stream: ServerHttp2Stream, unsent: UnsentMessages) {
+  constructor(stream: ServerHttp2Stream, unsent: UnsentMessages, requestId: string) {
+    this.#headers = { ...HEADERS, [REQUEST_ID]: requestId };
     this.#stream = stream;
     this.#unsent = unsent;
   }
@@ -49,7 +52,7 @@ export class Reply {
       this.#trailers = status;
       this.#stream.end();
     } else {
-      this.#stream.respond({ ...HEADERS, ...status }, { endStream: true });
+      this.#stream.respond({ ...this.#headers, ...status }, { endStream: true });
     }
   }
 
@@ -57,7 +60,7 @@ export class Reply {
     if (this.#stream.destroyed || this.#stream.closed) throw callerGone();
     if (this.#stream.headersSent) return;
     this.#stream.once('wantTrailers', () => this.#stream.sendTrailers(this.#trailers));
-    this.#stream.respond(HEADERS, { waitForTrailers: true });
+    this.#stream.respond(this.#headers, { waitForTrailers: true });
   }
 
   async #sendLarge(envelope: Envelope): Promise<void> {

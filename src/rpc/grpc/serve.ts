@@ -1,11 +1,12 @@
 import type { IncomingHttpHeaders, ServerHttp2Stream } from 'node:http2';
 import type { DescMethod, Message } from '@bufbuild/protobuf';
-import type { Code, ContextValues } from '@connectrpc/connect';
+import type { ConnectError, ContextValues } from '@connectrpc/connect';
 import { parseTimeout } from '@connectrpc/connect/protocol-grpc';
 import type { UnsentMessages } from '../../listen/unsent.ts';
 import type { Logger } from '../../stream/settings.ts';
 import type { CallContext, Sent } from '../call.ts';
-import { cutOf, logCall } from '../caller.ts';
+import type { CallReport } from '../call_report.ts';
+import { admissionOf, cutOf } from '../caller.ts';
 import { toConnectError } from '../errors.ts';
 import type { Intake, Received } from '../http.ts';
 import type { MessageGuard } from '../message_guard.ts';
@@ -76,14 +77,15 @@ export class PlainGrpc {
     intake: Intake,
     values: ContextValues,
     timeoutMs: number | undefined,
+    report: CallReport,
   ): Promise<void> {
     const { method } = served;
-    const begunAt = performance.now();
     const context = new GrpcContext(stream, values, timeoutMs);
     const messages = new Messages(intake, method.input, this.#guard);
     try {
-      const code = await this.#answer(served, messages, context, new Reply(stream, this.#unsent));
-      logCall(this.#logger, method, 'grpc', code, begunAt);
+      const reply = new Reply(stream, this.#unsent, report.requestId);
+      const error = await this.#answer(served, messages, context, reply, report);
+      report.end(method, admissionOf(values).caller, error);
     } catch (error) {
       // The handler has finished, so this is a failure to write its response.
       this.#logger.error({ err: error, rpc: method.name }, 'an error response could not be written');
@@ -100,13 +102,14 @@ export class PlainGrpc {
     return envelope;
   }
 
-  /** The code of the error response. Undefined: the call succeeded. */
+  /** Returns the error that was sent. Undefined: the call succeeded. */
   async #answer(
     { method, answer }: Served,
     messages: Messages,
     context: GrpcContext,
     reply: Reply,
-  ): Promise<Code | undefined> {
+    report: CallReport,
+  ): Promise<ConnectError | undefined> {
     try {
       const answered = answer(takesStream(method) ? messages : await messages.only(), context);
       if (!(Symbol.asyncIterator in answered)) {
@@ -120,8 +123,8 @@ export class PlainGrpc {
       return undefined;
     } catch (error) {
       const told = toConnectError(error, 'read', this.#logger);
-      reply.fail(told);
-      return told.code;
+      reply.fail(report.mark(told));
+      return told;
     } finally {
       context.end();
     }
