@@ -8,6 +8,7 @@ import { backupCommand, restoreCommand } from './backup.ts';
 import { columnsOf, printableLines } from './columns.ts';
 import { type CliContext, CliError } from './context.ts';
 import { fitHelp } from './help.ts';
+import { healthCommand } from './health.ts';
 import { keysCommand } from './keys.ts';
 import { migrateDataCommand } from './migrate_data.ts';
 import { namespacesCommand } from './namespaces.ts';
@@ -34,6 +35,7 @@ function program(cli: CliContext): Command {
     .version(packageVersion())
     .addCommand(serveCommand(cli))
     .addCommand(migrateCommand(cli))
+    .addCommand(healthCommand(cli))
     .addCommand(demoCommand(cli))
     .addCommand(demoClientCommand(cli), { hidden: true })
     .addCommand(runsCommand(cli))

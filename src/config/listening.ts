@@ -80,6 +80,17 @@ export function urlOf({ listen, tls }: Pick<ListenConfig, 'listen' | 'tls'>, por
   return `${tls === undefined ? 'http' : 'https'}://${reachableHost(listen.host)}:${port}`;
 }
 
+/** Returns where a server with these settings is reached on this machine. Errors: ConfigError. */
+export function addressOfServer(
+  values: Values,
+  cwd: string,
+): { readonly url: string; readonly socket: string | undefined } {
+  const listen = parseListen(values, cwd);
+  if ('socket' in listen) return { url: `unix:${listen.socket}`, socket: listen.socket };
+  const scheme = values.text('tlsCert') === '' ? 'http' : 'https';
+  return { url: `${scheme}://${reachableHost(listen.host)}:${listen.port}`, socket: undefined };
+}
+
 interface Protection {
   readonly name: string;
   readonly present: boolean;
