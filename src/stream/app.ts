@@ -13,6 +13,7 @@ import { Merging } from './merging.ts';
 import { type PrincipalLoad, Principals } from './principals.ts';
 import { startRetention } from './retention.ts';
 import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
+import { RunFeeds } from './runs/run_feed.ts';
 import { type AppSettings, DEFAULT_SETTINGS, type Logger, type Meter, NO_METER } from './settings.ts';
 import { createFeeds, type Feeds } from './steps/feed.ts';
 import { TokenKeys } from './token_keys.ts';
@@ -52,6 +53,7 @@ export interface App {
   readonly lineages: LineageCache;
   readonly changes: ChangeHub;
   readonly feeds: Feeds;
+  readonly runFeeds: RunFeeds;
   readonly imports: Pick<ImportSlots, 'enter' | 'pace'>;
   readonly merging: Pick<Merging, 'bytes' | 'trajectories' | 'idle' | 'isWorking'>;
   readonly maintenance: Pick<Maintenance, 'purgeSoon' | 'cancelSoon'>;
@@ -92,6 +94,7 @@ export function createApp({
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages });
   const drain = createDrain();
+  const runFeeds = new RunFeeds({ store, changes, drain, settings });
   const credentials = settings.authenticated
     ? new Credentials({ store, verifiers, logger, meter, drain, settings })
     : undefined;
@@ -121,6 +124,7 @@ export function createApp({
     lineages,
     changes,
     feeds,
+    runFeeds,
     imports,
     merging,
     maintenance,

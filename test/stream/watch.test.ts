@@ -4,7 +4,8 @@ import type { Run } from '../../src/domain/run.ts';
 import type { Horizon } from '../../src/store/contract/run.ts';
 import type { Store } from '../../src/store/contract/store.ts';
 import type { App } from '../../src/stream/app.ts';
-import { type RunNews, WatchedRun, type WatchedRunArgs } from '../../src/stream/runs/watch.ts';
+import type { RunNews } from '../../src/stream/runs/run_news.ts';
+import { WatchedRun, type WatchedRunArgs } from '../../src/stream/runs/watch.ts';
 import type { AppSettings } from '../../src/stream/settings.ts';
 import { all, describeApp } from '../service/on_app.ts';
 import { servicesOf } from '../service/services.ts';
@@ -126,6 +127,52 @@ describeApp('a watched run', (on) => {
       store,
     );
   });
+
+  it('M5: watchers of a run share the looks at it, however many they are', async () => {
+    let reads = 0;
+    const store = wrappedStore(on.store, {
+      readRunChanges: (...args) => {
+        reads += 1;
+        return on.store.readRunChanges(...args);
+      },
+    });
+    const shared = async (watcher: Watcher) => {
+      const run = await watcher.makeRun({ status: 'RUNNING' });
+      const stage = await watcher.stage(run, { number: 1n });
+      const watchings = Array.from({ length: 50 }, () => watcher.watch(run));
+      await Promise.all(watchings.map((each) => each.next()));
+      expect(reads).toBe(50);
+      for (const phase of ['a', 'b', 'c']) {
+        reads = 0;
+        const told = watchings.map((each) => each.next());
+        await watcher.store.updateStage(watcher.namespace, stage.id, { phase });
+        for (const each of told) expect((await each).value!.stages).toMatchObject([{ id: stage.id, phase }]);
+        // A hint that arrives during a look causes another one.
+        expect(reads).toBeLessThanOrEqual(2);
+      }
+      await Promise.all(watchings.map((each) => each.return()));
+    };
+    await withApp({ pollMs: NEVER }, shared, store);
+  });
+
+  it('M5: a watcher that takes nothing for long gets the latest values, and the shared looks go on', () =>
+    withApp({ pollMs: NEVER }, async (watcher) => {
+      const run = await watcher.makeRun({ status: 'RUNNING' });
+      const stage = await watcher.stage(run, { number: 1n });
+      const [slow, quick] = [watcher.watch(run), watcher.watch(run)];
+      for (const each of [slow, quick]) await each.next();
+      for (let i = 0; i < 40; i += 1) {
+        const told = quick.next();
+        await watcher.store.updateStage(watcher.namespace, stage.id, { phase: `${i}` });
+        expect((await told).value!.stages).toMatchObject([{ phase: `${i}` }]);
+      }
+      let phase: string | undefined;
+      while (phase !== '39') phase = (await slow.next()).value!.stages.at(-1)?.phase ?? phase;
+      const told = slow.next();
+      await watcher.store.updateStage(watcher.namespace, stage.id, { phase: 'later' });
+      expect((await told).value!.stages).toMatchObject([{ phase: 'later' }]);
+      for (const each of [slow, quick]) await each.return();
+    }));
 
   it('M5: a run that becomes stale only by time is sent with its old revision', () =>
     withApp({}, async (watcher) => {

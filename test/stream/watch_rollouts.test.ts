@@ -1,5 +1,6 @@
 import { expect, it } from 'vitest';
-import { type RunNews, WatchedRun } from '../../src/stream/runs/watch.ts';
+import type { RunNews } from '../../src/stream/runs/run_news.ts';
+import { WatchedRun } from '../../src/stream/runs/watch.ts';
 import { describeApp } from '../service/on_app.ts';
 import { RolloutScene, tokenOf } from '../store/rollout_scene.ts';
 import { SILENT } from '../store/run_scene.ts';

@@ -18,7 +18,8 @@ import {
   ListTrajectoriesRequestSchema,
   ListTrajectoriesResponseSchema,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import { type RunNews, WatchedRun } from '../../stream/runs/watch.ts';
+import type { RunNews } from '../../stream/runs/run_news.ts';
+import { WatchedRun } from '../../stream/runs/watch.ts';
 import { type TreeNews, WatchedTrees } from '../../stream/trajectories/watch.ts';
 import { type Told, watched } from '../../stream/watch.ts';
 import { messageOf } from '../answer/message.ts';

@@ -1,17 +1,16 @@
 import type { Caller } from '../../domain/caller.ts';
 import { AnabranchError } from '../../domain/errors.ts';
 import { isTerminal } from '../../domain/lifecycle.ts';
-import { type Progress, progressOf } from '../../domain/progress.ts';
-import type { Group, Rollout } from '../../domain/rollout.ts';
-import type { Run, Stage } from '../../domain/run.ts';
-import type { Horizon, RunChangesRead } from '../../store/contract/run.ts';
+import type { Run } from '../../domain/run.ts';
+import type { Horizon } from '../../store/contract/run.ts';
 import type { App } from '../app.ts';
 import { findRun } from '../find.ts';
-import { rowParts } from '../row_bytes.ts';
 import type { Subject } from '../watch.ts';
+import { type RunFollower, runDeleted } from './run_feed.ts';
+import { KnownRun, NO_NEWS, type RunNews } from './run_news.ts';
 import { SeriesHints } from './series_hints.ts';
 import { KnownRows, readChangedRows } from './watch_rollouts.ts';
-import { KnownSeries, type SeriesShown } from './watch_series.ts';
+import { KnownSeries } from './watch_series.ts';
 
 export interface WatchedRunArgs {
   readonly runId: string;
@@ -25,28 +24,18 @@ export interface WatchedRunArgs {
   readonly series?: boolean;
 }
 
-/** What changed in a run, or a part of it; less than 1 MiB. */
-export interface RunNews {
-  /** Undefined if it has not changed. */
-  readonly run: Run | undefined;
-  readonly stages: readonly Stage[];
-  readonly groups: readonly Group[];
-  readonly rollouts: readonly Rollout[];
-  readonly series: readonly SeriesShown[];
-  readonly progress: Progress | undefined;
-}
-
-/** A watched run (M5). Errors: RUN_DELETED. */
+/** A watched run (M5). All its watchers share the looks at it, apart from those at its series. Errors: RUN_DELETED. */
 export class WatchedRun implements Subject<RunNews> {
   readonly #app: App;
   readonly #caller: Caller;
   readonly #run: Pick<Run, 'id' | 'key'>;
   readonly #args: WatchedRunArgs;
-  readonly #known = new KnownRun();
-  readonly #rows = new KnownRows();
   readonly #series: KnownSeries;
   /** Undefined: metric series are not watched. */
   readonly #hints: SeriesHints | undefined;
+  #follower: RunFollower | undefined;
+  /** What this watcher has read for itself. The next shared look can repeat it. */
+  #rows: KnownRows | undefined;
   /** Of the previous look. */
   #since: Horizon | undefined;
   #isTerminal = false;
@@ -61,13 +50,16 @@ export class WatchedRun implements Subject<RunNews> {
     this.#caller = caller;
     this.#run = run;
     this.#args = args;
-    this.#series = new KnownSeries(app, caller, run.id);
+    this.#series = new KnownSeries(app.store, caller.namespace, run.id);
     this.#hints = args.series ? new SeriesHints() : undefined;
   }
 
   subscribe(listener: () => void): () => void {
-    const { changes } = this.#app;
-    const stops = [changes.onWatchedRun(this.#run.key, listener)];
+    const { changes, runFeeds } = this.#app;
+    const { rollouts = false } = this.#args;
+    const follower = runFeeds.join(this.#caller.namespace, this.#run, rollouts, listener);
+    this.#follower = follower;
+    const stops = [() => follower.leave()];
     const hints = this.#hints;
     if (hints !== undefined) {
       const stopSeries = changes.onSeries(this.#run.id, (change) => {
@@ -86,20 +78,45 @@ export class WatchedRun implements Subject<RunNews> {
   }
 
   async *look(): AsyncGenerator<RunNews, void, undefined> {
-    const { id, key } = this.#run;
-    const { allStages, rollouts } = this.#args;
-    const read = await this.#app.store.readRunChanges(this.#caller.namespace, id, this.#since, allStages);
-    if (read?.run.key !== key) throw runDeleted(id);
     const isSnapshot = this.#since === undefined;
-    yield* messagesOf(this.#known.news(read));
-    if (rollouts) {
-      const where = { since: read.since, allStages: allStages || !isSnapshot };
-      const changed = readChangedRows(this.#app, this.#caller, key, where);
-      for await (const some of this.#rows.news(changed)) yield { ...NOTHING, ...some };
+    // Subscribed before the first look.
+    const follower = this.#follower!;
+    for (const { own, rows, horizon, isTerminal } of follower.take()) {
+      yield* own;
+      if (follower.wantsRows) yield* this.#newRows(rows);
+      this.#since = horizon;
+      this.#isTerminal = isTerminal;
     }
-    if (this.#hints !== undefined) {
-      const looked = unlessDeleted(this.#series.look(this.#hints.take(), isSnapshot), id);
-      for await (const series of looked) yield { ...NOTHING, series };
+    if (follower.isBehind) yield* this.#read(follower);
+    if (this.#hints === undefined) return;
+    const looked = unlessDeleted(this.#series.look(this.#hints.take(), isSnapshot), this.#run.id);
+    for await (const series of looked) yield { ...NO_NEWS, series };
+  }
+
+  async *#newRows(all: readonly RunNews[]): AsyncGenerator<RunNews, void, undefined> {
+    const known = this.#rows;
+    this.#rows = undefined;
+    if (known === undefined) yield* all;
+    else for await (const some of known.news(all)) yield { ...NO_NEWS, ...some };
+  }
+
+  /** Reads what changed since the previous look, or a snapshot. */
+  async *#read(follower: RunFollower): AsyncGenerator<RunNews, void, undefined> {
+    const { id, key } = this.#run;
+    const { store } = this.#app;
+    const { namespace } = this.#caller;
+    const since = this.#since;
+    follower.catchUp();
+    const read = await store.readRunChanges(namespace, id, since, this.#args.allStages);
+    if (read?.run.key !== key) throw runDeleted(id);
+    follower.start(read);
+    yield* new KnownRun().news(read);
+    if (follower.wantsRows) {
+      const rows = new KnownRows();
+      const where = { since: read.since, allStages: this.#args.allStages || since !== undefined };
+      const changed = readChangedRows(store, namespace, key, where);
+      for await (const some of rows.news(changed)) yield { ...NO_NEWS, ...some };
+      this.#rows = rows;
     }
     this.#since = read.horizon;
     this.#isTerminal = isTerminal(read.run.status);
@@ -110,64 +127,6 @@ export class WatchedRun implements Subject<RunNews> {
   }
 }
 
-const NOTHING: RunNews = Object.freeze({
-  run: undefined,
-  stages: [],
-  groups: [],
-  rollouts: [],
-  series: [],
-  progress: undefined,
-});
-
-type OwnNews = Pick<RunNews, 'run' | 'stages' | 'progress'>;
-
-/** What the watcher has received about the run and its stages. */
-class KnownRun {
-  #run = '';
-  #progress = '';
-  /** Revisions of the stages of the last look. A look repeats only stages that the previous look returned. */
-  #stages: ReadonlyMap<bigint, bigint> = new Map();
-
-  news({ run, stages, tally }: RunChangesRead): OwnNews {
-    const progress = progressOf(run.status, run.plan, tally);
-    const [runText, progressText] = [textOf(versionOf(run)), textOf(progress)];
-    const news = {
-      run: runText === this.#run ? undefined : run,
-      stages: stages.filter(({ key, revision }) => this.#stages.get(key) !== revision),
-      progress: progressText === this.#progress ? undefined : progress,
-    };
-    this.#run = runText;
-    this.#progress = progressText;
-    this.#stages = new Map(stages.map(({ key, revision }) => [key, revision]));
-    return news;
-  }
-}
-
-/** Returns values that differ if the run has changed: its revision, and derived values that change without it. */
-function versionOf({ revision, stale, mainTrajectory, experiment }: Run): unknown[] {
-  const { id, nextStepNumber, rewardSum } = mainTrajectory ?? {};
-  return [revision, stale, id, nextStepNumber, `${rewardSum}`, experiment.name];
-}
-
-function textOf(value: unknown): string {
-  return JSON.stringify(value, (_key, part: unknown) => (typeof part === 'bigint' ? `${part}` : part));
-}
-
-/** Splits news into messages. The last one has the progress. */
-function* messagesOf({ run, stages, progress }: OwnNews): Generator<RunNews> {
-  if (run === undefined && progress === undefined && stages.length === 0) return;
-  const parts = stages.length === 0 ? [[]] : [...rowParts(stages)];
-  for (const [i, part] of parts.entries()) {
-    const isLast = i === parts.length - 1;
-    yield {
-      ...NOTHING,
-      run: i === 0 ? run : undefined,
-      stages: part,
-      progress: isLast ? progress : undefined,
-    };
-  }
-}
-
 /** A run that is deleted during a look is not found any more. */
 async function* unlessDeleted<T>(read: AsyncIterable<T>, runId: string): AsyncGenerator<T, void, undefined> {
   try {
@@ -175,10 +134,4 @@ async function* unlessDeleted<T>(read: AsyncIterable<T>, runId: string): AsyncGe
   } catch (error) {
     throw error instanceof AnabranchError && error.reason === 'RUN_NOT_FOUND' ? runDeleted(runId) : error;
   }
-}
-
-function runDeleted(runId: string): AnabranchError {
-  return new AnabranchError('RUN_DELETED', `Run ${runId} was deleted while it was being watched.`, {
-    metadata: { run_id: runId },
-  });
 }

@@ -1,8 +1,7 @@
-import type { Caller } from '../../domain/caller.ts';
 import type { Group, Rollout } from '../../domain/rollout.ts';
 import type { Page } from '../../store/contract/request.ts';
 import type { ChangeCursor, ChangedIn } from '../../store/contract/run.ts';
-import type { App } from '../app.ts';
+import type { Store } from '../../store/contract/store.ts';
 import { rowParts } from '../row_bytes.ts';
 
 /** Rows read by one statement. */
@@ -18,8 +17,8 @@ interface ChangedRows {
 
 /** Reads the changed groups of a run, then its changed rollouts with their groups, page by page. */
 export async function* readChangedRows(
-  { store }: App,
-  { namespace }: Caller,
+  store: Store,
+  namespace: string,
   run: bigint,
   where: ChangedIn,
 ): AsyncGenerator<ChangedRows, void, undefined> {
@@ -35,7 +34,7 @@ export async function* readChangedRows(
 
 /** Reads live rollouts, whose turns and rewards change without a change of their rows. A snapshot includes them. */
 async function* readLive(
-  store: App['store'],
+  store: Store,
   namespace: string,
   run: bigint,
   { since }: ChangedIn,
@@ -71,7 +70,7 @@ async function* pages<Found extends { readonly next: ChangeCursor | undefined }>
 export class KnownRows {
   #last: ReadonlyMap<string, string> = new Map();
 
-  async *news(read: AsyncIterable<ChangedRows>): AsyncGenerator<ChangedRows, void, undefined> {
+  async *news(read: AsyncIterable<ChangedRows> | Iterable<ChangedRows>): AsyncGenerator<ChangedRows, void, undefined> {
     const now = new Map<string, string>();
     const isNew = (name: string, version: string): boolean => {
       const sent = now.get(name) ?? this.#last.get(name);

@@ -1,8 +1,7 @@
-import type { Caller } from '../../domain/caller.ts';
 import { seriesHash } from '../../domain/change.ts';
 import type { MetricRange, Series, SeriesExtent } from '../../domain/metric.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
-import type { App } from '../app.ts';
+import type { Store } from '../../store/contract/store.ts';
 import { rowParts } from '../row_bytes.ts';
 import type { WrittenSeries } from './series_hints.ts';
 
@@ -46,17 +45,17 @@ interface Due {
  * points from there on. A sweep, a few series at each poll, finds points after the last one whose hints were lost.
  */
 export class KnownSeries {
-  readonly #app: App;
-  readonly #caller: Caller;
+  readonly #store: Store;
+  readonly #namespace: string;
   readonly #runId: string;
   readonly #known = new Map<bigint, Known>();
   readonly #marks = new Map<number, Known[]>();
   /** Where the sweep continues. */
   #swept: Series | undefined;
 
-  constructor(app: App, caller: Caller, runId: string) {
-    this.#app = app;
-    this.#caller = caller;
+  constructor(store: Store, namespace: string, runId: string) {
+    this.#store = store;
+    this.#namespace = namespace;
     this.#runId = runId;
   }
 
@@ -86,7 +85,7 @@ export class KnownSeries {
 
   #page(limit: number, after: Series | undefined): Promise<Series[]> {
     const filter = { runs: [this.#runId], names: undefined, stage: undefined };
-    return this.#app.store.listSeries(this.#caller.namespace, filter, limit, after);
+    return this.#store.listSeries(this.#namespace, filter, limit, after);
   }
 
   /** Returns the series if the watcher did not know it. */
@@ -158,7 +157,7 @@ export class KnownSeries {
   async #extents(group: readonly Due[], range: MetricRange): Promise<ReadonlyMap<bigint, SeriesExtent>> {
     if (group.length === 0) return new Map();
     const keys = group.map(({ known }) => known.series.key);
-    return this.#app.store.measureSeries(this.#caller.namespace, keys, range);
+    return this.#store.measureSeries(this.#namespace, keys, range);
   }
 }
 
