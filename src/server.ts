@@ -190,6 +190,8 @@ export async function serveStore(
     settings: {
       stateTtlHours: config.stateTtlHours,
       commitsAtOnce,
+      // One process uses an SQLite file.
+      ...(config.database.engine === 'sqlite' ? { jobLeaseMs: 0 } : {}),
       // A smaller heap than that of most machines holds fewer steps.
       waitingBytes: Math.min(LIMITS.waitingBytes, Math.floor(HEAP_BYTES / 8)),
       authenticated: config.authenticated,

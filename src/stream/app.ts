@@ -100,7 +100,7 @@ export function createApp({
     : undefined;
   const principals = new Principals(settings.perPrincipal);
   const imports = new ImportSlots(drain, settings.slowReaderMs);
-  const maintenance = startMaintenance(store, { logger, meter }, settings);
+  const maintenance = startMaintenance(store, { logger, meter }, settings, ids.uid());
   const retention = startRetention({ store, logger, meter, settings, newLease: ids.uid }, settings.retentionMs, drain);
   const space = file && startReturningSpace(file, { logger, meter }, settings.freeSpaceMs, () => merging.isWorking);
   const close = async (): Promise<void> => {

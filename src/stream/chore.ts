@@ -29,9 +29,9 @@ export class Chore {
     this.#work = work;
   }
 
-  /** Runs the work regularly until `stop`. 0 milliseconds: never. */
-  every(ms: number): this {
-    if (ms > 0) this.#timer = setInterval(() => this.run(), ms).unref();
+  /** Runs the work regularly until `stop`, if `isDue` returns true. 0 milliseconds: never. */
+  every(ms: number, isDue: () => boolean = () => true): this {
+    if (ms > 0) this.#timer = setInterval(() => isDue() && this.run(), ms).unref();
     return this;
   }
 

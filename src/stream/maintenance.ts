@@ -1,5 +1,7 @@
+import type { JobLeaseStore } from '../store/contract/job_lease.ts';
 import type { Store } from '../store/contract/store.ts';
 import { Chore, type Reporting, type Stopped } from './chore.ts';
+import { JobLease } from './job_lease.ts';
 import type { AppSettings, Job } from './settings.ts';
 
 /** Rows that one statement takes, so that locks are short. */
@@ -8,7 +10,8 @@ const BATCH = 500;
 /**
  * Periodic work: collects states without references (S2), expires idempotency keys (ID1), purges rows that were deleted
  * with runs (B4), cancels rollouts of cancelled runs and stages, fails stale runs that have `fail_when_stale`, and
- * requeues rollouts whose leases have ended (Q3). Several instances can do it at the same time.
+ * requeues rollouts whose leases have ended (Q3). The instance that holds the lease of jobs does it. Several instances can
+ * do it at the same time.
  */
 export interface Maintenance {
   /** Purges rows of something that was just deleted. */
@@ -23,9 +26,18 @@ type Chores = Pick<
   Store,
   'collectStates' | 'expireRequests' | 'purgeDeleted' | 'cancelMarkedRollouts' | 'failStaleRuns' | 'sweepLeases'
 >;
-type Settings = Pick<AppSettings, 'maintenanceMs' | 'staleSweepMs' | 'leaseSweepMs' | 'stateTtlHours' | 'requestDays'>;
+type Settings = Pick<
+  AppSettings,
+  'jobLeaseMs' | 'maintenanceMs' | 'staleSweepMs' | 'leaseSweepMs' | 'stateTtlHours' | 'requestDays'
+>;
 
-export function startMaintenance(store: Chores, reporting: Reporting, settings: Settings): Maintenance {
+/** `holder` names this instance, and must be new. */
+export function startMaintenance(
+  store: Chores & JobLeaseStore,
+  reporting: Reporting,
+  settings: Settings,
+  holder: string,
+): Maintenance {
   const chore = (name: Job, work: (stopped: Stopped) => Promise<object>) => new Chore(name, reporting, work);
   const round = chore('maintenance', (stopped) => maintain(store, settings, stopped));
   const purge = chore('purge of deleted rows', async (stopped) => ({ purges: await purgeDeleted(store, stopped) }));
@@ -38,17 +50,23 @@ export function startMaintenance(store: Chores, reporting: Reporting, settings: 
   const leases = chore('sweep of leases', async (stopped) => {
     return { rollouts: await inBatches(() => store.sweepLeases(BATCH), stopped) };
   });
-  round.every(settings.maintenanceMs);
-  cancel.every(settings.maintenanceMs);
-  sweep.every(settings.staleSweepMs);
-  leases.every(settings.leaseSweepMs);
-  // Continues purges and cancellations that the previous process did not finish.
-  if (settings.maintenanceMs > 0) for (const work of [purge, cancel]) work.run();
+  // Continues purges and cancellations that the previous process or holder did not finish.
+  const resume = () => {
+    if (settings.maintenanceMs > 0) for (const work of [purge, cancel]) work.run();
+  };
+  const lease = new JobLease(store, reporting, settings, { holder, onTaken: resume });
+  const isDue = () => lease.isHeld;
+  round.every(settings.maintenanceMs, isDue);
+  cancel.every(settings.maintenanceMs, isDue);
+  sweep.every(settings.staleSweepMs, isDue);
+  leases.every(settings.leaseSweepMs, isDue);
+  resume();
   return {
     purgeSoon: () => purge.run({ again: true }),
     cancelSoon: () => cancel.run({ again: true }),
     async stop() {
       await Promise.all([round, purge, cancel, sweep, leases].map((work) => work.stop()));
+      await lease.stop();
     },
   };
 }

@@ -18,6 +18,8 @@ export interface AppSettings {
   readonly pollMs: number;
   /** Minimum time between two looks of a watcher (M5). */
   readonly watchMs: number;
+  /** Lease of the instance that runs the background jobs. 0: this instance runs them without a lease. */
+  readonly jobLeaseMs: number;
   /** Time between two rounds of maintenance. 0 disables them. */
   readonly maintenanceMs: number;
   /** Segments of a trajectory that has not grown for this long are merged. 0 disables all merging. */
@@ -58,6 +60,7 @@ export const DEFAULT_SETTINGS: AppSettings = {
   progressMs: 15_000,
   pollMs: 1000,
   watchMs: 250,
+  jobLeaseMs: 5000,
   maintenanceMs: 10 * 60_000,
   mergeIdleMs: 30_000,
   mergeBacklogBytes: 128 * 1024 * 1024,
@@ -83,6 +86,7 @@ export type Job =
   | 'cancellation of rollouts'
   | 'sweep of stale runs'
   | 'sweep of leases'
+  | 'renewal of the lease of jobs'
   | 'retention'
   | 'renewal of the lease of a retention policy'
   | 'check of credentials'

@@ -30,6 +30,7 @@ const TEST_SETTINGS: Partial<AppSettings> = {
   pollMs: 50,
   progressMs: 200,
   claimRestMs: 10,
+  jobLeaseMs: 0,
   maintenanceMs: 0,
   staleSweepMs: 0,
   leaseSweepMs: 0,

@@ -43,8 +43,17 @@ describeApp('maintenance', (on) => {
     cancelMarkedRollouts: async () => false,
     failStaleRuns: async () => 0,
     sweepLeases: async () => 0,
+    holdJobs: async () => true,
+    releaseJobs: async () => undefined,
   };
-  const settings = { maintenanceMs: 0, staleSweepMs: 0, leaseSweepMs: 0, stateTtlHours: 24, requestDays: 7 };
+  const settings = {
+    jobLeaseMs: 0,
+    maintenanceMs: 0,
+    staleSweepMs: 0,
+    leaseSweepMs: 0,
+    stateTtlHours: 24,
+    requestDays: 7,
+  };
 
   it('runs by itself, continues after a failure, and stops with the app', async () => {
     const rounds = Promise.withResolvers<void>();
@@ -58,7 +67,7 @@ describeApp('maintenance', (on) => {
         return 0;
       },
     };
-    const running = startMaintenance(flaky, { logger }, { ...settings, maintenanceMs: 5 });
+    const running = startMaintenance(flaky, { logger }, { ...settings, maintenanceMs: 5 }, randomUUID());
     await rounds.promise;
     await running.stop();
     const after = calls;
@@ -87,7 +96,12 @@ describeApp('maintenance', (on) => {
       if (left === 0) purged.resolve();
       return left > 0;
     };
-    const running = startMaintenance({ ...idle, purgeDeleted }, { logger }, { ...settings, maintenanceMs: 3_600_000 });
+    const running = startMaintenance(
+      { ...idle, purgeDeleted },
+      { logger },
+      { ...settings, maintenanceMs: 3_600_000 },
+      randomUUID(),
+    );
     await purged.promise;
     await running.stop();
     expect(left).toBe(0);
@@ -101,7 +115,7 @@ describeApp('maintenance', (on) => {
       looked[looks.push(look) - 1]?.resolve();
       return look.promise;
     };
-    const running = startMaintenance({ ...idle, purgeDeleted }, { logger }, settings);
+    const running = startMaintenance({ ...idle, purgeDeleted }, { logger }, settings, randomUUID());
     running.purgeSoon();
     await looked[0]!.promise;
     running.purgeSoon();
@@ -122,7 +136,12 @@ describeApp('maintenance', (on) => {
       if (some === 20) swept.resolve();
       return some;
     };
-    const running = startMaintenance({ ...idle, failStaleRuns }, { logger }, { ...settings, staleSweepMs: 5 });
+    const running = startMaintenance(
+      { ...idle, failStaleRuns },
+      { logger },
+      { ...settings, staleSweepMs: 5 },
+      randomUUID(),
+    );
     await swept.promise;
     await running.stop();
     expect(found).toEqual([]);
@@ -137,7 +156,12 @@ describeApp('maintenance', (on) => {
       if (some === 20) swept.resolve();
       return some;
     };
-    const running = startMaintenance({ ...idle, sweepLeases }, { logger }, { ...settings, leaseSweepMs: 5 });
+    const running = startMaintenance(
+      { ...idle, sweepLeases },
+      { logger },
+      { ...settings, leaseSweepMs: 5 },
+      randomUUID(),
+    );
     await swept.promise;
     await running.stop();
     expect(found).toEqual([]);

@@ -6,6 +6,7 @@ import type { ChangeStore } from './change.ts';
 import type { EnvironmentStore } from './environment.ts';
 import type { ExperimentStore, RunDeletion } from './experiment.ts';
 import type { GroupStore } from './group.ts';
+import type { JobLeaseStore } from './job_lease.ts';
 import type { KeyStore } from './key.ts';
 import type { StoreLoad, WorkCounts } from './load.ts';
 import type { MetricStore } from './metric.ts';
@@ -54,7 +55,8 @@ export interface Store
     SummaryStore,
     UsageStore,
     KeyStore,
-    TokenKeyStore {
+    TokenKeyStore,
+    JobLeaseStore {
   /** Engine and location for people, without secrets (`sqlite .anabranch/data.db`). */
   readonly description: string;
   /** Aborted with a STORAGE_LOST when the file of the database is lost. All writes fail from then on. */

@@ -63,6 +63,7 @@ import { exportArchive } from './upkeep/archive/export.ts';
 import { importArchive } from './upkeep/archive/import.ts';
 import { readOnThread } from './upkeep/archive/reading/archive_reader.ts';
 import { countRows, findLargestRuns, listNamespaces } from './upkeep/database_stats.ts';
+import { holdJobs, releaseJobs } from './upkeep/job_lease.ts';
 import { deleteNamespace } from './upkeep/namespace.ts';
 import { requireSchema } from './upkeep/required_schema.ts';
 import {
@@ -244,6 +245,8 @@ const METHODS: Store & ThisType<Store & Parts> = {
   revokeKey: onEngine(revokeKey),
   findKey: onEngine(findKey),
   findValidKeys: onEngine(findValidKeys),
+  holdJobs: onEngine(holdJobs),
+  releaseJobs: onEngine(releaseJobs),
   listTokenSecrets: onEngine(listTokenSecrets),
 
   createExperiment: onEngine(createExperiment),

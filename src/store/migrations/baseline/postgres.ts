@@ -707,6 +707,13 @@ create index retention_policies_by_experiment on retention_policies (experiment)
 create index retention_policies_by_run on retention_policies (run) where run is not null;
 create index retention_policies_due on retention_policies (due_time);
 
+-- The instance that runs the background jobs, until its lease ends. It has at most one row.
+create table job_leases (
+  jobs text primary key,
+  holder uuid not null,
+  end_time timestamptz not null
+);
+
 -- API keys of the installation, and the digests of their secrets.
 create table api_keys (
   id uuid primary key,

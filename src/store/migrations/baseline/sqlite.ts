@@ -661,6 +661,13 @@ create index retention_policies_due on retention_policies (due_time);
 create index retention_policies_by_run on retention_policies (run) where run is not null;
 create index retention_policies_by_experiment on retention_policies (experiment) where experiment is not null;
 
+-- The instance that runs the background jobs, until its lease ends. It has at most one row.
+create table job_leases (
+  jobs text primary key,
+  holder text not null,
+  end_time text not null
+);
+
 -- API keys of the installation, and the digests of their secrets.
 create table api_keys (
   id text primary key,

@@ -2,7 +2,7 @@ import type { ColumnType } from 'kysely';
 import { ATTEMPTS, VALIDATION_OVERRIDES, VALIDATIONS } from './tables/attempts.ts';
 import { REQUESTS, STATUS_CHANGES } from './tables/changes.ts';
 import { API_KEYS, TOKEN_KEYS } from './tables/keys.ts';
-import { RETENTION_POLICIES } from './tables/retention.ts';
+import { JOB_LEASES, RETENTION_POLICIES } from './tables/retention.ts';
 import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS, TASKS, VALIDATORS } from './tables/rollouts.ts';
 import { ENVIRONMENTS, EXPERIMENTS, METRIC_POINTS, METRIC_SERIES, RUNS, STAGES } from './tables/runs.ts';
 import { STATE_CHUNKS, STATE_UPLOADS, STATES } from './tables/states.ts';
@@ -42,6 +42,7 @@ export const TABLES = {
   rollout_environments: ROLLOUT_ENVIRONMENTS,
   rollout_cancellations: ROLLOUT_CANCELLATIONS,
   retention_policies: RETENTION_POLICIES,
+  job_leases: JOB_LEASES,
   api_keys: API_KEYS,
   token_keys: TOKEN_KEYS,
 } as const;

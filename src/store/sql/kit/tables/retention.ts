@@ -1,5 +1,12 @@
 import { int, nullable, table, text, time, uuid } from './table.ts';
 
+/** The instance that runs the background jobs. At most one row. */
+export const JOB_LEASES = table('job_leases', {
+  jobs: text,
+  holder: uuid,
+  end_time: time,
+});
+
 export const RETENTION_POLICIES = table('retention_policies', {
   namespace: text,
   name: text,
