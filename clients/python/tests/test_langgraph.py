@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import json
-import logging
 import multiprocessing
 import random
 import threading
@@ -16,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Host, Server, stored_steps
+from conftest import Host, Server
 from fle_database import running_postgres
 from front import Front, info_of
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
@@ -354,7 +352,9 @@ def test_the_checkpoints_of_a_run_are_deleted_and_others_keep_their_order(saver:
 
 
 @pytest.mark.parametrize("where", ["the thread", "a copy", "a fork", "a pruned thread"])
-def test_the_history_of_delta_channels_is_that_of_the_base_class(saver: AnabranchSaver, thread: str, where: str) -> None:
+def test_the_history_of_delta_channels_is_that_of_the_base_class(
+    saver: AnabranchSaver, thread: str, where: str
+) -> None:
     config = config_of(thread)
     for step in range(70):
         values = {"delta": "seed"} if step == 20 else {}
@@ -581,6 +581,7 @@ async def test_a_cancelled_call_leaves_the_others(saver: AnabranchSaver, front: 
 def write_many(address: str, root: Any, process: int) -> None:
     """Puts chains and writes in 16 threads of a process."""
     with AnabranchSaver(address) as saver:
+
         def work(number: int) -> None:
             config = root
             for step in range(3):
@@ -617,14 +618,16 @@ def test_threads_and_processes_on_one_thread_lose_no_write(server: Server, saver
 
 def places_of(saver: AnabranchSaver, thread: str) -> list[Any]:
     """Returns where all checkpoints of a thread are, each time that they are stored."""
-    operations = saver._operations
+    operations = saver.operations
     request = operations._request(thread, ["checkpoint"])
     from anabranch.langgraph._calls import run
 
     return [each.place for each in run(saver.client.connection, operations._steps(request))]
 
 
-def test_a_saver_takes_a_client_an_address_or_a_file(server: Server, thread: str, runtime: Path, tmp_path: Path) -> None:
+def test_a_saver_takes_a_client_an_address_or_a_file(
+    server: Server, thread: str, runtime: Path, tmp_path: Path
+) -> None:
     config = put(AnabranchSaver(ab.connect()), config_of(thread), a=1)
     assert values_in(AnabranchSaver(), config) == {"a": 1}
     file = f"sqlite:{tmp_path}/runs.db"
@@ -641,3 +644,67 @@ async def test_an_asynchronous_saver_takes_a_file(thread: str, runtime: Path, tm
         await saver.aput(config_of(thread), checkpoint_with({"a": 2}), {"step": 0}, {})
         found = await saver.aget_tuple(config_of(thread))
         assert found is not None and found.checkpoint["channel_values"] == {"a": 2}
+
+
+# Import
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    with running_postgres() as url:
+        yield url
+
+
+@pytest.mark.parametrize("engine", ["sqlite", "postgres"])
+def test_checkpoints_of_other_savers_are_imported(
+    engine: str, tmp_path: Path, request: pytest.FixtureRequest, thread: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from langgraph.checkpoint.postgres import PostgresSaver
+    from langgraph.checkpoint.sqlite import SqliteSaver
+
+    from anabranch.langgraph.__main__ import main
+
+    source = str(tmp_path / "theirs.sqlite") if engine == "sqlite" else request.getfixturevalue("postgres_url")
+    opened: Any = (SqliteSaver if engine == "sqlite" else PostgresSaver).from_conn_string(source)
+    with opened as theirs:
+        theirs.setup()
+        messages = [HumanMessage("Hello", id="1")]
+        first = put(theirs, config_of(thread), messages=messages, count=1, none=None, raw=b"bytes")
+        second = put(theirs, first, messages=messages, count=2, metadata={"source": "input", "step": 5, "run_id": "r"})
+        put(theirs, first, fork={"deep": [1, 2]})
+        put(theirs, config_of(thread, ns="child:1"), child=True)
+        put(theirs, config_of(f"{thread}-other"), other=1)
+        theirs.put_writes(second, [("messages", messages), ("none", None), ("raw", b"raw")], "task", "path")
+        theirs.put_writes(second, [(ERROR, "failed")], "task")
+
+        def imported(*arguments: str) -> Any:
+            assert main(["import", source, "--json", "--thread", thread, *arguments]) == 0
+            return json.loads(capsys.readouterr().out)
+
+        assert imported("--dry-run")["checkpoints"] == 4
+        assert AnabranchSaver().get_tuple(config_of(thread)) is None
+        for _ in range(2):
+            result = imported()
+            assert (result["saver"], result["checkpoints"], result["writes"]) == (engine, 4, 4)
+            for ns in ("", "child:1"):
+                found, original = (list(each.list(config_of(thread, ns=ns))) for each in (AnabranchSaver(), theirs))
+                assert [each.config for each in found] == [each.config for each in original]
+                for own, other in zip(found, original, strict=True):
+                    assert own.checkpoint["channel_values"] == other.checkpoint["channel_values"]
+                    assert own.checkpoint["channel_versions"] == other.checkpoint["channel_versions"]
+                    assert own.metadata == other.metadata
+                    assert own.parent_config == other.parent_config
+                    assert own.pending_writes == other.pending_writes
+    assert AnabranchSaver().get_tuple(config_of(f"{thread}-other")) is None
+    put(AnabranchSaver(), second, more=1)
+    assert values_in(AnabranchSaver(), config_of(thread)) == {"more": 1}
+
+
+def test_a_source_without_checkpoints_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from anabranch.langgraph.__main__ import main
+
+    (tmp_path / "empty.db").touch()
+    assert main(["import", str(tmp_path / "empty.db")]) == 1
+    assert "has no checkpoints of LangGraph: expected the tables checkpoints, writes (sqlite)" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["import", "mysql://host/db"])

@@ -19,7 +19,7 @@ ROOMS = [
     ("_recording", "receipt", "trajectory"),
     ("_training", "groups", "rollouts", "runs", "tasks"),
     ("client", "gym"),
-    ("__init__", "__main__", "_sessions", "aio", "claude_agent_sdk", "compat", "openai_agents"),
+    ("__init__", "__main__", "_sessions", "aio", "claude_agent_sdk", "compat", "langgraph", "openai_agents"),
 ]
 LEVELS = {name: level for level, names in enumerate(ROOMS) for name in names}
 #: `Trajectory.client` is a public attribute, so its type is imported.

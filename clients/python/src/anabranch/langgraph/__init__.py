@@ -66,7 +66,8 @@ class _Saver(_base.BaseCheckpointSaver[Any]):
         self._operations_of = self.serde
 
     @property
-    def _operations(self) -> Operations:
+    def operations(self) -> Operations:
+        """What the saver does, as operations on its connection. Internal."""
         # A clone of the saver has another serializer, and a lock of the parent may be held for ever in a forked child.
         if self._operations_of is not self.serde or self._pid != os.getpid():
             self._begin()
@@ -122,14 +123,14 @@ class AnabranchSaver(_Saver):
 
         Raises TypeError for a value that the serializer refuses, and StepTooLarge; nothing is stored then.
         """
-        return self._run(self._operations.put(config, checkpoint, metadata))
+        return self._run(self.operations.put(config, checkpoint, metadata))
 
     def put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Stores pending writes of a task for the checkpoint that `config` names. A write that is stored for the same
         task and index is kept, or replaced in special channels. Raises as `put`."""
-        operations = self._operations
+        operations = self.operations
         step = self._run(operations.writes(config, writes, task_id, task_path))
         line = operations.line(thread_of(config))
         waiting, sends = line.add(step)
@@ -163,7 +164,7 @@ class AnabranchSaver(_Saver):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Returns the checkpoint that `config` names, by default the latest one of the thread. None if there is none."""
-        return self._run(self._operations.get(config))
+        return self._run(self.operations.get(config))
 
     def list(
         self,
@@ -180,7 +181,7 @@ class AnabranchSaver(_Saver):
         """
         if limit is not None and limit <= 0:
             return
-        operations = self._operations
+        operations = self.operations
         if config is None:
             yield from self._run(operations.everything(filter, before, limit))
             return
@@ -194,27 +195,27 @@ class AnabranchSaver(_Saver):
 
     def delete_thread(self, thread_id: str) -> None:
         """Deletes a thread. Copies of it stay as they are. Needs the role WRITE."""
-        self._run(self._operations.delete(str(thread_id)))
+        self._run(self.operations.delete(str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Deletes the checkpoints and writes of runs. Copies of their threads stay as they are. Needs the role WRITE."""
-        self._run(self._operations.delete_runs([str(id) for id in run_ids]))
+        self._run(self.operations.delete_runs([str(id) for id in run_ids]))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies a thread. Copies share what is stored, so that the cost does not grow with the thread."""
-        self._run(self._operations.copy(str(source_thread_id), str(target_thread_id)))
+        self._run(self.operations.copy(str(source_thread_id), str(target_thread_id)))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Deletes the checkpoints of threads: all with the strategy "delete"; with "keep_latest", all but the latest one
         of each namespace and the ancestors that its delta channels need. Copies stay as they are. Needs the role WRITE.
         """
-        self._run(self._operations.prune([str(id) for id in thread_ids], strategy))
+        self._run(self.operations.prune([str(id) for id in thread_ids], strategy))
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Returns what channels contributed to the ancestors of a checkpoint, up to the nearest stored value of each."""
-        return self._run(self._operations.history(config, channels)) if channels else {}
+        return self._run(self.operations.history(config, channels)) if channels else {}
 
     def _run(self, operation: Operation[Any]) -> Any:
         connection: Connection = self.client.connection
@@ -261,13 +262,13 @@ class AsyncAnabranchSaver(_Saver):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Stores a checkpoint, as AnabranchSaver.put."""
-        return await self._connection.run(self._operations.put(config, checkpoint, metadata))
+        return await self._connection.run(self.operations.put(config, checkpoint, metadata))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Stores pending writes, as AnabranchSaver.put_writes."""
-        operations = self._operations
+        operations = self.operations
         step = await self._connection.run(operations.writes(config, writes, task_id, task_path))
         line = operations.line(thread_of(config))
         waiting, sends = line.add(step)
@@ -300,7 +301,7 @@ class AsyncAnabranchSaver(_Saver):
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Returns a checkpoint, as AnabranchSaver.get_tuple."""
-        return await self._connection.run(self._operations.get(config))
+        return await self._connection.run(self.operations.get(config))
 
     async def alist(
         self,
@@ -313,7 +314,7 @@ class AsyncAnabranchSaver(_Saver):
         """Yields checkpoints, as AnabranchSaver.list."""
         if limit is not None and limit <= 0:
             return
-        operations, connection = self._operations, self._connection
+        operations, connection = self.operations, self._connection
         if config is None:
             for each in await connection.run(operations.everything(filter, before, limit)):
                 yield each
@@ -330,25 +331,25 @@ class AsyncAnabranchSaver(_Saver):
 
     async def adelete_thread(self, thread_id: str) -> None:
         """Deletes a thread, as AnabranchSaver.delete_thread."""
-        await self._connection.run(self._operations.delete(str(thread_id)))
+        await self._connection.run(self.operations.delete(str(thread_id)))
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Deletes what runs have stored, as AnabranchSaver.delete_for_runs."""
-        await self._connection.run(self._operations.delete_runs([str(id) for id in run_ids]))
+        await self._connection.run(self.operations.delete_runs([str(id) for id in run_ids]))
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
         """Copies a thread, as AnabranchSaver.copy_thread."""
-        await self._connection.run(self._operations.copy(str(source_thread_id), str(target_thread_id)))
+        await self._connection.run(self.operations.copy(str(source_thread_id), str(target_thread_id)))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Prunes threads, as AnabranchSaver.prune."""
-        await self._connection.run(self._operations.prune([str(id) for id in thread_ids], strategy))
+        await self._connection.run(self.operations.prune([str(id) for id in thread_ids], strategy))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
         """Returns the history of channels, as AnabranchSaver.get_delta_channel_history."""
-        return await self._connection.run(self._operations.history(config, channels)) if channels else {}
+        return await self._connection.run(self.operations.history(config, channels)) if channels else {}
 
 
 def _matching(

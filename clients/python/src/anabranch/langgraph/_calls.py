@@ -60,7 +60,9 @@ def run(connection: Connection, operation: Operation[T]) -> T:
     def perform(call: Call | Upload) -> Any:
         with raising_reasons():
             if isinstance(call, Upload):
-                return connection.stubs.states.PutState(iter(_chunks(connection.address, call)), timeout=_STREAM_SECONDS)
+                return connection.stubs.states.PutState(
+                    iter(_chunks(connection.address, call)), timeout=_STREAM_SECONDS
+                )
             method = getattr(getattr(connection.stubs, call.service), call.method)
             if call.streams:
                 return list(method(call.request, timeout=_STREAM_SECONDS))
@@ -184,7 +186,9 @@ class AsyncConnection:
             return [message async for message in stream]
 
     def _awaited(self, service: str, method: str, request: Any, timeout: float = UNARY_SECONDS) -> Awaitable[Any]:
-        call: Awaitable[Any] = getattr(self._services[service], method)(request, timeout=timeout, metadata=self._metadata())
+        call: Awaitable[Any] = getattr(self._services[service], method)(
+            request, timeout=timeout, metadata=self._metadata()
+        )
         return _reasoned(call)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:

@@ -9,7 +9,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from langgraph.checkpoint.base import (
-    ChannelVersions,
     Checkpoint,
     CheckpointMetadata,
     CheckpointTuple,
@@ -35,13 +34,14 @@ from anabranch.langgraph._calls import Call, Operation, Upload
 from anabranch.langgraph._creation import CHECKPOINTS, branch_of, creation_of
 from anabranch.langgraph._memory import Memory, Place, Recent
 from anabranch.langgraph._messages import MESSAGES
-from anabranch.langgraph._names import INTEGRATION, content_id, fitting, head_of, key_of, task_of, writes_id
+from anabranch.langgraph._names import INTEGRATION, content_id, head_of, key_of, task_of
 from anabranch.langgraph._steps import (
     CHECKPOINT,
     DIGEST_BYTES,
     FILTERS,
     WRITES,
     Layout,
+    Serialized,
     States,
     about_of,
     checkpoint_id_of,
@@ -52,10 +52,12 @@ from anabranch.langgraph._steps import (
     missing_digests,
     namespace_of,
     note_stored,
+    packed_list,
     serialize,
     thread_of,
     tuple_of,
     typed_states,
+    typed_writes_step,
     writes_of,
     writes_step,
 )
@@ -172,6 +174,33 @@ class Operations:
         self._memory.learn((thread_id, ns, stored.id), place)
         return config_of(thread_id, ns, stored.id)
 
+    def put_serialized(self, thread_id: str, stored: Serialized, parent_id: str | None) -> Operation[None]:
+        """Stores a checkpoint of another saver, unless it is stored."""
+        if (yield from self._place_of(thread_id, stored.ns, stored.id)) is not None:
+            return
+        parent = None if parent_id is None else (yield from self._place_of(thread_id, stored.ns, parent_id))
+        place = yield from self._append(thread_id, stored.ns, parent_id, parent, checkpoint_step(stored, Layout()))
+        self._memory.learn((thread_id, stored.ns, stored.id), place)
+
+    def import_writes(
+        self,
+        thread_id: str,
+        ns: str,
+        checkpoint_id: str,
+        task_id: str,
+        values: Sequence[tuple[int, str, bytes]],
+        task_path: str,
+    ) -> Operation[None]:
+        """Stores pending writes of another saver, unless they are stored."""
+        indexes = [(index, channel) for index, channel, _ in values]
+        packed = packed_list([data for _, _, data in values])
+        step = typed_writes_step(ns, checkpoint_id, indexes, packed, task_id, task_path)
+        known = yield from self._steps(self._request(thread_id, [key_of(ns, checkpoint_id)], {"kind": WRITES}))
+        if any(each.step.metadata_json == step.metadata_json for each in known):
+            return
+        yield from self.prepare(step)
+        yield from self.line(thread_id).send([step])
+
     def _append(
         self, thread_id: str, ns: str, parent_id: str | None, parent: Place | None, step: Step, *, anew: bool = False
     ) -> Operation[Place]:
@@ -204,9 +233,7 @@ class Operations:
                     parent = None
                 continue
             (result,) = answer.results
-            return Place(
-                entry.trajectory_id, step.step_number, entry.trajectory_id, result.commit_time.ToNanoseconds()
-            )
+            return Place(entry.trajectory_id, step.step_number, entry.trajectory_id, result.commit_time.ToNanoseconds())
 
     def _new_entry(self, thread_id: str, ns: str, parent: Place | None, step: Step, random: str) -> AppendEntry:
         """Returns an entry that creates a trajectory with the step. Its id is derived from the content, so that a
@@ -311,7 +338,9 @@ class Operations:
 
     def listed(self, query: Query) -> Operation[tuple[list[CheckpointTuple], Query | None]]:
         """Returns some of what remains to be listed, newest first, and what remains after it."""
-        labels = {name: label_of(query.filter[key]) for name, key in FILTERS.items() if query.filter.get(key) is not None}
+        labels = {
+            name: label_of(query.filter[key]) for name, key in FILTERS.items() if query.filter.get(key) is not None
+        }
         names = [] if query.ns is None else [head_of(query.ns)]
         request = self._request(query.thread_id, names, {"kind": CHECKPOINT, **labels}, query.page_size)
         if query.before_time is not None:
@@ -381,9 +410,7 @@ class Operations:
         found = (about_of(each.trajectory)["thread_id"] for each in messages if each.HasField("trajectory"))
         return list(dict.fromkeys(found))
 
-    def history(
-        self, config: RunnableConfig, channels: Sequence[str]
-    ) -> Operation[dict[str, DeltaChannelHistory]]:
+    def history(self, config: RunnableConfig, channels: Sequence[str]) -> Operation[dict[str, DeltaChannelHistory]]:
         """Returns what channels contributed to the ancestors of a checkpoint, up to the nearest one with a value."""
         thread_id, ns, checkpoint_id = thread_of(config), namespace_of(config), checkpoint_id_of(config)
         ancestors: list[Found] = []
@@ -551,7 +578,9 @@ class Operations:
         for thread_id in dict.fromkeys(threads):
             yield from self._rewrite(
                 thread_id,
-                lambda found: [each for each in found if not each.place.is_own or each.step.labels.get("run") not in labels],
+                lambda found: [
+                    each for each in found if not each.place.is_own or each.step.labels.get("run") not in labels
+                ],
             )
 
     def prune(self, thread_ids: Sequence[str], strategy: str) -> Operation[None]:

@@ -78,9 +78,7 @@ def serialize(
 ) -> Serialized:
     """Serializes a checkpoint. Raises TypeError if the serializer refuses a value."""
     ns, parent_id = namespace_of(config), checkpoint_id_of(config)
-    large = {
-        channel: typed for channel, typed in _measured(serde, layout, checkpoint) if len(typed[1]) > _LARGE_BYTES
-    }
+    large = {channel: typed for channel, typed in _measured(serde, layout, checkpoint) if len(typed[1]) > _LARGE_BYTES}
     for channel in sorted(large, key=lambda name: -len(large[name][1]))[_MOST_LARGE:]:
         del large[channel]
     layout.large = set(large)
@@ -165,7 +163,11 @@ def note_stored(layout: Layout, step: Step, checkpoint: Checkpoint | None) -> No
     layout.stored = set(large)
     if checkpoint is not None:
         messages = checkpoint["channel_values"].get(MESSAGES)
-        ids = (getattr(message, "id", None) for message in cast("list[object]", messages)) if isinstance(messages, list) else ()
+        ids = (
+            (getattr(message, "id", None) for message in cast("list[object]", messages))
+            if isinstance(messages, list)
+            else ()
+        )
         layout.messages = {str(id) for id in ids if id}
 
 
@@ -176,13 +178,25 @@ def writes_step(
     ns, checkpoint_id = namespace_of(config), checkpoint_id_of(config)
     if checkpoint_id is None:
         raise ValueError("config has no checkpoint_id: expected the config that put returned")
-    indexes = [[WRITES_IDX_MAP.get(channel, index), channel] for index, (channel, _) in enumerate(writes)]
+    indexes = [(WRITES_IDX_MAP.get(channel, index), channel) for index, (channel, _) in enumerate(writes)]
+    values = _dumps(serde, [value for _, value in writes], f"a write of task {task_id}")
+    return typed_writes_step(ns, checkpoint_id, indexes, values, task_id, task_path)
+
+
+def typed_writes_step(
+    ns: str, checkpoint_id: str, indexes: Sequence[tuple[int, str]], values: Typed, task_id: str, task_path: str
+) -> Step:
+    """Returns the step of serialized writes. `indexes` has the index and the channel of each."""
     about = {"checkpoint_id": checkpoint_id, "checkpoint_ns": ns, "task_id": task_id, "task_path": task_path}
     step = Step(metadata_json=json.dumps({**about, "writes": indexes}))
     step.labels.update({"kind": WRITES, "ns": fitting(ns)})
-    values = _dumps(serde, [value for _, value in writes], f"a write of task {task_id}")
     _add_state(step, key_of(ns, checkpoint_id), values, None)
     return step
+
+
+def packed_list(values: Sequence[bytes]) -> Typed:
+    """Returns a list of values that are MessagePack."""
+    return "msgpack", b"\xdd" + len(values).to_bytes(4, "big") + b"".join(values)
 
 
 def about_of(step: Step | Trajectory) -> dict[str, Any]:
