@@ -18,7 +18,15 @@ EXAMPLES = ROOT / "examples/python"
 
 
 #: Those that the README shows come first.
-PROGRAMS = ["llm_agent", "gymnasium_resume", "cartpole_branching", "checkpoints", "training", "reading"]
+PROGRAMS = [
+    "llm_agent",
+    "gymnasium_resume",
+    "cartpole_branching",
+    "checkpoints",
+    "training",
+    "reading",
+    "langgraph_fork",
+]
 
 
 def start(name: str, server: Server, *arguments: str, text: str = "") -> subprocess.Popen[str]:
@@ -49,6 +57,18 @@ def test_all_programs_run_as_they_are_in_order_and_twice(own_server: Server) -> 
     for _ in range(2):
         for name in PROGRAMS:
             assert run(name, own_server) != "", name
+
+
+def test_a_thread_of_langgraph_is_resumed_and_forked(own_server: Server) -> None:
+    own_server.start()
+    assert run("langgraph_fork", own_server).splitlines() == [
+        "crashed: the tool did not answer",
+        "resumed: It is Paris.",
+        "forked: It is Lima.",
+        "copied: 9 states",
+        "branch after step 0: 5 steps",
+        "thread: 5 steps",
+    ]
 
 
 def test_an_llm_agent(own_server: Server) -> None:

@@ -21,7 +21,7 @@ except ImportError as missing:
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -94,7 +94,7 @@ class AnabranchSaver(_Saver):
 
     @classmethod
     @contextmanager
-    def from_conn_string(cls, conn_string: str | None = None) -> Iterator[Self]:
+    def from_conn_string(cls, conn_string: str | None = None) -> Generator[Self]:
         """Returns a saver for the block. `conn_string` is an address as `anabranch.connect` takes it."""
         with cls(conn_string) as saver:
             yield saver
@@ -236,7 +236,7 @@ class AsyncAnabranchSaver(_Saver):
 
     @classmethod
     @asynccontextmanager
-    async def from_conn_string(cls, conn_string: str | None = None) -> AsyncIterator[Self]:
+    async def from_conn_string(cls, conn_string: str | None = None) -> AsyncGenerator[Self]:
         """Returns a saver for the block. `conn_string` is an address as `anabranch.connect` takes it."""
         async with cls(conn_string) as saver:
             yield saver

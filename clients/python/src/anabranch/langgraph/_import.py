@@ -85,12 +85,14 @@ def _rows(source: Source, table: str, thread_id: str) -> Iterator[Record]:
             return
 
 
-def _checkpoints(
-    source: Source, kind: str, thread_id: str
-) -> Iterator[tuple[str, str, str | None, Serialized]]:
+def _checkpoints(source: Source, kind: str, thread_id: str) -> Iterator[tuple[str, str, str | None, Serialized]]:
     """Yields the checkpoints of a thread, oldest first."""
     for row in _rows(source, "checkpoints", thread_id):
-        ns, id, parent_id = str(row.text("checkpoint_ns")), str(row.text("checkpoint_id")), row.text("parent_checkpoint_id")
+        ns, id, parent_id = (
+            str(row.text("checkpoint_ns")),
+            str(row.text("checkpoint_id")),
+            row.text("parent_checkpoint_id"),
+        )
         metadata = cast("dict[str, Any]", row.json("metadata") or {})
         head = _typed(row, "checkpoint") if kind == "sqlite" else _composed(source, thread_id, ns, row)
         labels = {name: metadata.get(key) for name, key in FILTERS.items()}
@@ -133,7 +135,11 @@ def _packed(typed: Typed) -> bytes:
 
 def _map(members: dict[str, bytes]) -> bytes:
     """Returns a map of MessagePack whose values are serialized."""
-    return b"\xdf" + len(members).to_bytes(4, "big") + b"".join(ormsgpack.packb(name) + data for name, data in members.items())
+    return (
+        b"\xdf"
+        + len(members).to_bytes(4, "big")
+        + b"".join(ormsgpack.packb(name) + data for name, data in members.items())
+    )
 
 
 #: Of one call of put_writes: task, (index, channel, value), path.

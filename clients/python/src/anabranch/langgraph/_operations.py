@@ -63,6 +63,7 @@ from anabranch.langgraph._steps import (
 )
 from anabranch.langgraph._writes import Line
 from anabranch.v1.state_service_pb2 import GetStateRequest, StateReference
+from anabranch.v1.status_pb2 import Status
 from anabranch.v1.trajectory_pb2 import Step, View
 from anabranch.v1.trajectory_service_pb2 import (
     AppendBatchRequest,
@@ -95,7 +96,6 @@ _MOST_ENTRIES = 1000
 _PAGE = 100
 #: Steps of the first window of ancestors, and of the largest one.
 _FIRST_WINDOW, _MOST_WINDOW = 32, 512
-_STATUS_CANCELLED = 7
 #: Steps of pending writes that are stored again with one call. Each has less than 4 KiB, apart from what is a state.
 _AGAIN = 200
 _MOST_ATTEMPTS = 8
@@ -212,10 +212,10 @@ class Operations:
         while True:
             step.step_number = 0 if parent is None else parent.number + 1
             continues = parent is not None and parent.is_own and not branches
-            continues = continues and (ends.get(parent.trajectory_id) or 0) <= step.step_number
-            if continues:
+            if parent is not None and continues and (ends.get(parent.trajectory_id) or 0) <= step.step_number:
                 entry = AppendEntry(trajectory_id=parent.trajectory_id, steps=[step])
             else:
+                continues = False
                 entry = self._new_entry(thread_id, ns, parent, step, _random() if anew else "")
             try:
                 answer = yield Call("AppendBatch", AppendBatchRequest(entries=[entry]))
@@ -325,7 +325,7 @@ class Operations:
     ) -> Operation[Query]:
         """Returns what to list of the thread of a config."""
         thread_id = thread_of(config)
-        ns = config["configurable"].get("checkpoint_ns")
+        ns = config.get("configurable", {}).get("checkpoint_ns")
         query = Query(thread_id, ns, dict(filter or {}), limit)
         if limit is not None and set(query.filter) <= set(FILTERS.values()):
             # The checkpoint `before` may be among those that are found.
@@ -620,7 +620,7 @@ class Operations:
         """
         trajectories = yield from self._trajectories(thread_id)
         for each in trajectories:
-            seal = Seal(status=_STATUS_CANCELLED, message="replaced by a pruned copy")
+            seal = Seal(status=Status.STATUS_CANCELLED, message="replaced by a pruned copy")
             try:
                 yield Call("SealTrajectory", SealTrajectoryRequest(trajectory_id=each.id, seal=seal))
             except (TrajectorySealed, TrajectoryNotFound):

@@ -228,7 +228,7 @@ class Write(NamedTuple):
 
     task_path: str
     task_id: str
-    index: int
+    place: int
     channel: str
     value: Any
 
@@ -244,7 +244,7 @@ def writes_of(serde: SerializerProtocol, steps: Iterable[tuple[Step, States]]) -
             place = (about["task_id"], index)
             if index < 0 or place not in found:
                 found[place] = Write(about["task_path"], about["task_id"], index, channel, value)
-    ordered = sorted(found.values(), key=lambda each: writes_sort_key(each.task_path, each.task_id, each.index))
+    ordered = sorted(found.values(), key=lambda each: writes_sort_key(each.task_path, each.task_id, each.place))
     return [(each.task_id, each.channel, each.value) for each in ordered]
 
 

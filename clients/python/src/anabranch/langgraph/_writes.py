@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Lock
@@ -92,7 +93,7 @@ class Line:
             else:
                 self._is_sending = False
 
-    def skip(self, ids: Set[str]) -> None:
+    def skip(self, ids: AbstractSet[str]) -> None:
         """Continues with a trajectory that is none of these."""
         while writes_id(self._thread_id, self._generation) in ids:
             self._generation, self._next = self._generation + 1, 0
