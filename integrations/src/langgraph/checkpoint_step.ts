@@ -160,12 +160,20 @@ function isSmall(value: unknown): boolean {
 }
 
 async function dumped(serde: SerializerProtocol, value: unknown, what: string): Promise<Typed> {
+  const refused = `${what} cannot be serialized, so nothing was stored`;
+  let typed: Typed;
   try {
-    return await serde.dumpsTyped(value);
+    typed = await serde.dumpsTyped(value);
   } catch (error) {
-    const why = error instanceof Error ? error.message : String(error);
-    throw new TypeError(`${what} cannot be serialized, so nothing was stored: ${why}`, { cause: error });
+    throw new TypeError(`${refused}: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
   }
+  if (typeof value === 'object' && isReplaced(typed)) throw new TypeError(`${refused}: JSON cannot hold a part of it`);
+  return typed;
+}
+
+/** LangGraph's serializer stores this text in place of a value that JSON.stringify refuses. */
+function isReplaced([type, data]: Typed): boolean {
+  return type === 'json' && data.byteLength < 100 && new TextDecoder().decode(data).startsWith('"[unable to serialize');
 }
 
 function stateOf(name: string, [type, data]: Typed): NewState & { data: Uint8Array } {

@@ -50,7 +50,7 @@ function actionsOf({ content, tool_calls = [] }: Message): ActionInit[] {
   const calls = tool_calls.map(({ id = '', name, args }) => ({
     id,
     type: 'function',
-    function: { name, arguments: JSON.stringify(args) ?? '' },
+    function: { name, arguments: JSON.stringify(args) ?? 'null' },
   }));
   const message = { role: 'assistant', content, ...(calls.length > 0 && { tool_calls: calls }) };
   const short = { role: 'assistant', content: shortened(content) };
@@ -63,16 +63,16 @@ function actionsOf({ content, tool_calls = [] }: Message): ActionInit[] {
         type: 'tool_call',
         name,
         callId: id,
-        content: { text: given.slice(0, TEXT_BYTES).toWellFormed() },
+        content: given.length > TEXT_BYTES ? { text: shortened(given) } : { json: given },
       })),
   ];
 }
 
 function observationOf({ content, tool_call_id }: Message, role: string): ObservationInit {
-  const short = { role, content: shortened(content) };
-  if (role !== 'tool') return { type: 'message', content: { json: shownJson({ role, content }, short) } };
   const callId = typeof tool_call_id === 'string' && isShort(tool_call_id, 4096) ? tool_call_id : '';
-  return { type: 'tool_result', callId, content: { json: shownJson(content, short) } };
+  const answer = callId === '' ? {} : { tool_call_id: callId };
+  const json = shownJson({ role, content, ...answer }, { role, content: shortened(content), ...answer });
+  return { type: 'message', callId, content: { json } };
 }
 
 function shownJson(value: unknown, short: unknown): string {
@@ -82,7 +82,7 @@ function shownJson(value: unknown, short: unknown): string {
 
 function shortened(content: unknown): string {
   const text = typeof content === 'string' ? content : (JSON.stringify(content) ?? '');
-  return `${text.slice(0, TEXT_BYTES / 8)}…`;
+  return `${text.slice(0, TEXT_BYTES / 8).toWellFormed()}…`;
 }
 
 function isShort(text: string, bytes: number): boolean {

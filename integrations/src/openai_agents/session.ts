@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import type { AgentInputItem, Session } from '@openai/agents';
 import { v5 } from 'uuid';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
-import { type Trajectory, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { Trajectory } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../../../src/client/connection.ts';
 import { reasonOf } from '../../../src/client/errors.ts';
 import { checkName } from '../json_text.ts';
@@ -130,8 +130,8 @@ export class AnabranchSession implements Session {
     return v5(this.#sessionId, SESSIONS);
   }
 
-  #described(): { name: string; labels: Record<string, string> } {
-    return { name: this.#sessionId, labels: this.#labels() };
+  #described(): { taskId: string; name: string; labels: Record<string, string> } {
+    return { taskId: this.#taskId(), name: this.#sessionId, labels: this.#labels() };
   }
 
   #labels(): Record<string, string> {
@@ -146,7 +146,7 @@ export class AnabranchSession implements Session {
     const trajectoryId = this.#firstId();
     const root = { stepNumber: 0n };
     return {
-      trajectory: { trajectoryId, requestId: randomUUID(), taskId: this.#taskId(), ...this.#described(), root },
+      trajectory: { trajectoryId, requestId: randomUUID(), ...this.#described(), root },
     };
   }
 
@@ -178,15 +178,9 @@ export class AnabranchSession implements Session {
 
   /** Finds where the session ends now. Undefined if it has no trajectory. */
   async #find(): Promise<Tip | undefined> {
-    const first = await this.#client.trajectory(this.#firstId(), View.BASIC);
-    if (first?.status === Status.RUNNING) return tipOf(first);
-    // Retention may have removed the first one.
-    const among = first === undefined ? { taskId: this.#taskId() } : { treeId: first.treeId };
-    const { trajectories: newest } = await this.#client.call(({ trajectories }) =>
-      trajectories.listTrajectories({ ...among, labels: this.#labels(), pageSize: 1 }),
-    );
-    const tip = newest[0] ?? first;
-    return tip === undefined ? undefined : tipOf(tip);
+    const filter = { taskId: this.#taskId(), labels: this.#labels(), pageSize: 1 };
+    for await (const newest of this.#client.list(filter)) return tipOf(newest);
+    return undefined;
   }
 
   /** Finds a trajectory that accepts items. Creates the branch that a process could not create when it died. */

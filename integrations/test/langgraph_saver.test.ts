@@ -1,0 +1,329 @@
+import { randomUUID } from 'node:crypto';
+import { AIMessage, type BaseMessage, HumanMessage } from '@langchain/core/messages';
+import { Annotation, Command, END, interrupt, MessagesAnnotation, START, StateGraph } from '@langchain/langgraph';
+import { type Checkpoint, emptyCheckpoint, INTERRUPT, uuid6 } from '@langchain/langgraph-checkpoint';
+import { afterEach, describe, expect, it } from 'vitest';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import { ENGINES } from '../../test/support/database.ts';
+import { AnabranchSaver } from '../src/langgraph/index.ts';
+import { serving } from './served.ts';
+
+/** A checkpoint whose channels all have new versions. */
+function checkpointOf(values: Record<string, unknown>, version = 1): Checkpoint {
+  const versions = Object.fromEntries(Object.keys(values).map((channel) => [channel, version]));
+  return { ...emptyCheckpoint(), id: uuid6(0), channel_values: values, channel_versions: versions };
+}
+
+const metadata = (step: number, source: 'input' | 'loop' | 'update' | 'fork' = 'loop') => ({
+  source,
+  step,
+  parents: {},
+});
+const config = (thread_id: string, checkpoint_id?: string) => ({
+  configurable: { thread_id, checkpoint_ns: '', ...(checkpoint_id && { checkpoint_id }) },
+});
+
+describe.each(ENGINES)('the saver of LangGraph.js on %s', (engine) => {
+  const served = serving(engine);
+  const clients: AnabranchClient[] = [];
+  afterEach(() => {
+    for (const client of clients.splice(0)) client.close();
+  });
+
+  /** A saver as another process has it, and the names of its calls. */
+  function newSaver(): { saver: AnabranchSaver; calls: string[] } {
+    const calls: string[] = [];
+    const client = connectClient({
+      address: served.url,
+      interceptors: [
+        (next) => (request) => {
+          if (request.method.name !== 'GetServerInfo') calls.push(request.method.name);
+          return next(request);
+        },
+      ],
+    });
+    clients.push(client);
+    return { saver: new AnabranchSaver(client), calls };
+  }
+
+  /** Puts checkpoints, each behind the one before. Returns their configs. */
+  async function chain(saver: AnabranchSaver, thread: string, count: number, text = 'x') {
+    const configs = [];
+    let parent: Parameters<AnabranchSaver['put']>[0] = config(thread);
+    for (let i = 0; i < count; i += 1) {
+      const checkpoint = checkpointOf({ step: i, text }, i + 1);
+      parent = await saver.put(parent, checkpoint, metadata(i), checkpoint.channel_versions);
+      configs.push(parent);
+    }
+    return configs;
+  }
+
+  async function listed(saver: AnabranchSaver, ...args: Parameters<AnabranchSaver['list']>) {
+    const tuples = [];
+    for await (const tuple of saver.list(...args)) tuples.push(tuple);
+    return tuples;
+  }
+
+  it('makes one call for put and putWrites, at most two for getTuple and list, however long the thread is', async () => {
+    for (const length of [2, 60]) {
+      const thread = randomUUID();
+      const { saver, calls } = newSaver();
+      const configs = await chain(saver, thread, length);
+      expect(calls).toEqual(Array(length).fill('AppendBatch'));
+      calls.length = 0;
+      await saver.putWrites(configs.at(-1)!, [['text', 'a']], 'task');
+      expect(calls).toEqual(['AppendBatch']);
+      calls.length = 0;
+      await saver.getTuple(config(thread));
+      expect(calls).toEqual(['ListSteps', 'ListSteps']);
+
+      const other = newSaver();
+      const latest = await other.saver.getTuple(config(thread));
+      expect(latest?.pendingWrites).toEqual([['task', 'text', 'a']]);
+      await other.saver.getTuple(configs[1]!);
+      expect(other.calls).toEqual(['ListSteps', 'ListSteps', 'ListSteps']);
+      other.calls.length = 0;
+      expect(await listed(other.saver, config(thread), { limit: 10 })).toHaveLength(Math.min(10, length));
+      expect(other.calls).toEqual(['ListSteps', 'ListSteps']);
+      other.calls.length = 0;
+      const next = checkpointOf({ step: -1 });
+      await other.saver.put(latest!.config, next, metadata(length), next.channel_versions);
+      expect(other.calls).toEqual(['AppendBatch']);
+    }
+  });
+
+  it('begins a branch for a checkpoint whose parent is not the last one, also of another process', async () => {
+    const thread = randomUUID();
+    const { saver } = newSaver();
+    const configs = await chain(saver, thread, 3);
+    const fork = async (one: AnabranchSaver, parent = configs[1]!) => {
+      const checkpoint = checkpointOf({ step: 'fork' }, 9);
+      return await one.put(parent, checkpoint, metadata(2, 'fork'), checkpoint.channel_versions);
+    };
+    const forks = [await fork(saver), await fork(newSaver().saver), await fork(newSaver().saver, configs[2]!)];
+    const tuples = await listed(newSaver().saver, config(thread));
+    expect(tuples).toHaveLength(6);
+    for (const [i, each] of forks.entries()) {
+      const tuple = await newSaver().saver.getTuple(each);
+      expect(tuple?.parentConfig).toEqual(configs[i === 2 ? 2 : 1]);
+      expect(tuple?.checkpoint.channel_values).toEqual({ step: 'fork' });
+    }
+    const { trajectories } = await served.client.trajectories.listTrajectories({ taskId: `langgraph/${thread}` });
+    expect(trajectories.map(({ branchPoint }) => branchPoint)).toEqual([1n, 1n, undefined]);
+  });
+
+  it('stores large channel values once, however often they are in a checkpoint', async () => {
+    const thread = randomUUID();
+    const { saver } = newSaver();
+    const large = 'y'.repeat(200_000);
+    const huge = Array.from({ length: 1500 }, (_, i) => `${i}`.repeat(300));
+    let parent: Parameters<AnabranchSaver['put']>[0] = config(thread);
+    for (let i = 0; i < 5; i += 1) {
+      const checkpoint = checkpointOf({ i, large, huge });
+      checkpoint.channel_versions.i = i;
+      parent = await saver.put(parent, checkpoint, metadata(i), i === 0 ? checkpoint.channel_versions : { i });
+    }
+    const tuple = await newSaver().saver.getTuple(config(thread));
+    expect(tuple?.checkpoint.channel_values).toEqual({ i: 4, large, huge });
+    const { steps } = await served.client.trajectories.listSteps({ taskId: `langgraph/${thread}`, view: View.FULL });
+    const digests = (name: string) =>
+      steps.map(({ step }) => step?.states.find((state) => state.name === name)?.digest);
+    expect(new Set(digests('channel/large')).size).toBe(1);
+    expect(new Set(digests('channel/huge')).size).toBe(1);
+  });
+
+  it('keeps checkpoints and metadata of a megabyte', async () => {
+    const thread = randomUUID();
+    const values = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`c${i}`, `${i}`.repeat(20_000)]));
+    const checkpoint = checkpointOf(values);
+    const about = { ...metadata(0), note: 'n'.repeat(1_048_576) };
+    await newSaver().saver.put(config(thread), checkpoint, about, checkpoint.channel_versions);
+    await newSaver().saver.putWrites(config(thread, checkpoint.id), [['c1', 'w'.repeat(1_500_000)]], 'task');
+    const tuple = await newSaver().saver.getTuple(config(thread));
+    expect(tuple?.checkpoint).toEqual(checkpoint);
+    expect(tuple?.metadata).toEqual(about);
+    expect(tuple?.pendingWrites?.[0]?.[2]).toHaveLength(1_500_000);
+  });
+
+  it('counts a repeated write of a task once, the last one of a special channel, and orders them by path', async () => {
+    const thread = randomUUID();
+    const { saver } = newSaver();
+    const [at] = await chain(saver, thread, 1);
+    await saver.putWrites(
+      at!,
+      [
+        ['a', 1],
+        ['b', 2],
+      ],
+      'task-2',
+      '~b',
+    );
+    await newSaver().saver.putWrites(
+      at!,
+      [
+        ['a', 9],
+        ['b', 9],
+      ],
+      'task-2',
+      '~b',
+    );
+    await saver.putWrites(at!, [[INTERRUPT, 'first']], 'task-1', '~a');
+    await saver.putWrites(at!, [[INTERRUPT, 'second']], 'task-1', '~a');
+    const { pendingWrites } = (await newSaver().saver.getTuple(at!))!;
+    expect(pendingWrites).toEqual([
+      ['task-1', INTERRUPT, 'second'],
+      ['task-2', 'a', 1],
+      ['task-2', 'b', 2],
+    ]);
+  });
+
+  it('lists by source, step, run and other metadata, before a checkpoint, and across threads', async () => {
+    const thread = randomUUID();
+    const { saver } = newSaver();
+    const configs = await chain(saver, thread, 4);
+    const special = checkpointOf({ step: 4 });
+    const about = { ...metadata(4, 'update'), run_id: 'run-1', writer: 'me' };
+    await saver.put(configs[3]!, special, about, special.channel_versions);
+    const ids = async (...args: Parameters<AnabranchSaver['list']>) =>
+      (await listed(newSaver().saver, ...args)).map(({ metadata: found }) => found?.step);
+    expect(await ids(config(thread))).toEqual([4, 3, 2, 1, 0]);
+    expect(await ids(config(thread), { filter: { source: 'loop', step: 2 } })).toEqual([2]);
+    expect(await ids(config(thread), { filter: { run_id: 'run-1' } })).toEqual([4]);
+    expect(await ids(config(thread), { filter: { writer: 'me' } })).toEqual([4]);
+    expect(await ids(config(thread), { filter: { writer: 'you' } })).toEqual([]);
+    expect(await ids(config(thread), { before: configs[2]! })).toEqual([1, 0]);
+    expect(await ids(config(thread), { before: configs[3]!, limit: 1 })).toEqual([2]);
+    expect(await ids(config(thread, special.id))).toEqual([4]);
+    expect((await ids({ configurable: {} })).length).toBeGreaterThanOrEqual(5);
+    expect(await ids(config('unknown'))).toEqual([]);
+  });
+
+  it('loses no checkpoint and no write when several processes use one thread', async () => {
+    const thread = randomUUID();
+    const [root] = await chain(newSaver().saver, thread, 1);
+    const savers = Array.from({ length: 4 }, () => newSaver().saver);
+    await Promise.all(
+      savers.flatMap((saver, s) =>
+        Array.from({ length: 5 }, async (_, i) => {
+          const checkpoint = checkpointOf({ place: `${s} ${i}` });
+          const at = await saver.put(root!, checkpoint, metadata(1), checkpoint.channel_versions);
+          await Promise.all([
+            saver.putWrites(root!, [['place', `${s} ${i}`]], `task ${s} ${i}`),
+            saver.putWrites(at, [['place', i]], 'task'),
+          ]);
+        }),
+      ),
+    );
+    const tuples = await listed(newSaver().saver, config(thread));
+    expect(tuples).toHaveLength(21);
+    const places = tuples
+      .map(({ checkpoint }) => checkpoint.channel_values.place)
+      .filter((place) => place !== undefined);
+    expect(new Set(places).size).toBe(20);
+    expect(tuples.at(-1)?.pendingWrites).toHaveLength(20);
+    expect(tuples.slice(0, 20).map(({ pendingWrites }) => pendingWrites?.length)).toEqual(Array(20).fill(1));
+  });
+
+  it('continues a thread that was deleted, by this or another process, and keeps namespaces apart', async () => {
+    const thread = randomUUID();
+    const { saver } = newSaver();
+    const [first] = await chain(saver, thread, 2);
+    await saver.putWrites(first!, [['text', 'a']], 'task');
+    const child = { configurable: { thread_id: thread, checkpoint_ns: 'child:1' } };
+    const inner = checkpointOf({ inner: 1 });
+    await saver.put(child, inner, metadata(0), inner.channel_versions);
+    expect((await saver.getTuple(child))?.checkpoint.channel_values).toEqual({ inner: 1 });
+    expect((await saver.getTuple(config(thread)))?.checkpoint.channel_values).toEqual({ step: 1, text: 'x' });
+    await newSaver().saver.deleteThread(thread);
+    await newSaver().saver.deleteThread(thread);
+    expect(await saver.getTuple(config(thread))).toBeUndefined();
+    expect(await saver.getTuple(child)).toBeUndefined();
+    const orphan = checkpointOf({ step: 'orphan' });
+    const at = await saver.put(first!, orphan, metadata(2), orphan.channel_versions);
+    await saver.putWrites(at, [['text', 'b']], 'task');
+    const tuple = await newSaver().saver.getTuple(config(thread));
+    expect(tuple?.checkpoint.channel_values).toEqual({ step: 'orphan' });
+    expect(tuple?.pendingWrites).toEqual([['task', 'text', 'b']]);
+  });
+
+  it('refuses what it cannot store with a clear error, and stores nothing of it', async () => {
+    const thread = randomUUID();
+    const { saver } = newSaver();
+    const wrong = checkpointOf({ n: 1n });
+    const put = saver.put(config(thread), wrong, metadata(0), wrong.channel_versions);
+    await expect(put).rejects.toThrow(`checkpoint ${wrong.id} cannot be serialized, so nothing was stored`);
+    const [at] = await chain(saver, thread, 1);
+    await expect(saver.putWrites(at!, [['n', 1n]], 'task')).rejects.toThrow(
+      'a write of task task cannot be serialized',
+    );
+    await expect(saver.putWrites(config(thread), [['n', 1]], 'task')).rejects.toThrow('config has no checkpoint_id');
+    expect((await saver.getTuple(at!))?.pendingWrites).toEqual([]);
+    expect(await listed(saver, config(thread))).toHaveLength(1);
+    expect(await saver.getTuple(config(thread, 'no uuid'))).toBeUndefined();
+    expect(await saver.getTuple(config('unknown'))).toBeUndefined();
+  });
+
+  it('takes threads, namespaces, checkpoint ids and channels of any text', async () => {
+    const { saver } = newSaver();
+    for (const text of ['a\0b', '\ud800', 'ü'.repeat(200), 'x'.repeat(3000)]) {
+      const at = { configurable: { thread_id: text, checkpoint_ns: text } };
+      const checkpoint = { ...checkpointOf({ [text]: 'z'.repeat(100_000) }), id: text };
+      const stored = await saver.put(at, checkpoint, metadata(0), checkpoint.channel_versions);
+      await saver.putWrites(stored, [[text, 1]], text);
+      const tuple = await newSaver().saver.getTuple(stored);
+      expect(tuple?.checkpoint).toEqual(checkpoint);
+      expect(tuple?.pendingWrites).toEqual([[text, text, 1]]);
+      expect(await listed(saver, at)).toHaveLength(1);
+    }
+  });
+
+  it('fails in the given time, with a clear error, while the server is away', async () => {
+    const client = connectClient({ address: '127.0.0.1:1' });
+    const saver = new AnabranchSaver(client, { giveUpAfterMs: 300 });
+    const checkpoint = checkpointOf({});
+    await expect(saver.put(config('t'), checkpoint, metadata(0), {})).rejects.toThrow(/gave up after .* ECONNREFUSED/);
+    await expect(saver.putWrites(config('t', 'c'), [['a', 1]], 'task')).rejects.toThrow(/gave up/);
+    await expect(saver.getTuple(config('t'))).rejects.toThrow(/gave up/);
+    client.close();
+  });
+
+  it('runs a graph, which continues after an interrupt in another process and forks from its history', async () => {
+    const thread = randomUUID();
+    const State = Annotation.Root({
+      ...MessagesAnnotation.spec,
+      count: Annotation<number>({ reducer: (one, other) => one + other, default: () => 0 }),
+    });
+    const graphOf = (checkpointer: AnabranchSaver) =>
+      new StateGraph(State)
+        .addNode('ask', async () => ({ count: 1, messages: [new AIMessage({ id: 'q', content: 'Which one?' })] }))
+        .addNode('answer', async () => {
+          const answer: string = interrupt('which');
+          return { count: 10, messages: [new HumanMessage({ id: answer, content: answer })] };
+        })
+        .addEdge(START, 'ask')
+        .addEdge('ask', 'answer')
+        .addEdge('answer', END)
+        .compile({ checkpointer });
+    const at = config(thread);
+    await graphOf(newSaver().saver).invoke({ messages: [new HumanMessage({ id: 'h', content: 'Hi' })] }, at);
+    const graph = graphOf(newSaver().saver);
+    const waiting = await graph.getState(at);
+    expect(waiting.next).toEqual(['answer']);
+    const done = await graph.invoke(new Command({ resume: 'left' }), at);
+    expect(done.count).toBe(11);
+    expect(done.messages.map((message: BaseMessage) => message.content)).toEqual(['Hi', 'Which one?', 'left']);
+
+    const other = graphOf(newSaver().saver);
+    const copy = await other.updateState(waiting.config, null, '__copy__');
+    await other.invoke(null, copy);
+    const forked = await other.invoke(new Command({ resume: 'right' }), at);
+    expect(forked.messages.map((message: BaseMessage) => message.content)).toEqual(['Hi', 'Which one?', 'right']);
+    const history = [];
+    for await (const state of other.getStateHistory(at)) history.push(state);
+    expect(history.map(({ values }) => values.count ?? 0)).toEqual([11, 1, 11, 1, 0, 0]);
+    const { steps } = await served.client.trajectories.listSteps({ taskId: `langgraph/${thread}`, view: View.FULL });
+    const shown = steps.flatMap(({ step }) => step?.actions.map(({ content }) => content?.json) ?? []);
+    expect(shown).toContain('{"choices":[{"message":{"role":"assistant","content":"Which one?"}}]}');
+  });
+});
