@@ -34,14 +34,11 @@ export function forkedEntries(entries: readonly NumberedEntry[], fork: Fork, id:
       ...rest,
       uuid: forkedUuid(uuid, id),
       parentUuid: parentOf(entry, byUuid, id),
+      logicalParentUuid: logicalParentOf(entry, byUuid, id),
       sessionId: fork.sessionId,
       isSidechain: false,
       forkedFrom: { sessionId: fork.from, messageUuid: uuid },
     };
-    const { logicalParentUuid: logical } = entry;
-    if (typeof logical === 'string' && logical !== '') {
-      copy.logicalParentUuid = byUuid.has(logical) ? forkedUuid(logical, id) : null;
-    }
     if (i === kept.length - 1) copy.timestamp = fork.timestamp;
     return { entry: copy, stepNumber };
   });
@@ -61,6 +58,15 @@ function parentOf(
     if (ancestor.type !== 'progress') return forkedUuid(at, id);
   }
   return null;
+}
+
+function logicalParentOf(
+  { logicalParentUuid: logical }: SessionStoreEntry,
+  byUuid: ReadonlyMap<unknown, SessionStoreEntry>,
+  id: string,
+): unknown {
+  if (typeof logical !== 'string' || logical === '') return logical ?? null;
+  return byUuid.has(logical) ? forkedUuid(logical, id) : null;
 }
 
 /** Returns what the SDK adds behind the messages of a fork. */

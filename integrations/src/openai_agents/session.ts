@@ -185,11 +185,13 @@ export class AnabranchSession implements Session {
 
   /** Finds a trajectory that accepts items. Creates the branch that a process could not create when it died. */
   async #writable(): Promise<Tip | undefined> {
-    for (;;) {
-      const tip = await this.#find();
-      if (tip === undefined || !tip.sealed) return tip;
-      await this.#continueAt(tip);
-    }
+    const tip = await this.#find();
+    if (tip?.sealed !== true) return tip;
+    await this.#continueAt(tip);
+    const next = await this.#find();
+    if (next?.id !== tip.id) return next;
+    const id = this.#sessionId;
+    throw new Error(`session ${id} cannot continue: the trajectory that followed ${tip.id} was deleted`);
   }
 
   /**
