@@ -271,6 +271,18 @@ async def test_a_session_continues_after_its_first_trajectory_was_deleted(client
     assert await session.get_items() == [said(1), said(3)]
 
 
+async def test_a_session_that_was_deleted_begins_again(client: ab.Client) -> None:
+    session = AnabranchSession("s", client)
+    for number in range(2):
+        await session.add_items([said(number)])
+        client.connection.stubs.trajectories.DeleteTrajectory(
+            DeleteTrajectoryRequest(trajectory_id=session.trajectory_id)
+        )
+        assert await session.get_items() == []
+    await session.add_items([said("again")])
+    assert await session.get_items() == [said("again")]
+
+
 async def test_an_add_is_one_call_and_a_read_two(server: Server) -> None:
     front = Front(server)
     try:
@@ -332,7 +344,7 @@ async def test_errors_are_clear_and_store_nothing(guarded: KeyServer, server: Se
 @pytest.mark.parametrize(
     ("session_id", "message"),
     [
-        ("", "`session` is empty"),
+        ("", "`session` of openai-agents is empty"),
         ("x" * 257, "has 257 bytes"),
         ("x" * 245, r"`task` has 259 bytes .* expected at most 256"),
         ("a\0", r"it has U\+0000 at index 1"),

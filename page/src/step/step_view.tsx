@@ -8,6 +8,7 @@ import { Operations } from '../operations/operations.tsx';
 import { StatusMark } from '../status.tsx';
 import type { Item } from '../tree/rows.ts';
 import { ContentView, JsonView } from './content.tsx';
+import { Conversation } from './conversation.tsx';
 import { type Stroke, strokeOf } from './marks.ts';
 import { States } from './states.tsx';
 import { type ActionTokens, withTokens } from './tokens.ts';
@@ -41,7 +42,7 @@ export function StepView({ trajectory, step, onStep, others, nameOfId }: StepVie
       {last < 0 ? (
         <p class="dim">No steps yet.</p>
       ) : (
-        <StepBody trajectory={trajectory} step={step} others={others} nameOfId={nameOfId} />
+        <StepBody trajectory={trajectory} step={step} onStep={onStep} others={others} nameOfId={nameOfId} />
       )}
     </aside>
   );
@@ -133,7 +134,7 @@ function Stepper({
   );
 }
 
-function StepBody({ trajectory, step, others, nameOfId }: Omit<StepViewProps, 'onStep'>) {
+function StepBody({ trajectory, step, onStep, others, nameOfId }: StepViewProps) {
   const { api } = usePage();
   const { id } = trajectory;
   // What belongs to the step stays with it until another one is read.
@@ -148,6 +149,7 @@ function StepBody({ trajectory, step, others, nameOfId }: Omit<StepViewProps, 'o
     // biome-ignore lint/a11y/noNoninteractiveTabindex: it scrolls, also by keyboard
     <section class="step-body" aria-label="content of the step" aria-busy={isOld} tabIndex={0}>
       <Facts step={value.step} owner={owner === trajectoryId ? undefined : nameOfId(owner)} />
+      <Conversation trajectoryId={trajectoryId} step={value.step} onStep={onStep} />
       <Turn trajectoryId={trajectoryId} step={value.step} />
       {value.step.infoJson !== '' && (
         <section>

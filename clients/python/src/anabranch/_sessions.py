@@ -17,9 +17,10 @@ from anabranch._recording.turns import REPLY
 from anabranch._wire.outage import call
 from anabranch._wire.values import content_bytes
 from anabranch.client import Client, connect
+from anabranch.compat._strict import append_entry
 from anabranch.errors import TrajectoryNotFound
-from anabranch.v1.trajectory_pb2 import VIEW_BASIC, Step
-from anabranch.v1.trajectory_service_pb2 import GetTrajectoryRequest
+from anabranch.v1.trajectory_pb2 import IF_EXISTS_RETURN_EXISTING, VIEW_BASIC, Step
+from anabranch.v1.trajectory_service_pb2 import AppendEntry, AppendResult, GetTrajectoryRequest
 
 if TYPE_CHECKING:
     from anabranch._wire.connection import Connection
@@ -41,9 +42,9 @@ def connection_of(client: Client | str | None) -> Connection:
 def creation_of(integration: str, owner: str, *, name: str, **labels: str) -> Creation:
     """Returns what all trajectories of a session have. `owner` follows the name of the integration in their task. Raises
     TypeError and ValueError for names that they cannot have."""
-    for key, value in labels.items():
+    for key, value in {**labels, "key": owner}.items():
         if value == "":
-            raise ValueError(f"`{key}` is empty: expected at least one character")
+            raise ValueError(f"`{key}` of {integration} is empty: expected at least one character")
     Creation.checked(labels=labels)
     task = f"{integration}/{owner}"
     return Creation.checked(task=task, name=name, labels={"integration": integration, **labels})
@@ -104,6 +105,24 @@ def text_within(value: object, most: int) -> str | None:
     if not isinstance(value, str) or "\0" in value or _SURROGATE.search(value) or len(value.encode()) > most:
         return None
     return value
+
+
+def append(connection: Connection, entry: AppendEntry) -> AppendResult:
+    """Writes to one trajectory, all or nothing, and creates it if the entry says so. Raises the error of the entry."""
+    try:
+        return append_entry(connection, entry)
+    except TrajectoryNotFound:
+        if not entry.HasField("create"):
+            raise
+    # A trajectory with this id was deleted. Only the calls that create nothing else create it again.
+    create = entry.create
+    if create.HasField("trajectory"):
+        create.trajectory.if_exists = IF_EXISTS_RETURN_EXISTING
+        call(connection, lambda stubs: stubs.trajectories.CreateTrajectory, create.trajectory)
+    else:
+        call(connection, lambda stubs: stubs.trajectories.BranchTrajectory, create.branch)
+    entry.ClearField("create")
+    return append_entry(connection, entry)
 
 
 def find(connection: Connection, trajectory_id: str) -> Trajectory | None:

@@ -22,12 +22,24 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from anabranch._reading.blobs import Blobs
 from anabranch._reading.read import read_steps
 from anabranch._recording.replies import ANTHROPIC
-from anabranch._sessions import CALL, call_tool, connection_of, creation_of, json_of, json_text, reply, say, text_within
+from anabranch._sessions import (
+    CALL,
+    append,
+    call_tool,
+    connection_of,
+    creation_of,
+    find,
+    json_of,
+    json_text,
+    reply,
+    say,
+    text_within,
+)
 from anabranch._wire.kinds import is_a, type_name
 from anabranch._wire.outage import call, pages
 from anabranch._wire.scope import Scope, current
 from anabranch._wire.tensors import optional
-from anabranch.compat._strict import append_entry, messages_of, store_large_parts
+from anabranch.compat._strict import messages_of, store_large_parts
 from anabranch.errors import StepConflict, StepGap, TrajectoryNotFound
 from anabranch.v1.trajectory_pb2 import VIEW_BASIC, Step
 from anabranch.v1.trajectory_service_pb2 import (
@@ -71,6 +83,7 @@ _REMEMBERED = 64
 class _Known:
     """What a store knows of a trajectory that it appends to."""
 
+    uid: str = ""
     end: int = 0
     uuids: set[str] = field(default_factory=set[str])
     #: The owner of the last step that was read.
@@ -161,7 +174,9 @@ class AnabranchSessionStore:
             store_large_parts(self._connection, step)
         known = self._knowledge_of(trajectory_id)
         with known.lock:
-            if known.end == 0:
+            named = (step.labels.get(_UUID) for step in steps)
+            if known.uid == "" or not known.uuids.isdisjoint(filter(None, named)):
+                # What is known may have been deleted since.
                 self._refresh(trajectory_id, known)
             for message in messages_of(steps):
                 while not self._store(trajectory_id, creation, message, known):
@@ -170,7 +185,7 @@ class AnabranchSessionStore:
     def _store(self, trajectory_id: str, creation: Creation, steps: Sequence[Step], known: _Known) -> bool:
         """Stores steps at the known end. Returns whether that was the end."""
         end, uuids = max(known.end, 1), set[str]()
-        entry = AppendEntry(trajectory_id=trajectory_id)
+        entry = AppendEntry(trajectory_id=trajectory_id, uid=known.uid)
         for step in steps:
             own = step.labels.get(_UUID)
             if own is None or not (own in known.uuids or own in uuids):
@@ -179,19 +194,15 @@ class AnabranchSessionStore:
                 uuids.update([own] if own else [])
         if not entry.steps:
             return True
-        if known.end == 0:
+        if known.uid == "":
             created = entry.create.trajectory
             created.trajectory_id, created.request_id = trajectory_id, str(uuid.uuid4())
             created.task_id, created.name = creation.task, creation.name
             created.labels.update(creation.labels)
             created.root.SetInParent()
         try:
-            append_entry(self._connection, entry)
-        except (StepConflict, StepGap):
-            return False
-        except TrajectoryNotFound:
-            # It was deleted since.
-            known.end, known.uuids, known.owner = 0, set(), ""
+            known.uid = append(self._connection, entry).uid
+        except (StepConflict, StepGap, TrajectoryNotFound):
             return False
         known.end, known.owner = end + len(entry.steps), trajectory_id
         known.uuids |= uuids
@@ -207,14 +218,18 @@ class AnabranchSessionStore:
 
     def _refresh(self, trajectory_id: str, known: _Known) -> None:
         """Reads the uuids of what was appended since the known end."""
-        with suppress(TrajectoryNotFound):
-            for steps in read_steps(self._connection, trajectory_id, known.end, view=VIEW_BASIC, inline_bytes=0):
-                for step in steps:
-                    if known.owner not in ("", step.owner_id):
-                        known.uuids = {_forked(each, step.owner_id) for each in known.uuids}
-                    known.owner, known.end = step.owner_id, step.message.step_number + 1
-                    if own := step.message.labels.get(_UUID):
-                        known.uuids.add(own)
+        found = find(self._connection, trajectory_id)
+        if found is None or found.uid != known.uid:
+            known.uid, known.end, known.owner, known.uuids = "" if found is None else found.uid, 0, "", set()
+        if found is None or found.next_step_number <= known.end:
+            return
+        for steps in read_steps(self._connection, trajectory_id, known.end, view=VIEW_BASIC, inline_bytes=0):
+            for step in steps:
+                if known.owner not in ("", step.owner_id):
+                    known.uuids = {_forked(each, step.owner_id) for each in known.uuids}
+                known.owner, known.end = step.owner_id, step.message.step_number + 1
+                if own := step.message.labels.get(_UUID):
+                    known.uuids.add(own)
 
     def _load(self, trajectory_id: str) -> list[SessionStoreEntry] | None:
         try:
@@ -278,7 +293,7 @@ class AnabranchSessionStore:
             step.step_number = number
             store_large_parts(self._connection, step)
         entry.steps.extend(steps)
-        append_entry(self._connection, entry)
+        append(self._connection, entry)
 
 
 async def _run(blocking: Callable[[], R]) -> R:
@@ -372,7 +387,8 @@ def _is_message(entry: Mapping[str, Any]) -> bool:
 
 def _forked(own: str, fork_id: str) -> str:
     """Returns the uuid that an entry has in a fork."""
-    return str(uuid.uuid5(uuid.UUID(fork_id), own))
+    # Entries can have any text as uuid, also text that UTF-8 cannot hold.
+    return str(uuid.uuid5(uuid.UUID(fork_id), own.encode(errors="backslashreplace").decode()))
 
 
 def _as_forked(stored: Sequence[_Stored], fork_id: str, fork: Mapping[str, Any]) -> list[_Stored]:

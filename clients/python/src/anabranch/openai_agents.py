@@ -19,12 +19,23 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from anabranch._reading.blobs import Blobs
 from anabranch._reading.read import read_steps
 from anabranch._recording.replies import RESPONSES
-from anabranch._sessions import CALL, call_tool, connection_of, creation_of, find, json_of, json_text, reply, say
+from anabranch._sessions import (
+    CALL,
+    append,
+    call_tool,
+    connection_of,
+    creation_of,
+    find,
+    json_of,
+    json_text,
+    reply,
+    say,
+)
 from anabranch._wire.kinds import is_a, type_name
 from anabranch._wire.outage import call
 from anabranch._wire.tensors import optional
 from anabranch._wire.waiting import Threads
-from anabranch.compat._strict import append_entry, store_large_parts_of
+from anabranch.compat._strict import store_large_parts_of
 from anabranch.errors import (
     StepConflict,
     StepGap,
@@ -171,7 +182,7 @@ class AnabranchSession:
                 entry.create.trajectory.CopyFrom(self._root())
             known = None
             with suppress(StepConflict, StepGap, TrajectorySealed, TrajectoryNotFound):
-                append_entry(self._connection, entry)
+                append(self._connection, entry)
                 self._written = (trajectory_id, start + len(steps))
                 return
 
