@@ -53,7 +53,7 @@ def run(program: str, server: Server) -> str:
     """Runs a program and returns its output."""
     environment = {**os.environ, "ANABRANCH_ADDRESS": server.address, "ANABRANCH_EXIT_SECONDS": "30"}
     command = [sys.executable, "-c", program]
-    return subprocess.run(command, env=environment, check=True, text=True, timeout=60, stdout=subprocess.PIPE).stdout
+    return subprocess.run(command, env=environment, check=True, text=True, timeout=110, stdout=subprocess.PIPE).stdout
 
 
 def test_the_first_program_of_the_readme_starts_its_server_and_draws_its_picture(
@@ -82,6 +82,20 @@ def test_the_program_of_the_package_runs(own_server: Server) -> None:
     (block,) = blocks_of("clients/python/README.md")
     run(block, own_server)
     assert [(each.name, each.status, each.reward_sum) for each in own_server.listed()] == [("main", 5, 3.0)]
+
+
+def test_the_programs_of_the_integrations_run_and_print_what_they_say(own_server: Server) -> None:
+    own_server.start()
+    for program in blocks_of("docs/integrations.md"):
+        printed = re.findall(r"^ *print\(.+  # (.+)$", program, re.MULTILINE)
+        assert run(program, own_server).splitlines() == printed != [], program
+
+
+def test_integrations_name_the_versions_that_are_tried() -> None:
+    required = (ROOT / "clients/python/requirements-test.txt").read_text().splitlines()
+    rows = re.findall(r"\| `anabranch\.\w+` \| `([\w-]+)` \| ([\d.]+) \|", (ROOT / "docs/integrations.md").read_text())
+    assert len(rows) >= 2
+    assert [f"{name}=={version}" for name, version in rows if f"{name}=={version}" not in required] == []
 
 
 def test_the_program_with_asyncio_runs(server: Server) -> None:

@@ -19,13 +19,8 @@ EXAMPLES = ROOT / "examples/python"
 
 #: Those that the README shows come first.
 PROGRAMS = [
-    "llm_agent",
-    "gymnasium_resume",
-    "cartpole_branching",
-    "checkpoints",
-    "training",
-    "reading",
-    "langgraph_fork",
+    *["llm_agent", "gymnasium_resume", "cartpole_branching", "checkpoints", "training", "reading"],
+    *["langgraph_fork", "openai_agents_session", "claude_agent_session"],
 ]
 
 
@@ -89,6 +84,15 @@ def test_an_llm_agent(own_server: Server) -> None:
     assert [len(step.actions[0].prompt_token_ids) for step in steps[1:]] == [10, 2, 2]
     assert "tool: TimeoutError: the counter did not answer\nassistant: Now 3.\n" in printed
     assert printed.endswith("Tokens(1 rows, 20 tokens, 6 generated)\n")
+
+
+def test_sessions_of_agent_frameworks(own_server: Server) -> None:
+    own_server.start()
+    answered, *counts = run("openai_agents_session", own_server).splitlines()
+    assert (answered, [line.split()[-2] for line in counts]) == ("There are no belts.", ["6", "8"])
+    assert run("claude_agent_session", own_server) == "the session has 4 entries, its fork 2\n"
+    stored = {each.labels["integration"]: each for each in own_server.listed() if each.parent_id}
+    assert {name: each.branch_point for name, each in stored.items()} == {"openai-agents": 4, "claude-agent-sdk": 2}
 
 
 def test_checkpoints_of_environment_and_agent(own_server: Server) -> None:

@@ -400,10 +400,12 @@ def _as_forked(stored: Sequence[_Stored], fork_id: str, fork: Mapping[str, Any])
         return _forked(known, fork_id) if known in by_uuid else None
 
     def parent_of(entry: Mapping[str, Any]) -> str | None:
-        found = by_uuid.get(entry.get("parentUuid") or "")
-        while found is not None and found.get("type") == "progress":
-            found = by_uuid.get(found.get("parentUuid") or "")
-        return None if found is None else renamed(found["uuid"])
+        parent = entry.get("parentUuid")
+        while parent and parent in by_uuid:
+            if by_uuid[parent].get("type") != "progress":
+                return renamed(parent)
+            parent = by_uuid[parent].get("parentUuid")
+        return None
 
     def made(entry: dict[str, Any], is_last: bool) -> dict[str, Any]:
         logical = entry.get("logicalParentUuid")
