@@ -31,7 +31,7 @@ import { dropSchema, sizeOfSchema } from './store/postgres_schema/schema.ts';
 import { SqliteFile } from './store/sqlite_file/file.ts';
 import { compact, deleteFile } from './store/sqlite_file/unserved.ts';
 import { type App, createApp, type Ids } from './stream/app.ts';
-import type { AppSettings } from './stream/settings.ts';
+import type { AppSettings, Tracing } from './stream/settings.ts';
 import { packageVersion } from './version.ts';
 
 /** The composition root: builds the server from the store outward, and stops it in reverse order. */
@@ -45,6 +45,8 @@ export interface ServerDeps {
   readonly identityTimes?: Partial<IdentityTimes> | undefined;
   /** Of the process. Default: the metrics of the server are only its own. */
   readonly processMetrics?: ProcessMetrics | undefined;
+  /** Default: nothing is traced. */
+  readonly tracing?: Tracing | undefined;
   /** For programs that start many servers: compiling the rules is most of the work of a start. */
   readonly validator?: Validator | undefined;
   /** Ends the wait for the schema of `--no-migrate`. Default: never. */
@@ -160,7 +162,7 @@ function waitingPort(config: Config, logger: Logger): Port {
 export async function serveStore(
   store: Store,
   config: Config,
-  { logger, settings, portLimits, identityTimes, processMetrics, validator }: ServerDeps,
+  { logger, settings, portLimits, identityTimes, processMetrics, tracing, validator }: ServerDeps,
 ): Promise<RunningServer> {
   const commitsAtOnce = config.database.engine === 'sqlite' ? 1 : 2;
   const database = databaseParts(config, store);
@@ -187,6 +189,7 @@ export async function serveStore(
     verifiers,
     logger,
     meter: metrics,
+    tracing,
     settings: {
       stateTtlHours: config.stateTtlHours,
       commitsAtOnce,

@@ -1,7 +1,9 @@
 import { Command } from 'commander';
 import type { Logger } from 'pino';
 import type { Config } from '../config/config.ts';
+import type { ExportedTracing } from '../observe/otlp.ts';
 import type { RunningServer } from '../server.ts';
+import { packageVersion } from '../version.ts';
 import { valueJson } from './columns.ts';
 import { addConfigOptions, configOf, createLogger } from './config_options.ts';
 import { type CliContext, CliError } from './context.ts';
@@ -23,12 +25,17 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   // Loaded on demand, so that other commands start fast.
   const { startServer } = await import('../server.ts');
   const { measureProcess } = await import('../observe/metrics.ts');
-  const deps = { logger, validator: cli.validator, processMetrics: measureProcess(), signal: cli.signal };
+  const tracing = await tracingOf(cli, logger);
+  const deps = { logger, validator: cli.validator, processMetrics: measureProcess(), signal: cli.signal, tracing };
   const server = await startServer(config, deps).catch((error: unknown) => {
     if (error instanceof Error && error.name === 'AbortError') return undefined;
     throw error;
   });
-  if (server === undefined) return logger.info('stopped before the schema was migrated');
+  if (server === undefined) {
+    await tracing?.stop();
+    logger.info('stopped before the schema was migrated');
+    return;
+  }
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
   cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
   const { lost, unused } = server;
@@ -40,6 +47,7 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   const patience = lost?.aborted === true ? '' : `; open calls have ${config.drainSeconds} seconds to end`;
   logger.info({ ...server.counts() }, `stopping${patience}`);
   await server.drain();
+  await tracing?.stop();
   logger.info('stopped');
   if (lost?.aborted === true) throw new CliError('The server has stopped, because the file of its database was lost.');
 }
@@ -52,6 +60,13 @@ async function hangUp(cli: CliContext, server: RunningServer, logger: Logger, st
   }
   logger.info('SIGHUP: the server stops');
   stop.abort();
+}
+
+/** The libraries are loaded only if there is a collector. */
+async function tracingOf({ env }: CliContext, logger: Logger): Promise<ExportedTracing | undefined> {
+  if (!env.OTEL_EXPORTER_OTLP_ENDPOINT) return undefined;
+  const { exportTraces } = await import('../observe/otlp.ts');
+  return exportTraces(env, packageVersion(), logger);
 }
 
 async function leave(server: RunningServer, { lameDuckSeconds }: Config, logger: Logger): Promise<void> {

@@ -19,7 +19,7 @@ import type { Role } from '../domain/access.ts';
 import { LIMITS } from '../domain/limits.ts';
 import type { UnsentMessages } from '../listen/unsent.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
-import type { Logger } from '../stream/settings.ts';
+import type { Logger, Tracing } from '../stream/settings.ts';
 import type { Sent } from './call.ts';
 import { CallReports, REQUEST_ID } from './call_report.ts';
 import { type Admission, admissionOf, contextValues, handOverOf, reportOf } from './caller.ts';
@@ -58,6 +58,8 @@ interface Known {
 interface AdapterOptions {
   readonly routes: (serve: Serve) => void;
   readonly logger: Logger;
+  /** Undefined: no call is traced. */
+  readonly tracing: Tracing | undefined;
   /** Version of the server, which errors of unknown RPCs name. */
   readonly version: string;
   readonly gate: Gate;
@@ -94,14 +96,14 @@ interface RpcHandler {
 }
 
 export function createRpcHandler(options: AdapterOptions): RpcHandler {
-  const { routes, logger, version, unsent, takeSlot, roomForSteps, mostValues, gate } = options;
+  const { routes, logger, tracing, version, unsent, takeSlot, roomForSteps, mostValues, gate } = options;
   const guard = new MessageGuard(mostValues);
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard, unsent);
   const admit = ({ input }: DescMethod, intake: Intake, admission: Admission) => {
     if (APPENDS.has(input.typeName)) intake.waitFor(() => roomForSteps(admission));
   };
-  const reports = new CallReports(logger, randomBytes(6).toString('base64url'));
+  const reports = new CallReports(logger, tracing, randomBytes(6).toString('base64url'));
   const known = new Map<string, Known>();
   routes((service, implementation, isOpen = false) => {
     const answers = implementation as unknown as Answers;
@@ -134,6 +136,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
       intake,
     };
     gate.pass(request, needed, call, (admission) => {
+      report.admitted(handler.method);
       if (!takesStream(handler.method)) intake.expectOne();
       admit(handler.method, intake, admission);
       const values = contextValues(admission, call.cut, () => intake.handOver(), report);
@@ -164,6 +167,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
         intake,
       };
       gate.pass(head, needed, call, (admission) => {
+        report.admitted(served.method);
         admit(served.method, intake, admission);
         const values = contextValues(admission, call.cut, () => intake.handOver(), report);
         void plain.serve(served, stream, intake, values, timeoutOf(headers), report);

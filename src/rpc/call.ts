@@ -17,7 +17,7 @@ import { PackedRequest } from '../service/trajectory/packed_request.ts';
 import { type App, appWithin } from '../stream/app.ts';
 import type { Logger } from '../stream/settings.ts';
 import { isAudited, logAudited, logTakeOver } from './audit.ts';
-import { admissionOf, cutOf } from './caller.ts';
+import { admissionOf, cutOf, reportOf } from './caller.ts';
 import type { Calls } from './calls.ts';
 import { type Purpose, toConnectError, toPartError } from './errors.ts';
 import { nameOf } from './method_name.ts';
@@ -39,6 +39,7 @@ function callOf({ app, logger, validator }: Wire, context: CallContext): Call {
   const { caller, credential, load } = admissionOf(context.values);
   const scope = {
     namespace: caller.namespace,
+    trace: reportOf(context.values)?.trace,
     get signal() {
       return context.signal;
     },

@@ -3,7 +3,7 @@ import type { DescMethod } from '@bufbuild/protobuf';
 import { Code, type ConnectError } from '@connectrpc/connect';
 import { RequestInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
 import type { Principal } from '../domain/caller.ts';
-import type { Logger } from '../stream/settings.ts';
+import type { CallTrace, Logger, Tracing } from '../stream/settings.ts';
 import { errorInfoOf } from './errors.ts';
 import { nameOf } from './method_name.ts';
 
@@ -23,7 +23,7 @@ interface CallLine {
   /** Absent for calls that need no credential. */
   readonly principal?: string;
   readonly namespace?: string;
-  /** Absent unless the caller traces its call. */
+  /** Absent unless the call is traced, or its caller traces it. */
   readonly traceId?: string | undefined;
 }
 
@@ -40,16 +40,18 @@ const WAITING: ReadonlySet<string> = new Set(['RolloutService/ClaimRollouts']);
 export class CallReports {
   readonly #logger: Logger;
   readonly #prefix: string;
+  readonly #tracing: Tracing | undefined;
   #made = 0;
 
   /** `prefix` begins the ids that this server makes. */
-  constructor(logger: Logger, prefix: string) {
+  constructor(logger: Logger, tracing: Tracing | undefined, prefix: string) {
     this.#logger = logger;
+    this.#tracing = tracing;
     this.#prefix = prefix;
   }
 
   begin(headers: IncomingHttpHeaders): CallReport {
-    return new CallReport(this.#logger, headers, this.#idOf(headers[REQUEST_ID]));
+    return new CallReport(this.#logger, this.#tracing, headers, this.#idOf(headers[REQUEST_ID]));
   }
 
   #idOf(given: string | string[] | undefined): string {
@@ -62,14 +64,23 @@ export class CallReports {
 /** What is told about one call: to its caller and to the log. */
 export class CallReport {
   readonly requestId: string;
+  /** Undefined: the call is not traced. */
+  trace: CallTrace | undefined;
   readonly #logger: Logger;
+  readonly #tracing: Tracing | undefined;
   readonly #headers: IncomingHttpHeaders;
   readonly #begun = performance.now();
 
-  constructor(logger: Logger, headers: IncomingHttpHeaders, requestId: string) {
+  constructor(logger: Logger, tracing: Tracing | undefined, headers: IncomingHttpHeaders, requestId: string) {
     this.#logger = logger;
+    this.#tracing = tracing;
     this.#headers = headers;
     this.requestId = requestId;
+  }
+
+  /** Begins to trace the call, once it is admitted. */
+  admitted(method: DescMethod): void {
+    this.trace = this.#tracing?.call(nameOf(method), this.#headers);
   }
 
   /** Adds the id of the request to an error that is about to be sent. */
@@ -81,6 +92,7 @@ export class CallReport {
   /** Logs the call: faults and slow calls as warnings, all others at the level `debug`. */
   end(method: DescMethod, caller: Principal | undefined, error: ConnectError | undefined): void {
     const durationMs = Math.round((performance.now() - this.#begun) * 100) / 100;
+    this.trace?.end(error && codeName(error.code));
     const name = nameOf(method);
     const line: CallLine = {
       requestId: this.requestId,
@@ -97,7 +109,7 @@ export class CallReport {
   }
 
   get #traceId(): string | undefined {
-    return TRACE_PARENT.exec(String(this.#headers.traceparent ?? ''))?.[1];
+    return this.trace?.traceId ?? TRACE_PARENT.exec(String(this.#headers.traceparent ?? ''))?.[1];
   }
 }
 

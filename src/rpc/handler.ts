@@ -99,6 +99,7 @@ export function createHandler({
   const unsent = new UnsentMessages(LIMITS.unsentBytesPerConnection, LIMITS.streamsPerConnection * LIMITS.messageBytes);
   const rpc = createRpcHandler({
     logger,
+    tracing: app.tracing,
     version: info.version,
     mostValues: info.limits.messageValues,
     gate,

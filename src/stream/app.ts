@@ -1,6 +1,7 @@
 import type { Verifiers } from '../domain/identity.ts';
 import type { CallScope, Store } from '../store/contract/store.ts';
-import { Committer } from './append/committer.ts';
+import type { TracePart } from '../store/contract/trace.ts';
+import { Committer, type TracedCommit } from './append/committer.ts';
 import { WaitingSteps } from './append/waiting.ts';
 import { ChangeHub } from './change_hub.ts';
 import { Credentials } from './credentials.ts';
@@ -14,7 +15,7 @@ import { type PrincipalLoad, Principals } from './principals.ts';
 import { startRetention } from './retention.ts';
 import { type ClaimCollector, createClaimCollector } from './rollouts/claim_collector.ts';
 import { RunFeeds } from './runs/run_feed.ts';
-import { type AppSettings, DEFAULT_SETTINGS, type Logger, type Meter, NO_METER } from './settings.ts';
+import { type AppSettings, DEFAULT_SETTINGS, type Logger, type Meter, NO_METER, type Tracing } from './settings.ts';
 import { createFeeds, type Feeds } from './steps/feed.ts';
 import { TokenKeys } from './token_keys.ts';
 
@@ -35,6 +36,8 @@ interface AppDeps {
   readonly logger: Logger;
   /** Default: `NO_METER`. */
   readonly meter?: Meter;
+  /** Default: nothing is traced. */
+  readonly tracing?: Tracing | undefined;
   readonly settings: Partial<AppSettings>;
 }
 
@@ -46,6 +49,7 @@ export interface App {
   readonly ids: Ids;
   readonly logger: Logger;
   readonly meter: Meter;
+  readonly tracing: Tracing | undefined;
   readonly settings: AppSettings;
   readonly committer: Committer;
   readonly waiting: WaitingSteps;
@@ -78,6 +82,7 @@ export function createApp({
   verifiers = {},
   logger,
   meter = NO_METER,
+  tracing,
   settings: given,
 }: AppDeps): App {
   const settings: AppSettings = Object.freeze({ ...DEFAULT_SETTINGS, ...given });
@@ -89,6 +94,7 @@ export function createApp({
     appended: (appended) => merging.note(appended),
     committed: (steps, seconds) => meter.committed(steps, seconds),
     room: () => merging.room(),
+    traced: tracing && ((calls) => tracedCommit(store, tracing.groupCommit(calls))),
   });
   const waiting = new WaitingSteps(settings.waitingBytes);
   const claims = createClaimCollector(store, logger);
@@ -117,6 +123,7 @@ export function createApp({
     ids,
     logger,
     meter,
+    tracing,
     settings,
     committer,
     waiting,
@@ -136,6 +143,12 @@ export function createApp({
     drain,
     close,
   };
+}
+
+/** Returns the store for a group commit that is traced, which serves several calls. */
+function tracedCommit(store: Store, trace: TracePart): TracedCommit {
+  const within = store.within({ signal: new AbortController().signal, trace });
+  return { store: within, end: (error) => trace.end(error) };
 }
 
 /** Returns the context for one call: its statements end when the call does, and its streams with its credential. */

@@ -1,5 +1,6 @@
 import { isReadOnly } from '../domain/errors.ts';
 import { LIMITS } from '../domain/limits.ts';
+import type { Trace, TracePart } from '../store/contract/trace.ts';
 import type { PrincipalLimits } from './principals.ts';
 
 export interface AppSettings {
@@ -103,6 +104,18 @@ export interface Meter {
   committed(steps: number, seconds: number): void;
   /** A round of a job has ended, after so many rows, batches, policies or credentials. */
   worked(job: Job, items: number, seconds: number, failed: boolean): void;
+}
+
+/** Where calls and group commits are traced. */
+export interface Tracing {
+  /** Begins the trace of a call, or continues that of its caller. Undefined: the call is not sampled. */
+  call(method: string, headers: Readonly<Record<string, unknown>>): CallTrace | undefined;
+  /** Begins the trace of a group commit, with links to the calls whose steps it has. */
+  groupCommit(calls: readonly Trace[]): TracePart;
+}
+
+export interface CallTrace extends TracePart {
+  readonly traceId: string;
 }
 
 /** For parts that run without a server. */

@@ -165,6 +165,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     rooms: ['gen'],
     packages: [
       ...CONNECT,
+      '@opentelemetry/api',
       'node:crypto',
       'node:fs',
       'node:fs/promises',
@@ -256,7 +257,10 @@ export const ROOMS: Readonly<Record<string, Room>> = {
     packages: ['node:crypto', 'node:fs', 'node:path', 'node:zlib'],
   },
   // What parts of the server report, in the formats of those who watch it.
-  'src/observe': { rooms: ['src/store/contract', 'src/stream'], packages: ['prom-client'] },
+  'src/observe': {
+    rooms: ['src/store/contract', 'src/stream'],
+    packages: ['@opentelemetry/*', 'node:timers/promises', 'prom-client'],
+  },
   'src/start_error.ts': { rooms: [], packages: [] },
   'src/admin_key.ts': {
     rooms: ['src/domain', 'src/start_error.ts', 'src/store/contract'],

@@ -24,6 +24,7 @@ import { VERSION } from '../../../gen/es/anabranch/v1/limits.js';
 import type { Access } from '../access.ts';
 import { UNARY_DEADLINE_MS } from '../calls.ts';
 import { isUnauthenticated } from '../errors.ts';
+import { traceHeaders } from '../trace_context.ts';
 import { Call, type CallPlan } from './call.ts';
 import type { ConnectionPool } from './connection_pool.ts';
 import { envelopeOf } from './envelope.ts';
@@ -181,6 +182,7 @@ export class GrpcTransport implements Transport {
     if (timeoutMs !== undefined) headers['grpc-timeout'] = `${Math.min(Math.ceil(timeoutMs), MAX_TIMEOUT_MS)}m`;
     if (header !== undefined) for (const [name, value] of new Headers(header)) headers[name] ??= value;
     headers['user-agent'] ??= USER_AGENT;
+    for (const [name, value] of Object.entries(traceHeaders())) headers[name] ??= value;
     const decode = (bytes: Uint8Array) => fromBinary(method.output, bytes);
     const call = new Call({ origin, headers, signal, timeoutMs, decode, ...sending });
     const begin = (who: OutgoingHttpHeaders) =>

@@ -4,6 +4,7 @@ import { Access, type AccessOptions } from '../access.ts';
 import { parseAddress } from '../address.ts';
 import { UNARY_DEADLINE_MS } from '../calls.ts';
 import { isUnauthenticated } from '../errors.ts';
+import { traceHeaders } from '../trace_context.ts';
 
 /** Options of connectClient(). */
 export interface ConnectOptions extends AccessOptions {
@@ -28,11 +29,12 @@ export function connectTransport(options: ConnectOptions): { readonly url: strin
   };
 }
 
-/** A unary call whose token was refused is repeated once, with another one. Readers repeat streams. */
+/** Calls also continue the trace that is active. A unary call whose token was refused is repeated once, with another one. Readers repeat streams. */
 function sayingWhoCalls(access: Access): Interceptor {
   return (next) => async (request) => {
+    const trace = traceHeaders();
     const call = async () => {
-      const headers = access.known ?? (await access.load());
+      const headers = { ...trace, ...(access.known ?? (await access.load())) };
       for (const [name, value] of Object.entries(headers)) request.header.set(name, value);
       return next(request);
     };

@@ -20,6 +20,7 @@ import type { StepStore } from './step.ts';
 import type { SummaryStore } from './summary.ts';
 import type { TaskStore } from './task.ts';
 import type { TokenKeyStore } from './token_key.ts';
+import type { Trace } from './trace.ts';
 import type { TagStore, TrajectoryStore } from './trajectory.ts';
 
 /**
@@ -132,6 +133,8 @@ export interface CallScope {
   readonly signal: AbortSignal;
   /** In whose turn its statements run, where several namespaces wait. Default: that of the server's own work. */
   readonly namespace?: string;
+  /** Undefined: what is done is not traced. */
+  readonly trace?: Trace | undefined;
 }
 
 /** The store cannot be opened. The message tells the operator why and what to do. */

@@ -35,7 +35,7 @@ export class PostgresAppends implements Appends {
     if (appends.length === 0) return new Map();
     const { pool, slots } = this.#deps;
     slots.wrote();
-    const lease = await pool.leaseForAppend(this.#call?.signal);
+    const lease = await pool.leaseForAppend(this.#call);
     try {
       const { text, values } = appendStatement(appends, lease.session.appendedSegment);
       const { rows } = await lease.query(text, values);

@@ -4,9 +4,10 @@ import { AnabranchError } from '../../domain/errors.ts';
 import { type Slot, SlotQueue } from '../../queue/slot_queue.ts';
 import type { PoolLoad } from '../contract/load.ts';
 import type { CallScope } from '../contract/store.ts';
+import { type Trace, traced } from '../contract/trace.ts';
 import { Activity, type CancellableClient, requestCancel } from '../postgres_access/beside_pool.ts';
 import { RESET_READ_ONLY } from '../postgres_access/read_only_watch.ts';
-import { StatementTimes } from '../sql/kit/statement_times.ts';
+import { nameOf, StatementTimes } from '../sql/kit/statement_times.ts';
 import {
   APPEND_SETTINGS,
   ParseTime,
@@ -120,7 +121,7 @@ export class Pool implements PostgresPool {
   async lease(call?: CallScope): Promise<Lease> {
     const turn = this.#turns.enter(1, call?.namespace);
     try {
-      return await this.#leaseFrom(this.#pool, call?.signal, turn);
+      return await this.#leaseFrom(this.#pool, call, turn);
     } catch (error) {
       turn.end();
       throw error;
@@ -128,16 +129,18 @@ export class Pool implements PostgresPool {
   }
 
   /** Returns a connection that only runs the statements of appends. */
-  leaseForAppend(signal?: AbortSignal): Promise<Lease> {
-    return this.#leaseFrom(this.#appends, signal);
+  leaseForAppend(call?: CallScope): Promise<Lease> {
+    return this.#leaseFrom(this.#appends, call);
   }
 
-  async #leaseFrom(pool: pg.Pool, signal: AbortSignal | undefined, turn?: Slot): Promise<Lease> {
+  async #leaseFrom(pool: pg.Pool, call: CallScope | undefined, turn?: Slot): Promise<Lease> {
+    const signal = call?.signal;
     signal?.throwIfAborted();
     for (;;) {
       const client = await this.#connected(pool, signal, turn);
       const session = this.#sessions.get(client)!;
-      if (session.generation === this.#generation) return this.#leaseOf(client, { session, signal, turn });
+      if (session.generation === this.#generation)
+        return this.#leaseOf(client, { session, signal, turn, trace: call?.trace });
       client.release(true);
     }
   }
@@ -154,7 +157,7 @@ export class Pool implements PostgresPool {
     return { shared: { ...shared, waiting }, appends: loadOf(this.#appends) };
   }
 
-  #leaseOf(client: pg.PoolClient, given: Pick<LeaseDeps, 'session' | 'signal' | 'turn'>): Lease {
+  #leaseOf(client: pg.PoolClient, given: Pick<LeaseDeps, 'session' | 'signal' | 'turn' | 'trace'>): Lease {
     return new Lease(client, {
       ...given,
       silence: this.#bounded ? this.#silence : undefined,
@@ -277,6 +280,8 @@ interface LeaseDeps {
   readonly prepare: (text: string, values: unknown[] | undefined) => pg.QueryConfig;
   readonly onReadOnly: () => void;
   readonly times: StatementTimes;
+  /** Undefined: statements are not traced. */
+  readonly trace: Trace | undefined;
 }
 
 /** A connection with one user. Statements may be sent without waiting for earlier ones, and run in order. */
@@ -289,6 +294,7 @@ export class Lease {
   readonly #prepare: LeaseDeps['prepare'];
   readonly #onReadOnly: () => void;
   readonly #times: StatementTimes;
+  readonly #trace: Trace | undefined;
   /** Settings that every transaction must set; undefined if the connection keeps them. */
   readonly #beginWith: string | undefined;
   readonly #signal: AbortSignal | undefined;
@@ -302,8 +308,9 @@ export class Lease {
   #running = 0;
   #cancelling: Promise<void> | undefined;
 
-  constructor(client: pg.PoolClient, { session, signal, turn, silence, prepare, onReadOnly, times }: LeaseDeps) {
+  constructor(client: pg.PoolClient, { session, signal, turn, silence, prepare, onReadOnly, times, trace }: LeaseDeps) {
     this.#times = times;
+    this.#trace = trace;
     this.#client = client;
     this.session = session;
     this.#parseTime = session.parseTime;
@@ -405,7 +412,15 @@ export class Lease {
     }
   }
 
-  async #send(text: string, send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+  #send(text: string, send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
+    return traced(
+      this.#trace,
+      () => nameOf(text),
+      () => this.#sendTimed(text, send),
+    );
+  }
+
+  async #sendTimed(text: string, send: () => Promise<pg.QueryResult>): Promise<pg.QueryResult> {
     const begun = performance.now();
     if (this.#running === 0) this.#silence?.watch(this.#client);
     this.#running += 1;

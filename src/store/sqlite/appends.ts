@@ -1,4 +1,5 @@
 import type { CallScope } from '../contract/store.ts';
+import { traced } from '../contract/trace.ts';
 import { sumColumns } from '../sql/kit/running_sums.ts';
 import { SEGMENT_STATE_NAMES, SEGMENTS } from '../sql/kit/tables/steps.ts';
 import { valuesOf } from '../sql/kit/tables/table.ts';
@@ -7,6 +8,7 @@ import type { Appends, SeenAppend } from '../sql/log/engine.ts';
 import { stateNamesOf } from '../sql/log/segments.ts';
 import type { SqliteBulkRows } from './bulk_rows.ts';
 import { CLOCK, type Connection } from './connection.ts';
+import { TRANSACTION } from './transactions.ts';
 import type { Writes } from './writes.ts';
 
 export interface AppendsDeps {
@@ -36,10 +38,15 @@ export class SqliteAppends implements Appends {
     decide: (now: string) => readonly SeenAppend[],
     committed: (times: ReadonlyMap<bigint, string>) => void,
   ): Promise<Map<bigint, string>> {
-    return this.#deps.writes.runAtOnce(() => {
+    const append = () => {
       this.#call?.signal.throwIfAborted(); // The call may have ended while it waited for the write lock.
       return this.#append(decide);
-    }, committed);
+    };
+    return traced(
+      this.#call?.trace,
+      () => TRANSACTION,
+      () => this.#deps.writes.runAtOnce(append, committed),
+    );
   }
 
   #append(decide: (now: string) => readonly SeenAppend[]): Map<bigint, string> {

@@ -58,7 +58,7 @@ export class ReadThreads {
 }
 
 /** Jobs of one kind take about as long as each other. */
-function kindOf(job: ReadJob): string {
+export function kindOf(job: ReadJob): string {
   if (job.kind === 'extrema') return job.kind;
   return job.kind === 'snapshot' ? job.statements.map(({ text }) => text).join(';') : job.text;
 }

@@ -1,13 +1,22 @@
 import { type CompiledQuery, Kysely, type RawBuilder, type SqliteDialect } from 'kysely';
 import type { CallScope } from '../contract/store.ts';
+import { traced } from '../contract/trace.ts';
 import type { FileWatch } from '../file_guard/watch.ts';
 import type { QueriesOf, Reads, RowsOf } from '../sql/kit/engine.ts';
 import { isByKey } from '../sql/kit/kept_queries.ts';
 import { readingDialect } from '../sql/kit/reading/dialect.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
+import { nameOf } from '../sql/kit/statement_times.ts';
 import type { Tables } from '../sql/kit/tables.ts';
 import type { KeyReads } from './key_reads.ts';
-import { objectsOf, type ReadJob, type ReadResult, type ReadThreads, type StatementJob } from './read_threads.ts';
+import {
+  kindOf,
+  objectsOf,
+  type ReadJob,
+  type ReadResult,
+  type ReadThreads,
+  type StatementJob,
+} from './read_threads.ts';
 
 export interface ReadsDeps {
   readonly threads: ReadThreads;
@@ -53,7 +62,7 @@ export class SqliteReads implements Reads {
 
   async #rows(kind: StatementJob['kind'], query: CompiledQuery<unknown>): Promise<unknown[]> {
     const job: StatementJob = { kind, text: query.sql, parameters: query.parameters };
-    const found = isByKey(query) ? await this.#runHere(job) : undefined;
+    const found = isByKey(query) ? await this.#traced(job.text, () => this.#runHere(job)) : undefined;
     return found === undefined ? this.read(job) : this.#deps.slots.handOver(found, this.#call?.namespace);
   }
 
@@ -68,10 +77,14 @@ export class SqliteReads implements Reads {
     }
   }
 
+  #traced<T>(text: string, read: () => Promise<T>): Promise<T> {
+    return traced(this.#call?.trace, () => nameOf(text), read);
+  }
+
   async #runOnThread<Job extends ReadJob>(job: Job): Promise<ReadResult<Job>> {
     const { threads, watch } = this.#deps;
     try {
-      return await threads.run(job, this.#call);
+      return await this.#traced(kindOf(job), () => threads.run(job, this.#call));
     } catch (error) {
       throw await watch.explain(error);
     }

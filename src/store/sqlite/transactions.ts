@@ -1,5 +1,6 @@
 import type { CompiledQuery } from 'kysely';
 import type { CallScope } from '../contract/store.ts';
+import { traced } from '../contract/trace.ts';
 import { type AfterCommit, Later, type Transactions, type Tx } from '../sql/kit/engine.ts';
 import { nextIteration } from '../sql/kit/reading/slots.ts';
 import type { Connection } from './connection.ts';
@@ -9,6 +10,9 @@ import type { Writes } from './writes.ts';
 const PAUSE_PER_WORK = 2;
 /** Bound on that pause, in milliseconds. */
 const LONGEST_PAUSE_MS = 100;
+
+/** A transaction in traces: its statements have no parts of their own. */
+export const TRANSACTION = 'transaction';
 
 export interface TransactionsDeps {
   readonly writer: Connection;
@@ -31,7 +35,11 @@ export class SqliteTransactions implements Transactions {
       const result = await work(tx, afterCommit);
       return result instanceof Later ? result.value : result;
     };
-    return this.#deps.writes.run(whileWanted, this, this.#call?.namespace);
+    return traced(
+      this.#call?.trace,
+      () => TRANSACTION,
+      () => this.#deps.writes.run(whileWanted, this, this.#call?.namespace),
+    );
   }
 
   async ask<Row>(_tx: Tx, query: CompiledQuery<Row>): Promise<Row[]> {

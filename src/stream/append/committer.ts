@@ -2,6 +2,7 @@ import { trajectoryLocked } from '../../domain/append.ts';
 import { InTurn, type Waiting } from '../../queue/in_turn.ts';
 import type { AppendBatch, AppendOutcome, AppendStore } from '../../store/contract/append.ts';
 import { Contended, DatabaseSilent, isOutage } from '../../store/contract/store.ts';
+import type { Trace } from '../../store/contract/trace.ts';
 import type { Appended } from '../merging.ts';
 import type { Logger } from '../settings.ts';
 
@@ -16,6 +17,8 @@ export interface BatchSource {
    * while they wait. Default: as long as the store waits.
    */
   readonly lockWaitMs?: number | undefined;
+  /** Of its call. Undefined: the call is not traced. */
+  readonly trace?: Trace | undefined;
   /** Called when a batch is durable, in the order of submission. Must not throw. */
   committed(batch: AppendBatch, bytes: number, outcome: Committed): void;
   /**
@@ -39,6 +42,13 @@ interface CommitterOptions {
   readonly committed?: (steps: number, seconds: number) => void;
   /** Called before each group, which waits for what it returns. Default: no wait. */
   readonly room?: () => Promise<void> | undefined;
+  /** Begins the trace of a group commit of these calls. Returns the store within it. Default: none is traced. */
+  readonly traced?: ((calls: readonly Trace[]) => TracedCommit) | undefined;
+}
+
+export interface TracedCommit {
+  readonly store: Pick<AppendStore, 'append'>;
+  readonly end: (error?: unknown) => void;
 }
 
 interface Entry {
@@ -112,6 +122,7 @@ export class Committer {
       appended: () => {},
       committed: () => {},
       room: () => undefined,
+      traced: undefined,
       ...options,
     };
   }
@@ -204,13 +215,32 @@ export class Committer {
     return entries;
   }
 
+  async #append(entries: readonly Entry[], wait: Parameters<AppendStore['append']>[1]): Promise<AppendOutcome[]> {
+    const batches = entries.map(({ batch }) => batch);
+    const { traced } = this.#options;
+    const calls = traced === undefined ? NO_CALLS : tracesOf(entries);
+    if (traced === undefined || calls.length === 0) return this.#store.append(batches, wait);
+    const { store, end } = traced(calls);
+    try {
+      const outcomes = await store.append(batches, wait);
+      end();
+      return outcomes;
+    } catch (error) {
+      end(error);
+      throw error;
+    }
+  }
+
   /** Commits the portions in one transaction. Returns the error if it is an outage. */
   async #commitGroup(group: readonly Portion[]): Promise<unknown> {
     const batches = group.flatMap((portion) => portion.entries.map(({ batch }) => batch));
     const begun = performance.now();
     let outcomes: AppendOutcome[];
     try {
-      outcomes = await this.#store.append(batches, 'never');
+      outcomes = await this.#append(
+        group.flatMap(({ entries }) => entries),
+        'never',
+      );
     } catch (error) {
       const outage = await this.#groupFailed(group, error);
       this.#commitBusy();
@@ -346,10 +376,7 @@ export class Committer {
   async #commitAlone(portion: Portion): Promise<unknown> {
     const { entries } = portion;
     try {
-      const outcomes = await this.#store.append(
-        entries.map(({ batch }) => batch),
-        'bounded',
-      );
+      const outcomes = await this.#append(entries, 'bounded');
       this.#settle(portion, outcomes);
     } catch (error) {
       if (error instanceof DatabaseSilent) this.#failWaiting(error);
@@ -365,7 +392,7 @@ export class Committer {
     for (const entry of entries) {
       if (entry.source.over) break;
       try {
-        const [outcome] = await this.#store.append([entry.batch], 'bounded');
+        const [outcome] = await this.#append([entry], 'bounded');
         this.#report(entry, outcome!);
       } catch (error) {
         entry.source.failed(entry.batch, entry.bytes, error);
@@ -415,6 +442,12 @@ export class Committer {
     this.#idleWaiters = [];
     for (const resolve of waiters) resolve();
   }
+}
+
+const NO_CALLS: readonly Trace[] = [];
+
+function tracesOf(entries: readonly Entry[]): Trace[] {
+  return [...new Set(entries.flatMap(({ source: { trace } }) => trace ?? []))];
 }
 
 function appendedBy({ ref, steps, seal }: AppendBatch, bytes: number, outcome: Committed): Appended {

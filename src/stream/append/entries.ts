@@ -4,7 +4,7 @@ import { AnabranchError, trajectoryNotFound } from '../../domain/errors.ts';
 import { type NewSteps, PACKED_STEP_BYTES } from '../../domain/step_codec/packed_step.ts';
 import type { TrajectoryRef } from '../../domain/trajectory.ts';
 import type { AppendBatch } from '../../store/contract/append.ts';
-import { Contended, isOutage } from '../../store/contract/store.ts';
+import { type CallScope, Contended, isOutage } from '../../store/contract/store.ts';
 import type { TrajectoryCreation } from '../../store/contract/trajectory.ts';
 import type { App } from '../app.ts';
 import { type BatchSource, type Committed, LOCK_RETRY_MS } from './committer.ts';
@@ -56,7 +56,7 @@ async function commit(
   given: readonly (NewEntry | FailedEntry)[],
   lockWaitMs?: number,
 ): Promise<EntryOutcome[]> {
-  const source = new EntrySource(app.call.signal, given.length, lockWaitMs);
+  const source = new EntrySource(app.call, given.length, lockWaitMs);
   const call: EntryCall = { app, caller, source, missed: [], resubmitted: Promise.resolve() };
   const placed: Placed[] = [];
   const created = new Set<string>();
@@ -213,6 +213,7 @@ function memoryOf(entry: NewEntry): number {
 class EntrySource implements BatchSource {
   over = false;
   readonly lockWaitMs: number | undefined;
+  readonly trace: BatchSource['trace'];
   readonly outcomes: Promise<EntryOutcome[]>;
   readonly #signal: AbortSignal;
   readonly #places = new Map<AppendBatch, number>();
@@ -222,7 +223,8 @@ class EntrySource implements BatchSource {
   readonly #reject: (error: unknown) => void;
   #left: number;
 
-  constructor(signal: AbortSignal, count: number, lockWaitMs: number | undefined) {
+  constructor({ signal, trace }: CallScope, count: number, lockWaitMs: number | undefined) {
+    this.trace = trace;
     const { promise, resolve, reject } = Promise.withResolvers<EntryOutcome[]>();
     this.outcomes = promise;
     this.#resolve = resolve;

@@ -99,6 +99,10 @@ export class AppendSession implements BatchSource {
     this.#unsubscribeDrain = app.drain.onBegin((error) => this.fail(error));
   }
 
+  get trace(): BatchSource['trace'] {
+    return this.#app.call.trace;
+  }
+
   get over(): boolean {
     return this.#refusal !== undefined;
   }

@@ -7,10 +7,11 @@ from typing import Any
 import grpc
 
 from anabranch._wire.access import NAMESPACE_HEADER, Access
+from anabranch._wire.tracing import trace_context
 
 
 def identified(channel: grpc.Channel, access: Access, namespace: str) -> grpc.Channel:
-    """Returns the channel whose calls have the token and the namespace."""
+    """Returns the channel whose calls have the token and the namespace, and continue the active trace."""
     return grpc.intercept_channel(channel, _Headers(access, namespace))
 
 
@@ -51,4 +52,4 @@ class _Headers(
     def _named(self, details: grpc.ClientCallDetails) -> grpc.ClientCallDetails:
         authorization = self._access.authorization()
         who = () if authorization is None else (("authorization", authorization),)
-        return _Details(details, (*who, *self._namespace))
+        return _Details(details, (*who, *self._namespace, *trace_context()))
