@@ -22,7 +22,8 @@ FROM node:${NODE_VERSION}-trixie-slim
 LABEL org.opencontainers.image.title="Anabranch" \
   org.opencontainers.image.description="The trajectory store for agents" \
   org.opencontainers.image.licenses="MIT"
-RUN rm -rf /usr/local/lib/node_modules /usr/local/bin/npm /usr/local/bin/npx /usr/local/bin/corepack /opt/yarn*
+RUN rm -rf /usr/local/lib/node_modules /usr/local/bin/npm /usr/local/bin/npx /usr/local/bin/corepack /opt/yarn* && \
+  ln -s /app/bin/anabranch.js /usr/local/bin/anabranch
 COPY --from=dependencies /app /app
 COPY --from=build /src/bin /app/bin
 COPY --from=build /src/dist /app/dist

@@ -137,6 +137,20 @@ export async function contentsOf(...paths: string[]): Promise<string[]> {
   return files.flatMap((name, i) => [name, contents[i]!]);
 }
 
+/**
+ * Builds the program that reads Helm charts, manifests and files of docker compose (`deploy/main.go`), unless some
+ * checkout has built it. Takes minutes. Returns the program.
+ */
+export async function buildDeployReader(): Promise<string> {
+  const inputs = [await run('go', ['version']), ...(await contentsOf('test/languages/deploy'))];
+  const folder = path.join(SHARED_CACHE, `deploy-reader-${digestOf(inputs)}`);
+  await makeOnce(folder, async (made) => {
+    const args = ['build', '-mod=readonly', '-o', path.join(made, 'reader'), '.'];
+    await run('go', args, { cwd: path.join(ROOT, 'test/languages/deploy'), minutes: 15 });
+  });
+  return path.join(folder, 'reader');
+}
+
 /** Generates the stubs and builds the client, unless some checkout has built the same inputs. Returns the program. */
 async function buildGoClient(): Promise<string> {
   const sources = await contentsOf('test/languages/go', 'proto', 'third_party', 'buf.yaml', 'package-lock.json');
