@@ -19,6 +19,7 @@ const SIDE_BY_SIDE = [
   'claims',
   'controls/controls',
   'disk-full',
+  'documented-restore',
   'drain',
   'kill-collection',
   'kill-creation',

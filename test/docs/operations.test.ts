@@ -1,0 +1,131 @@
+import { existsSync, readFileSync } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import path from 'node:path';
+import { describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
+import { connectClient, openWriter } from '../../src/client/index.ts';
+import { freePort } from '../support/postgres.ts';
+import { startTestServer } from '../support/test-server.ts';
+import { expectKnown } from './command_lines.ts';
+import { openShell } from './shell.ts';
+import { programOf, readSnippets } from './snippets.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const DOCUMENT = readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8');
+const SNIPPETS = readSnippets('docs/operations.md');
+
+/** Blocks that tests run: here, and with a real pg_dump in test/faults/documented-restore.test.ts. */
+const RUN = ['backup-sqlite', 'restore-sqlite', 'moving-data', 'retention-policies', 'postgres-dump'];
+/** Blocks that need a container runtime or a cluster: what they name is checked. */
+const READ = ['compose-up', 'helm-install', 'helm-upgrade', 'helm-backup'];
+
+interface Compose {
+  readonly services: Readonly<Record<string, { readonly profiles?: readonly string[] }>>;
+}
+
+/** The commands of a text of the shell, in words, without comments. */
+function commandsIn(text: string): string[][] {
+  const lines = text.split('\n').map((line) => line.replace(/(^|\s)#.*$/u, '').trim());
+  const commands = lines.flatMap((line) => line.split(/ && | \| /u)).filter((command) => command !== '');
+  return commands.map((command) => command.replace(/ > \S+$/u, '').split(/ +/u));
+}
+
+/** All commands: of blocks, and of words in code style that begin with a program. */
+function allCommands(): string[][] {
+  const blocks = [...DOCUMENT.matchAll(/^```sh\n(.*?)^```$/gmsu)].flatMap(([, text = '']) => commandsIn(text));
+  const inline = [...DOCUMENT.replace(/^```.*?^```$/gmsu, '').matchAll(/`([^`]+)`/gu)].map(([, text = '']) => text);
+  const programs = /^(?:anabranch|docker|helm|kubectl|npx|pip|npm) /u;
+  return [...blocks, ...inline.filter((text) => programs.test(text)).flatMap(commandsIn)];
+}
+
+describe('docs/operations.md', () => {
+  it('has at most 3,500 words', () => {
+    expect(DOCUMENT.trim().split(/\s+/u).length).toBeLessThanOrEqual(3500);
+  });
+
+  it('has a test for each block of commands', () => {
+    expect(SNIPPETS.map(({ name }) => name).sort()).toEqual([...RUN, ...READ].sort());
+    expect(DOCUMENT.match(/^```sh$/gmu)).toHaveLength(SNIPPETS.length);
+  });
+
+  it('names only commands and flags of the program', async () => {
+    const own = allCommands().filter(([program]) => program === 'anabranch');
+    expect(own.length).toBeGreaterThan(20);
+    for (const [, ...words] of own) await expectKnown(words);
+    for (const wrong of [['serve', '--port=1'], ['keys', 'create', '--roles'], ['start']])
+      await expect(expectKnown(wrong), wrong.join(' ')).rejects.toThrow();
+  });
+
+  it('names only services and profiles of docker-compose.yml', () => {
+    const { services } = parse(readFileSync(path.join(ROOT, 'docker-compose.yml'), 'utf8'), { merge: true }) as Compose;
+    const profiles = new Set(Object.values(services).flatMap(({ profiles = [] }) => profiles));
+    const compose = allCommands().filter(([program, command]) => program === 'docker' && command === 'compose');
+    expect(compose.length).toBeGreaterThan(5);
+    for (const [, , ...words] of compose) {
+      const verb = words.findIndex((word, i) => !word.startsWith('--') && words[i - 1] !== '--profile');
+      for (const [i, word] of words.entries()) if (word === '--profile') expect([...profiles]).toContain(words[i + 1]);
+      expect(['up', 'cp', 'exec', 'logs']).toContain(words[verb]);
+      const [service = ''] = words.slice(verb + 1).filter((word) => !word.startsWith('-'));
+      if (service !== '') expect(Object.keys(services)).toContain(service.split(':')[0]);
+    }
+  });
+
+  it('names only values of the chart, its secrets and what it installs', () => {
+    const values = parse(readFileSync(path.join(ROOT, 'deploy/helm/anabranch/values.yaml'), 'utf8'));
+    const set = [...DOCUMENT.matchAll(/--set ([\w.]+)=/gu)].map(([, key = '']) => key);
+    expect(set.length).toBeGreaterThan(5);
+    for (const key of set) {
+      const found = key.split('.').reduce((part, name) => part?.[name], values);
+      expect(found, key).toBeDefined();
+    }
+    for (const [, folder = ''] of DOCUMENT.matchAll(/(deploy\/[\w./-]*\w)/gu))
+      expect(existsSync(path.join(ROOT, folder)), folder).toBe(true);
+    const secrets = [...DOCUMENT.matchAll(/secret (?:generic|tls) (\S+)/gu)].map(([, name]) => name);
+    const used = [values.tls.secret, values.database.postgres.secret];
+    expect([...new Set(secrets)].sort()).toEqual(['anabranch-admin', ...used].sort());
+    const key = new RegExp(`--from-literal=${values.database.postgres.key}=`, 'u');
+    expect(DOCUMENT).toMatch(key);
+    expect(DOCUMENT).toContain(`--from-file=${values.adminKey.key}=`);
+    const installed = ['deployment/anabranch', 'service/anabranch', 'cronjob/anabranch-backup'];
+    for (const [name] of DOCUMENT.matchAll(/(?:deployment|service|cronjob)\/[\w-]+/gu))
+      expect(installed).toContain(name);
+  });
+
+  it('backs up, restores, moves and cleans up an SQLite database as it says', async () => {
+    await using other = await startTestServer();
+    const port = await freePort();
+    const address = `127.0.0.1:${port}`;
+    await using shell = openShell({ ANABRANCH_LISTEN: address, ANABRANCH_ADDRESS: address });
+    const block = (group: string) => programOf(SNIPPETS, group).trim().split('\n');
+    const [online, offline] = block('backup');
+    const [exporting, importing] = block('moving');
+    let stop = await shell.serve('anabranch serve', 'listens on');
+    const client = connectClient({ address });
+    const { run } = await client.runs.createRun({ name: 'RUN', mainTrajectory: {} });
+    await using writer = await openWriter(client, { trajectoryId: run!.mainTrajectoryId });
+    for (let i = 0; i < 12; i += 1) await writer.append({ reward: 1, states: { env: new Uint8Array([i]) } });
+    await writer.close();
+
+    await shell.run(online!);
+    const retention = await shell.run(block('retention').join('\n'));
+    expect(retention).toContain('checkpoints');
+    await shell.run(exporting!);
+    await shell.run(importing!.replace('other:50051', `${other.host}:${other.port}`));
+    const moved = connectClient({ address: other.url });
+    expect((await moved.runs.listRuns({})).runs.map((each) => each.run?.name)).toEqual(['RUN']);
+    moved.close();
+    await stop();
+    await rm(path.join(shell.folder, 'backup.db'));
+    await shell.run(offline!);
+    const [restoring, serving] = block('restore');
+    await shell.run(restoring!);
+    stop = await shell.serve(serving!, 'listens on');
+    expect((await client.runs.listRuns({})).runs.map((each) => each.run?.name)).toEqual(['RUN']);
+    client.close();
+    await stop();
+    await shell.run('anabranch verify --database sqlite:.anabranch/restored.db');
+    await shell.run('anabranch vacuum --database sqlite:.anabranch/restored.db');
+    await shell.run('anabranch reset --yes --database sqlite:.anabranch/data.db');
+    expect(existsSync(path.join(shell.folder, '.anabranch/data.db'))).toBe(false);
+  }, 300_000);
+});
