@@ -6,6 +6,7 @@ import { openShell } from '../docs/shell.ts';
 import { programOf, readSnippets } from '../docs/snippets.ts';
 import { openOn } from '../store/on_store.ts';
 import { Scene } from '../store/scene.ts';
+import { expectVerified } from '../store/verified.ts';
 import { createPostgresDatabase } from '../support/database.ts';
 import { startPostgres } from '../support/postgres.ts';
 
@@ -39,6 +40,7 @@ it('docs/operations.md dumps and restores Postgres under load, and moves a file 
   const restored = await openOn({ engine: 'postgres', url: local('postgres://localhost/restored') });
   const there = new Scene(restored, scene.namespace);
   expect(await there.words(await there.get(made.id))).toEqual(['kept']);
+  await expectVerified(restored);
   await restored.close();
 
   const moving = programOf(SNIPPETS, 'moving').trim().split('\n').at(-1)!;
