@@ -7,7 +7,12 @@ export type DatabaseConfig =
   /** `path` is absolute. */
   | { readonly engine: 'sqlite'; readonly path: string }
   /** `url` always begins with `postgres://`, and URL can parse it. It can hold a password: print `describeDatabase`. */
-  | { readonly engine: 'postgres'; readonly url: string };
+  | {
+      readonly engine: 'postgres';
+      readonly url: string;
+      /** The same database without a pooler. As secret as `url`. */
+      readonly directUrl?: string;
+    };
 
 interface FoundDatabase {
   readonly database: DatabaseConfig;
@@ -29,13 +34,29 @@ const FLE_POSTGRES_PARTS = [
 ] as const;
 
 /** Commands that take the database from another flag explain it otherwise. */
-export const PASSWORD_IN_FLAG =
-  '--database holds a password, which every user of this machine can see in the list of processes: set DATABASE_URL instead.';
+export const PASSWORD_IN_FLAG = passwordIn('--database', 'DATABASE_URL');
+
+function passwordIn(flag: string, variable: string): string {
+  return `${flag} holds a password, which every user of this machine can see in the list of processes: set ${variable} instead.`;
+}
 
 /**
  * Chooses the database by the first setting that is set. Parts of Postgres that are set but not used cause a warning.
  */
 export function chooseDatabase(values: Values, cwd: string): ChosenDatabase {
+  const found = chooseMain(values, cwd);
+  if (found.database.engine === 'sqlite' || !values.isSet('directDatabase')) return found;
+  const warnings =
+    values.flag('directDatabase') === undefined ? [] : [passwordIn('--direct-database', 'ANABRANCH_DIRECT_DATABASE')];
+  const { url: directUrl, password } = postgresFromUrl(values, 'directDatabase');
+  return {
+    ...found,
+    database: { ...found.database, directUrl },
+    warnings: password === undefined ? found.warnings : [...found.warnings, ...warnings],
+  };
+}
+
+function chooseMain(values: Values, cwd: string): ChosenDatabase {
   if (values.flag('database') !== undefined) {
     const found = databaseFromUrl(values, cwd);
     return { ...found, chosenBy: '--database', warnings: found.password === undefined ? [] : [PASSWORD_IN_FLAG] };
@@ -70,6 +91,16 @@ function databaseFromUrl(values: Values, cwd: string): FoundDatabase {
     const path = text.slice(text.startsWith('sqlite:///') ? 'sqlite:///'.length : 'sqlite:'.length);
     return { database: sqliteFile(values, 'database', path, cwd) };
   }
+  const { url, password } = postgresFromUrl(values, 'database');
+  return { database: { engine: 'postgres', url }, password };
+}
+
+/** Errors: ConfigError. */
+function postgresFromUrl(
+  values: Values,
+  key: 'database' | 'directDatabase',
+): { readonly url: string; readonly password: string | undefined } {
+  const text = values.text(key).trim();
   // URL requires a host after credentials, Postgres does not: `?host=` can name the folder of a socket, and
   // overrides the host.
   // `pg` treats these modes of TLS as verify-full, and prints a warning of several lines for them.
@@ -78,29 +109,29 @@ function databaseFromUrl(values: Values, cwd: string): FoundDatabase {
     .replace('@/', '@localhost/')
     .replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)(?!.*uselibpqcompat)/u, '$1verify-full');
   const parsed = URL.parse(url);
-  if (!url.startsWith('postgres://') || parsed === null) throw values.error('database');
-  if (isSplitInPassword(parsed)) throw values.error('database', ENCODED);
-  if (parsed.pathname.length < 2) throw values.error('database', 'the name of a database after HOST:PORT/');
+  if (!url.startsWith('postgres://') || parsed === null) throw values.error(key);
+  if (isSplitInPassword(parsed)) throw values.error(key, ENCODED);
+  if (parsed.pathname.length < 2) throw values.error(key, 'the name of a database after HOST:PORT/');
   const [user, host, name] = [decode(parsed.username), decode(parsed.hostname), decode(parsed.pathname.slice(1))];
   const password = decode(parsed.password) || (parsed.searchParams.get('password') ?? undefined);
-  if (password !== undefined && user === '') throw values.error('database', 'a USER before the password');
+  if (password !== undefined && user === '') throw values.error(key, 'a USER before the password');
   // These are printed. Those of the query override the others.
   const query = (part: string) => parsed.searchParams.get(part) ?? '';
   const isPrintable =
     ![user, query('user')].some((each) => each.includes(':')) &&
     [host, query('host')].every(isHost) &&
     ![name, query('user'), query('host')].some(mayHoldPassword);
-  if (!isPrintable) throw values.error('database', ENCODED);
+  if (!isPrintable) throw values.error(key, ENCODED);
   // `pg` waits forever for another one.
   if (query('port') !== '' && !(Number(query('port')) >= 1 && Number(query('port')) <= 65_535))
-    throw values.error('database', 'a port from 1 to 65535');
-  return { database: { engine: 'postgres', url }, password };
+    throw values.error(key, 'a port from 1 to 65535');
+  return { url, password };
 
   function decode(text: string): string {
     try {
       return decodeURIComponent(text);
     } catch {
-      throw values.error('database', 'user and password percent-encoded (% itself as %25)');
+      throw values.error(key, 'user and password percent-encoded (% itself as %25)');
     }
   }
 }

@@ -168,6 +168,13 @@ export const TABLE = {
     doc: 'The database. A relative SQLite path starts from the working directory (as in SQLAlchemy, `sqlite:///a.db` is relative and `sqlite:////a.db` absolute); the file and its folder are created if needed.',
     secret: true,
   },
+  directDatabase: {
+    name: 'ANABRANCH_DIRECT_DATABASE',
+    flag: '--direct-database URL',
+    expected: 'postgres://USER:PASSWORD@HOST:PORT/DATABASE (also postgresql://, postgresql+psycopg2://)',
+    doc: 'The same Postgres database without the pooler, if the database is behind one such as pgbouncer. Used for LISTEN and migrations. Without it, an instance behind a pooler finds writes of other instances by polling. SQLite ignores it.',
+    secret: true,
+  },
   postgresHost: {
     name: 'POSTGRES_HOST',
     default: '127.0.0.1',

@@ -10,6 +10,7 @@ export type Database =
   | {
       readonly engine: 'postgres';
       readonly url: string;
+      readonly directUrl?: string;
       readonly poolSize?: number;
       readonly namedStatements?: boolean;
     };

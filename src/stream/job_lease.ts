@@ -3,8 +3,8 @@ import { Chore, type Reporting } from './chore.ts';
 import { type AppSettings, logFailure } from './settings.ts';
 
 /**
- * Which instance runs the background jobs: the one that holds a lease, a row of a table. It renews the lease three times
- * as often as necessary, and the others ask as often, so another one takes over within two periods.
+ * Which instance runs the background jobs: the one that holds a lease, a row of a table. It renews the lease three
+ * times as often as necessary, and the others ask as often, so another one takes over within two periods.
  */
 export class JobLease {
   readonly #store: JobLeaseStore;

@@ -1,11 +1,16 @@
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { type AnabranchClient, connectClient, openWriter, reasonOf } from '../../src/client/index.ts';
+import { trajectoryHint } from '../../src/domain/change.ts';
+import { type Store, StoreOpenError } from '../../src/store/contract/store.ts';
+import { openStore } from '../../src/store/open.ts';
 import { Pool } from '../../src/store/postgres/pool.ts';
+import { Scene } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { requireIntact } from '../support/intact.ts';
 import { type Pgbouncer, startPgbouncer } from '../support/pgbouncer.ts';
+import { wordStep } from '../support/steps.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { reportFigures } from './figures.ts';
 import { countMergedRows } from './spawn-merging.ts';
@@ -182,6 +187,113 @@ describe('A9: Postgres behind pgbouncer in transaction mode', () => {
     client.close();
   });
 });
+
+describe('the way to Postgres around a pooler', () => {
+  /** Opens a store, with the lines that it logged as warnings. */
+  async function opened(url: string, directUrl?: string) {
+    const warnings: string[] = [];
+    const warn = (_details: object, message: string) => void warnings.push(message);
+    const logger = { info() {}, warn, error: warn };
+    const store = await openStore({ engine: 'postgres', url, ...(directUrl && { directUrl }) }, { logger });
+    return { store, warnings };
+  }
+
+  const refusal = (opening: Promise<{ readonly store: Store }>) =>
+    opening.then(
+      async ({ store }) => {
+        await store.close();
+        return '';
+      },
+      (error: unknown) => (error instanceof StoreOpenError ? error.message : error),
+    );
+
+  it('A9: without a direct database, an instance says once that it polls, and followers get writes of others', async () => {
+    const { store, warnings } = await opened(pooler.url);
+    expect(store.hearsOthers).toBe(false);
+    expect(warnings.filter((each) => each.includes('ANABRANCH_DIRECT_DATABASE'))).toHaveLength(1);
+    await store.close();
+    await using reading = await startPooled();
+    await using writing = await startPooled();
+    await deliversWithin(reading, writing, 20_000);
+  });
+
+  it('A9: with a direct database, an instance behind a pooler hears others', async () => {
+    const { store, warnings } = await opened(pooler.url, database.url);
+    expect([store.hearsOthers, warnings]).toEqual([true, []]);
+    const { store: other } = await opened(pooler.url, database.url);
+    const heard: unknown[] = [];
+    const stop = store.onChange((hint) => heard.push(hint));
+    const scene = new Scene(other);
+    const made = await scene.create();
+    await scene.append(made, [wordStep(0n, 'a')]);
+    await expect.poll(() => heard, { timeout: 10_000 }).toContain(trajectoryHint(made.ref.key));
+    stop();
+    await other.close();
+    await store.close();
+  });
+
+  it('refuses a direct database that is a pooler or another database, and a pooler in statement mode', async () => {
+    expect(await refusal(opened(pooler.url, pooler.url))).toContain('is behind a pooler too');
+    await using another = await createDatabase('postgres');
+    expect(await refusal(opened(pooler.url, another.url))).toContain('is another database');
+    await using statements = await startPgbouncer(database.url, { poolSize: POOL_SIZE, mode: 'statement' });
+    for (const direct of [undefined, database.url])
+      expect(await refusal(opened(statements.url, direct))).toContain('statement mode');
+  });
+
+  it('A1: serves again after a pooler was restarted under load, and nothing that was acked is missing', async () => {
+    let own = await startPgbouncer(database.url, { poolSize: POOL_SIZE });
+    await using server = await startTestServer({ database: { ...database, url: own.url } });
+    const client = connectClient({ address: server.url });
+    const acked = new Map<string, number>();
+    const writing = Array.from({ length: 4 }, async (_, i) => {
+      const { trajectory } = await client.trajectories.createTrajectory({ name: `restarted ${i}` });
+      const trajectoryId = trajectory!.id;
+      const writer = await openWriter(client, { trajectoryId });
+      for (let step = 0; step < 60; step += 1) {
+        await writer.append({ observations: [{ content: { text: `${step}` } }] });
+        acked.set(trajectoryId, step + 1);
+        if (i === 0 && step === 20) {
+          const { port } = own;
+          await own.stop();
+          own = await startPgbouncer(database.url, { poolSize: POOL_SIZE, port });
+        }
+      }
+      await writer.close();
+    });
+    await Promise.all(writing);
+    for (const [trajectoryId, steps] of acked) {
+      const { trajectory } = await client.trajectories.getTrajectory({ trajectoryId });
+      expect([steps, trajectory!.nextStepNumber]).toEqual([60, 60n]);
+    }
+    await requireIntact(client);
+    client.close();
+    await own.stop();
+  });
+});
+
+/** Requires that a follower on one server gets what is written on another. */
+async function deliversWithin(reading: TestServer, writing: TestServer, timeout: number): Promise<void> {
+  const [reader, author] = [connectClient({ address: reading.url }), connectClient({ address: writing.url })];
+  const { trajectory } = await author.trajectories.createTrajectory({});
+  const trajectoryId = trajectory!.id;
+  const texts: string[] = [];
+  const leaving = new AbortController();
+  const following = (async () => {
+    const read = reader.trajectories.readSteps({ trajectoryId, follow: true }, { signal: leaving.signal });
+    for await (const { steps } of read) texts.push(...steps.map((step) => step.observations[0]!.content!.text ?? ''));
+  })().catch(() => undefined);
+  const writer = await openWriter(author, { trajectoryId });
+  for (const text of ['a', 'b', 'c']) {
+    await writer.append({ observations: [{ content: { text } }] });
+    await expect.poll(() => texts.at(-1), { timeout }).toBe(text);
+  }
+  await writer.close();
+  leaving.abort();
+  await following;
+  reader.close();
+  author.close();
+}
 
 /**
  * The settings of as many connections to Postgres as there are clients: all of them are in a transaction at the same

@@ -4,7 +4,7 @@ import { openStore } from '../../src/store/open.ts';
 import { createDatabase, createPostgresDatabase, postgresUrl } from '../support/database.ts';
 import { startPostgres } from '../support/postgres.ts';
 import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
-import { logger, openOn, refusedOpen } from './on_store.ts';
+import { logger, openedAs, openOn, refusedOpen } from './on_store.ts';
 import { readWhole, Scene } from './scene.ts';
 import { outsideSql } from './sql.ts';
 
@@ -18,6 +18,28 @@ describe('opening a store, on postgres', () => {
     const migrations = await sql.rows('select name from kysely_migration');
     expect(new Set(migrations.map(({ name }) => name)).size).toBe(migrations.length);
     await sql.close();
+  });
+
+  it('A1: with fewer connections than its pool wants, an instance says so and serves all calls with them', async () => {
+    await using database = await createDatabase('postgres');
+    await (await openOn(database)).close();
+    const admin = new pg.Client(database.adminUrl);
+    await admin.connect();
+    await admin.query(`alter role ${new URL(database.url).pathname.slice(1)} connection limit 3`);
+    await admin.end();
+    const fewer: object[] = [];
+    const warn = (details: object, message: string) => {
+      if (message.includes('accepts no more connections')) fewer.push(details);
+    };
+    const store = await openStore(openedAs(database), { logger: { info() {}, warn, error: warn } });
+    const scene = new Scene(store);
+    const made = await scene.createWith(['a']);
+    const reads = Array.from({ length: 30 }, () => scene.get(made.id));
+    for (const { nextStepNumber } of await Promise.all(reads)) expect(nextStepNumber).toBe(1n);
+    const others = await Promise.all(Array.from({ length: 10 }, () => scene.createWith(['a', 'b'])));
+    expect(others).toHaveLength(10);
+    expect(fewer[0]).toMatchObject({ wanted: 10 });
+    await store.close();
   });
 
   it('design 6: uses a schema of its own; a role that may connect and create a schema is sufficient', async () => {

@@ -8,10 +8,11 @@ import process from 'node:process';
 import { exitOf, letGo, startJanitor } from './janitor.ts';
 import { runAs } from './postgres-binaries.ts';
 
-/** A real pgbouncer in transaction mode, in front of a database. It must be installed: `apt-get install pgbouncer`. */
+/** A real pgbouncer in front of a database. It must be installed: `apt-get install pgbouncer`. */
 export interface Pgbouncer {
   /** The URL of the same database, through the pooler. */
   readonly url: string;
+  readonly port: number;
   stop(): Promise<void>;
   [Symbol.asyncDispose](): Promise<void>;
 }
@@ -19,17 +20,21 @@ export interface Pgbouncer {
 export interface PgbouncerOptions {
   /** Connections to Postgres that all clients share. */
   readonly poolSize: number;
+  /** Default: any free one. */
+  readonly port?: number;
+  /** Default: transaction. */
+  readonly mode?: 'session' | 'transaction' | 'statement';
 }
 
 /** PGBOUNCER names another program than the one on the PATH. */
 const PROGRAM = process.env.PGBOUNCER ?? 'pgbouncer';
 
-export async function startPgbouncer(databaseUrl: string, { poolSize }: PgbouncerOptions): Promise<Pgbouncer> {
+export async function startPgbouncer(databaseUrl: string, options: PgbouncerOptions): Promise<Pgbouncer> {
   const user = runAs();
   const dir = await mkdtemp(path.join(os.tmpdir(), 'anabranch-pgbouncer-'));
-  const port = await freePort();
+  const port = options.port ?? (await freePort());
   const config = path.join(dir, 'pgbouncer.ini');
-  await writeFile(config, configOf(new URL(databaseUrl), dir, port, poolSize), { mode: 0o600 });
+  await writeFile(config, configOf(new URL(databaseUrl), dir, port, options), { mode: 0o600 });
   if (user.uid !== undefined && user.gid !== undefined) {
     await Promise.all([dir, config].map((file) => chown(file, user.uid!, user.gid!)));
   }
@@ -64,11 +69,11 @@ export async function startPgbouncer(databaseUrl: string, { poolSize }: Pgbounce
     await janitor.dismiss();
     await rm(dir, { recursive: true, force: true });
   };
-  return { url: `postgres://anabranch@127.0.0.1:${port}/pooled`, stop, [Symbol.asyncDispose]: stop };
+  return { url: `postgres://anabranch@127.0.0.1:${port}/pooled`, port, stop, [Symbol.asyncDispose]: stop };
 }
 
 /** Every client uses the database as the role of the URL. */
-function configOf(url: URL, dir: string, port: number, poolSize: number): string {
+function configOf(url: URL, dir: string, port: number, options: PgbouncerOptions): string {
   const target = {
     host: url.searchParams.get('host') ?? url.hostname,
     port: url.port === '' ? '5432' : url.port,
@@ -84,8 +89,8 @@ listen_addr = 127.0.0.1
 listen_port = ${port}
 unix_socket_dir = ${dir}
 auth_type = any
-pool_mode = transaction
-default_pool_size = ${poolSize}
+pool_mode = ${options.mode ?? 'transaction'}
+default_pool_size = ${options.poolSize}
 max_client_conn = 200
 `;
 }

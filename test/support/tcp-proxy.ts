@@ -8,10 +8,8 @@ import { type Direction, Lane, type Weather } from './tcp-lane.ts';
 
 export type { Direction } from './tcp-lane.ts';
 
-export interface Target {
-  readonly host: string;
-  readonly port: number;
-}
+/** A port of a host, or a Unix socket. */
+export type Target = { readonly host: string; readonly port: number } | { readonly path: string };
 
 export interface TcpProxy {
   readonly host: string;
@@ -68,7 +66,7 @@ export async function startTcpProxy(target: Target): Promise<TcpProxy> {
 
   const listener = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
     accepted += 1;
-    const server = connect({ host: to.host, port: to.port, allowHalfOpen: true, noDelay: true });
+    const server = connect({ ...to, allowHalfOpen: true, noDelay: true });
     const link = { client, server, lanes: lanesOf(client, server, weather) };
     links.add(link);
     for (const socket of [client, server]) socket.on('close', () => forget(link));
@@ -78,7 +76,12 @@ export async function startTcpProxy(target: Target): Promise<TcpProxy> {
   };
   const cut = (how: 'reset' | 'end' = 'reset') => {
     for (const { client, server } of links) {
-      for (const socket of [client, server]) how === 'reset' ? socket.resetAndDestroy() : socket.destroySoon();
+      for (const socket of [client, server]) {
+        if (how === 'end') socket.destroySoon();
+        // A Unix socket cannot be reset.
+        else if (socket === server && 'path' in to) socket.destroy();
+        else socket.resetAndDestroy();
+      }
     }
   };
   const close = async () => {

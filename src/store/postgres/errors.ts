@@ -101,6 +101,11 @@ export function isOutdatedStatement(error: unknown): boolean {
   return code === '0A000' && routine === 'RevalidateCachedQuery';
 }
 
+/** Returns whether Postgres accepts no more connections, of anybody, this role, or to this database. */
+export function isFull(error: unknown): boolean {
+  return (error as { code?: unknown } | null)?.code === '53300';
+}
+
 const UNAVAILABLE_CODES = new Set([
   'ECONNREFUSED',
   'ECONNRESET',

@@ -29,6 +29,8 @@ import { OpenTransactions } from './transactions.ts';
 
 export interface PostgresOptions {
   readonly url: string;
+  /** The same database without a pooler, for LISTEN and migrations. */
+  readonly directUrl?: string;
   readonly poolSize?: number;
   readonly namedStatements?: boolean;
 }
@@ -45,10 +47,17 @@ export async function openPostgres(
   onFault: (error: unknown) => void,
   migrating: MigrateOptions = {},
 ): Promise<StoreEngine> {
-  const { url, poolSize = 10, namedStatements = true } = options;
+  const { url, directUrl, poolSize = 10, namedStatements = true } = options;
   const warnOfLost = (error: Error) => logger.warn({ err: error }, 'a connection to Postgres was lost');
-  const first = new Pool({ url, poolSize: 2, namedStatements: false, bounded: false, onLost: warnOfLost });
-  const beginsReadOnly = await prepareDatabase(first, migrating);
+  const preparing = { poolSize: 2, namedStatements: false, bounded: false, onLost: warnOfLost };
+  const found = directUrl && (await inspect(new Pool({ url, ...preparing })));
+  const first = new Pool({ url: directUrl ?? url, ...preparing });
+  const { beginsReadOnly, isPooled } = await prepareDatabase(first, migrating, found || undefined);
+  if (isPooled)
+    logger.warn(
+      {},
+      'a pooler is between this server and Postgres, so this server finds writes of other instances by polling: set ANABRANCH_DIRECT_DATABASE to the URL of Postgres itself',
+    );
   const readOnly = new ReadOnlyWatch({ url, logger, onChange: () => pool.renew() });
   const onReadOnly = () => readOnly.begin();
   // A standby rejects LISTEN.
@@ -58,15 +67,21 @@ export async function openPostgres(
       { err: error },
       'the pooler between this server and Postgres does not support named prepared statements: the server uses unnamed statements from now on. Set ANABRANCH_NAMED_STATEMENTS=false, or enable them in the pooler (pgbouncer 1.21 or later: max_prepared_statements)',
     );
-  const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost, onForgotten, onReadOnly });
+  const onFewer = (connections: number) =>
+    logger.warn(
+      { connections, wanted: poolSize },
+      'Postgres accepts no more connections, so the server uses fewer: raise max_connections or the connection limit of the role or the database, or lower --pool-size',
+    );
+  const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost, onForgotten, onFewer, onReadOnly });
   const listeners = new ChangeListeners(onFault);
   const send = async (text: string, values: unknown[]) => {
     const lease = await pool.lease();
     await lease.query(text, values).finally(() => lease.release());
   };
-  const notifier = new Notifier({ url, send, onHint: (hint) => listeners.tell(hint), onLost });
+  const notifier = new Notifier({ url: directUrl ?? url, send, onHint: (hint) => listeners.tell(hint), onLost });
   if (beginsReadOnly) readOnly.begin();
-  await notifier.connect();
+  // A pooler does not forward what Postgres sends by itself.
+  if (!isPooled) await notifier.connect();
   const slots = new ReadSlots();
   const lanes = new ReadLanes({ ...lanesOf(poolSize), restFor: (milliseconds) => slots.restAfter(milliseconds) });
   const open = new OpenTransactions();
@@ -115,16 +130,50 @@ function lanesOf(poolSize: number): { long: number; quick: number } {
   return { long: Math.max(1, Math.floor(poolSize / 5)), quick: Math.max(1, Math.floor(poolSize / 2)) };
 }
 
+/** What a database and the way to it are like. */
+interface Inspected {
+  /** Whether the database is read-only. */
+  readonly beginsReadOnly: boolean;
+  /** Whether a pooler is in between. */
+  readonly isPooled: boolean;
+  /** A text that only this database of this running server has. */
+  readonly identity: string;
+}
+
 /**
- * Checks that the database is usable and migrates its schema, on separate connections. Returns whether the database is
- * read-only.
+ * Checks that the database is usable and migrates its schema, on separate connections. `pooled` is what was found
+ * behind the pooler that this way must avoid.
  */
-async function prepareDatabase(pool: Pool, migrating: MigrateOptions): Promise<boolean> {
+async function prepareDatabase(pool: Pool, migrating: MigrateOptions, pooled?: Inspected): Promise<Inspected> {
+  return using(pool, async (db) => {
+    const found = await checkServer(db, pool);
+    if (pooled !== undefined) requireDirect(found, pooled);
+    await migrate(db, 'postgres', { ...migrating, schema: SCHEMA });
+    return found;
+  });
+}
+
+function inspect(pool: Pool): Promise<Inspected> {
+  return using(pool, (db) => checkServer(db, pool));
+}
+
+/** Errors: StoreOpenError. */
+function requireDirect(direct: Inspected, pooled: Inspected): void {
+  if (direct.isPooled)
+    throw new StoreOpenError(
+      'The direct database is behind a pooler too: name the host and port of Postgres itself, or leave ANABRANCH_DIRECT_DATABASE unset.',
+    );
+  if (direct.identity !== pooled.identity)
+    throw new StoreOpenError(
+      'The direct database is another database than the one behind the pooler: ANABRANCH_DIRECT_DATABASE must name the same one.',
+    );
+}
+
+/** Uses a pool once. */
+async function using<T>(pool: Pool, work: (db: Kysely<Tables>) => Promise<T>): Promise<T> {
   const db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) });
   try {
-    const beginsReadOnly = await checkServer(db);
-    await migrate(db, 'postgres', { ...migrating, schema: SCHEMA });
-    return beginsReadOnly;
+    return await work(db);
   } catch (error) {
     throw asOpenError(error);
   } finally {
@@ -132,12 +181,13 @@ async function prepareDatabase(pool: Pool, migrating: MigrateOptions): Promise<b
   }
 }
 
-/** Returns whether the database is read-only. */
-async function checkServer(db: Kysely<Tables>): Promise<boolean> {
-  const { rows } = await sql<{ version: number; encoding: string; access: string }>`select
+async function checkServer(db: Kysely<Tables>, pool: Pool): Promise<Inspected> {
+  const { rows } = await sql<{ version: number; encoding: string; access: string; identity: string }>`select
     current_setting('server_version_num')::int as version, current_setting('server_encoding') as encoding,
-    current_setting('transaction_read_only') as access`.execute(db);
-  const { version = 0, encoding = '', access = '' } = rows[0] ?? {};
+    current_setting('transaction_read_only') as access,
+    (select oid::text from pg_database where datname = current_database()) || ' ' || pg_postmaster_start_time()::text
+      as identity`.execute(db);
+  const { version = 0, encoding = '', access = '', identity = '' } = rows[0] ?? {};
   if (version < 150_000) {
     throw new StoreOpenError(
       `This Postgres is version ${Math.floor(version / 10_000)}: version 15 or later is required.`,
@@ -148,7 +198,7 @@ async function checkServer(db: Kysely<Tables>): Promise<boolean> {
       `This database keeps text as ${encoding}, which cannot hold all of it: make one with encoding UTF8 (create database … encoding 'UTF8' template template0).`,
     );
   }
-  return access === 'on';
+  return { beginsReadOnly: access === 'on', isPooled: pool.isPooled, identity };
 }
 
 function asOpenError(error: unknown): unknown {

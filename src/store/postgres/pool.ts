@@ -20,7 +20,7 @@ import {
   TYPES,
 } from './connection.ts';
 import { CopyQuery } from './copy.ts';
-import { isForgottenStatement, isOutdatedStatement, isReadOnlyTransaction, translateError } from './errors.ts';
+import { isForgottenStatement, isFull, isOutdatedStatement, isReadOnlyTransaction, translateError } from './errors.ts';
 import { SilenceWatch } from './silence.ts';
 
 /**
@@ -35,6 +35,9 @@ const LOCK_MS = 3000;
 const APPEND_CONNECTIONS = 2;
 const APPEND_IDLE_MS = 60_000;
 
+/** For how long no further connections are tried, after Postgres has accepted no more. */
+const FEWER_MS = 10_000;
+
 export interface PoolOptions {
   readonly url: string;
   readonly poolSize: number;
@@ -46,6 +49,10 @@ export interface PoolOptions {
   readonly onReadOnly?: () => void;
   /** Called once if a pooler does not keep prepared statements. Afterwards statements have no names. */
   readonly onForgotten?: (error: unknown) => void;
+  /**
+   * Called when Postgres accepts so many connections and no more. Callers then share these. Undefined: they fail.
+   */
+  readonly onFewer?: (connections: number) => void;
 }
 
 interface MeasuredSession extends Session {
@@ -71,10 +78,22 @@ export class Pool implements PostgresPool {
   readonly #waiting = new Set<(reason: unknown) => void>();
   readonly #bounded: boolean;
   #names: StatementNames | undefined;
+  readonly #onFewer: PoolOptions['onFewer'];
+  #isPooled = false;
   /** How often sessions were renewed. */
   #generation = 0;
 
-  constructor({ url, poolSize, namedStatements, bounded, onLost, onForgotten, onReadOnly = () => {} }: PoolOptions) {
+  constructor({
+    url,
+    poolSize,
+    namedStatements,
+    bounded,
+    onLost,
+    onForgotten,
+    onFewer,
+    onReadOnly = () => {},
+  }: PoolOptions) {
+    this.#onFewer = onFewer;
     this.#names = namedStatements ? new StatementNames() : undefined;
     this.#bounded = bounded;
     this.#activity = new Activity(url);
@@ -128,9 +147,19 @@ export class Pool implements PostgresPool {
     }
   }
 
-  /** Returns a connection that only runs the statements of appends. */
-  leaseForAppend(call?: CallScope): Promise<Lease> {
-    return this.#leaseFrom(this.#appends, call);
+  /** Returns a connection that only runs the statements of appends, if Postgres accepts one. */
+  async leaseForAppend(call?: CallScope): Promise<Lease> {
+    try {
+      return await this.#leaseFrom(this.#appends, call);
+    } catch (error) {
+      if (this.#onFewer === undefined || !isFull((error as Error).cause)) throw error;
+      return this.lease(call);
+    }
+  }
+
+  /** Whether connections were found to lead to a pooler. */
+  get isPooled(): boolean {
+    return this.#isPooled;
   }
 
   async #leaseFrom(pool: pg.Pool, call: CallScope | undefined, turn?: Slot): Promise<Lease> {
@@ -203,7 +232,7 @@ export class Pool implements PostgresPool {
       signal?.addEventListener('abort', onAbort);
       const connect = async () => {
         if ((await turn?.begun) === false) throw new Error('the wait has ended');
-        return pool.connect();
+        return this.#connect(pool);
       };
       connect().then(
         (client) => {
@@ -219,11 +248,34 @@ export class Pool implements PostgresPool {
     });
   }
 
+  /** While Postgres accepts no more connections, waits for one of those that there are. */
+  async #connect(pool: pg.Pool): Promise<pg.PoolClient> {
+    const { max } = pool.options;
+    for (;;) {
+      try {
+        return await pool.connect();
+      } catch (error) {
+        if (this.#onFewer === undefined || !isFull(error) || pool.totalCount === 0) throw error;
+        if (pool.totalCount >= pool.options.max) continue;
+        pool.options.max = pool.totalCount;
+        this.#onFewer(pool.totalCount);
+        setTimeout(() => {
+          pool.options.max = max;
+        }, FEWER_MS).unref();
+      }
+    }
+  }
+
   async #prepare(client: pg.ClientBase, settings: Settings): Promise<void> {
     const generation = this.#generation;
     try {
       const bounds = this.#bounded ? { statementMs: STATEMENT_MS, lockMs: LOCK_MS } : undefined;
       const session = await prepareSession(client, { ...sessionSettings(bounds), ...settings });
+      if (session.beginWith !== undefined) {
+        // A pooler may use another connection for each transaction, and not all of them keep names.
+        this.#isPooled = true;
+        this.#names = undefined;
+      }
       this.#sessions.set(client, { ...session, generation, parseTime: new ParseTime(client) });
     } finally {
       this.#silence.unwatch(client);

@@ -17,7 +17,7 @@ export function explainConnecting(error: unknown): string | undefined {
     return `The host of Postgres has no address (${text}): correct the host in the URL, or the name service of this machine.`;
   if (code !== undefined && TLS_FAULT.test(code))
     return `The TLS connection to Postgres failed (${text}): name the certificate of its authority in the URL (sslrootcert=FILE), or do not check it (sslmode=no-verify).`;
-  if (syscall === 'open' || syscall === 'read')
+  if (syscall === 'open' || (syscall === 'read' && code !== 'ECONNRESET'))
     return `A file that the URL of Postgres names cannot be read (${text}): correct sslrootcert, sslcert or sslkey.`;
   return isOutOfReach(error, code)
     ? `The database does not respond (${text}): check that Postgres is running and that the URL is correct.`
@@ -49,7 +49,7 @@ const REMEDIES: Readonly<Record<string, string>> = {
   '55000': 'name another database',
   '57P03': 'start again when Postgres accepts connections',
   '57': 'check that Postgres is running, and start again',
-  '08': 'check the user, the database and the pooler',
+  '08': 'check the user, the database and the pooler, which must not be in statement mode (pool_mode)',
   '22023': 'correct the options in the URL',
   '42704': 'correct the options in the URL',
 };
