@@ -23,6 +23,7 @@ import { read } from './benches/read.ts';
 import { readerBesideWriter } from './benches/reader_beside_writer.ts';
 import { claims, claimsDepth, progress, readRollouts, rolloutList, watchRun } from './benches/rollouts.ts';
 import { runList, runTree } from './benches/runs.ts';
+import { savers } from './benches/savers.ts';
 import { series } from './benches/series.ts';
 import { start } from './benches/start.ts';
 import { storage } from './benches/storage.ts';
@@ -79,4 +80,5 @@ export const BENCHES: readonly Bench[] = [
   pageIngest,
   pageMemory,
   ...pythonClient,
+  savers,
 ];

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+from savers import saver_threads, saver_turns
 
 import anabranch as ab
 from anabranch._reading.read import OwnedStep, fetch_states, read_steps
@@ -244,7 +245,19 @@ def percentile(values: list[float], part: float) -> float:
 
 TASKS: dict[str, Callable[[Settings], dict[str, Any]]] = {
     each.__name__: each
-    for each in (record, record_llm, record_bytes, ingest, vector, write_episodes, read, write_states, states)
+    for each in (
+        record,
+        record_llm,
+        record_bytes,
+        ingest,
+        vector,
+        write_episodes,
+        read,
+        write_states,
+        states,
+        saver_turns,
+        saver_threads,
+    )
 }
 
 if __name__ == "__main__":
