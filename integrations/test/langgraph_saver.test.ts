@@ -93,6 +93,25 @@ describe.each(ENGINES)('the saver of LangGraph.js on %s', (engine) => {
     }
   });
 
+  it('reads the history of delta channels in pages, past other branches', async () => {
+    const thread = randomUUID();
+    const { saver } = newSaver();
+    const configs = await chain(saver, thread, 60);
+    for (const [i, at] of configs.entries()) await saver.putWrites(at, [['messages', i]], 'task');
+    const other = checkpointOf({ messages: ['of another branch'] });
+    await saver.put(configs[3]!, other, metadata(4, 'fork'), other.channel_versions);
+    const { saver: reader, calls } = newSaver();
+    const history = await reader.getDeltaChannelHistory({ config: configs[50]!, channels: ['messages', 'step'] });
+    expect(history).toEqual({
+      messages: { writes: Array.from({ length: 50 }, (_, i) => ['task', 'messages', i]) },
+      step: { writes: [], seed: 49 },
+    });
+    expect(calls).toEqual(['ListSteps', 'ListSteps', 'ListSteps']);
+    expect(await reader.getDeltaChannelHistory({ config: configs[0]!, channels: ['step'] })).toEqual({
+      step: { writes: [] },
+    });
+  });
+
   it('begins a branch for a checkpoint whose parent is not the last one, also of another process', async () => {
     const thread = randomUUID();
     const { saver } = newSaver();

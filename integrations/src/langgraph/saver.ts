@@ -9,6 +9,7 @@ import {
   type CheckpointMetadata,
   type CheckpointPendingWrite,
   type CheckpointTuple,
+  type DeltaChannelHistory,
   maxChannelVersion,
   type PendingWrite,
   type SerializerProtocol,
@@ -164,6 +165,33 @@ export class AnabranchSaver extends BaseCheckpointSaver {
     }
   }
 
+  /**
+   * Returns the writes to channels since the latest ancestor that has their values, and these values. Reads ancestors in
+   * pages, and not one by one.
+   */
+  override async getDeltaChannelHistory({
+    config,
+    channels,
+  }: {
+    config: RunnableConfig;
+    channels: string[];
+  }): Promise<Record<string, DeltaChannelHistory>> {
+    const found = new Map(channels.map((channel) => [channel, { writes: [] } as DeltaChannelHistory]));
+    const open = new Set(channels);
+    for await (const { checkpoint, pendingWrites = [] } of this.#ancestors(config)) {
+      for (const write of pendingWrites.toReversed())
+        if (open.has(write[1])) found.get(write[1])?.writes.unshift(write);
+      for (const channel of open) {
+        const seed = checkpoint.channel_values[channel];
+        if (seed === undefined) continue;
+        Object.assign(found.get(channel) ?? {}, { seed });
+        open.delete(channel);
+      }
+      if (open.size === 0) break;
+    }
+    return Object.fromEntries(found);
+  }
+
   /** Deletes a thread. Threads that were forked or copied from it keep what they share. No effect if there is none. */
   override async deleteThread(threadId: string): Promise<void> {
     for await (const { id } of this.#client.list({ taskId: taskOf(threadId) })) await this.#client.delete(id);
@@ -287,14 +315,30 @@ export class AnabranchSaver extends BaseCheckpointSaver {
       versions.length > 0 ? maxChannelVersion(...versions) : this.getNextVersion(undefined);
   }
 
+  /** Returns the ancestors of a checkpoint, the nearest first. */
+  async *#ancestors(config: RunnableConfig): AsyncGenerator<CheckpointTuple> {
+    const tuple = await this.getTuple(config);
+    let wanted: unknown = tuple?.parentConfig?.configurable?.checkpoint_id;
+    if (tuple === undefined || wanted === undefined) return;
+    const { threadId, ns } = named(tuple.config);
+    const within = { configurable: { thread_id: threadId, checkpoint_ns: ns } };
+    for await (const each of this.#list(threadId, within, {}, await this.#timeOf(tuple.config, threadId))) {
+      if (each.config.configurable?.checkpoint_id !== wanted) continue;
+      yield each;
+      wanted = each.parentConfig?.configurable?.checkpoint_id;
+      if (wanted === undefined) return;
+    }
+  }
+
   async *#list(
     threadId: string,
     config: RunnableConfig,
     { limit = PAGE, before, filter = {} }: CheckpointListOptions,
+    upTo?: Timestamp,
   ): AsyncGenerator<CheckpointTuple> {
     const { checkpoint_ns: ns, checkpoint_id: wanted } = config.configurable ?? {};
     const beforeId: unknown = before?.configurable?.checkpoint_id;
-    const commitTimeTo = before === undefined ? undefined : await this.#timeOf(before, threadId);
+    const commitTimeTo = upTo ?? (before === undefined ? undefined : await this.#timeOf(before, threadId));
     const isExact =
       wanted === undefined && beforeId === undefined && Object.keys(filter).every((key) => key in FILTERS);
     const labels = {
