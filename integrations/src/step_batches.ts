@@ -15,8 +15,8 @@ const STATE_BYTES = 64 * 1024;
 const INLINE_BYTES = LIMITS.inlineStateBytes;
 
 /**
- * Divides steps among messages, in order. Large states and JSON texts of steps of more than `stepBytes` are stored first,
- * until the step is that small. Throws RangeError if a step is too large for a message nevertheless.
+ * Divides steps among messages, in order. Large states and JSON texts of steps of more than `stepBytes` are stored
+ * first, until the step is that small. Throws RangeError if a step is too large for a message nevertheless.
  */
 export async function batchesOf(
   client: PatientClient,

@@ -50,8 +50,8 @@ export interface StoredStep {
 }
 
 /**
- * What is known of the newest checkpoint of a namespace, so that the next one is laid out and sent with less work. If it
- * is out of date, what is stored is correct all the same.
+ * What is known of the newest checkpoint of a namespace, so that the next one is laid out and sent with less work. What
+ * is stored is correct also if this is out of date.
  */
 export interface Layout {
   /** The version of each channel whose size was measured. */

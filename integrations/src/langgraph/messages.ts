@@ -15,9 +15,9 @@ const TEXT_BYTES = 32 * 1024;
 const ROLES: Readonly<Record<string, string>> = { human: 'user', ai: 'assistant', system: 'system', tool: 'tool' };
 
 /**
- * Returns the messages that are not known as actions and observations, as which the page shows them. They are never read
- * back: the checkpoint has the messages themselves. Without known ones, returns the last message only: the others may
- * be old.
+ * Returns the messages that are not known as actions and observations, as which the page shows them. They are never
+ * read back: the checkpoint has the messages themselves. Without known ones, returns the last message only: the others
+ * may be old.
  */
 export function shownMessages(
   value: unknown,

@@ -92,7 +92,7 @@ export class AnabranchSaver extends BaseCheckpointSaver {
     this.#client = new PatientClient(client, options);
   }
 
-  /** Stores a checkpoint behind its parent. Throws TypeError if a value cannot be serialized; nothing is stored then. */
+  /** Stores a checkpoint behind its parent. Throws TypeError for a value that cannot be serialized. */
   override async put(
     config: RunnableConfig,
     checkpoint: Checkpoint,
@@ -166,8 +166,8 @@ export class AnabranchSaver extends BaseCheckpointSaver {
   }
 
   /**
-   * Returns the writes to channels since the latest ancestor that has their values, and these values. Reads ancestors in
-   * pages, and not one by one.
+   * Returns the writes to channels since the latest ancestor that has their values, and these values. Reads ancestors
+   * in pages, and not one by one.
    */
   override async getDeltaChannelHistory({
     config,

@@ -21,7 +21,7 @@ export interface StepFilter
 export interface Place {
   readonly trajectoryId: string;
   readonly stepNumber: bigint;
-  /** A trajectory of the thread that has the step in its lineage. Another one than the owner if the thread is a copy. */
+  /** A trajectory of the thread that has the step in its lineage. Not the owner if the thread is a copy. */
   readonly heirId: string;
   readonly time: Timestamp | undefined;
 }
