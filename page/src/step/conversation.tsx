@@ -47,7 +47,7 @@ function Shown({ trajectoryId, last, onStep }: ShownProps) {
           <li
             key={`${number} ${at}`}
             class={message.role === 'user' ? 'user' : ''}
-            aria-current={number === last && 'step'}
+            aria-current={number === last ? 'step' : undefined}
           >
             <p>
               <span class="label">{visible(message.role)}</span>{' '}
