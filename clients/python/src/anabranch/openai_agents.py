@@ -25,7 +25,6 @@ from anabranch._sessions import (
     call_tool,
     connection_of,
     creation_of,
-    find,
     json_of,
     json_text,
     reply,
@@ -216,17 +215,9 @@ class AnabranchSession:
 
     def _tip(self) -> Trajectory | None:
         """Returns the trajectory that holds the session now. None if there is none."""
-        first = find(self._connection, self.trajectory_id)
-        if first is not None and first.status == STATUS_RUNNING:
-            return first
-        request = ListTrajectoriesRequest(labels=self._creation.labels, page_size=1)
-        if first is None:
-            # It may have been deleted, and its branches kept.
-            request.task_id = self._creation.task
-        else:
-            request.tree_id = first.tree_id
+        request = ListTrajectoriesRequest(task_id=self._creation.task, labels=self._creation.labels, page_size=1)
         found = call(self._connection, lambda stubs: stubs.trajectories.ListTrajectories, request).trajectories
-        return found[0] if found else first
+        return found[0] if found else None
 
     def _open(self) -> Trajectory | None:
         """Returns the same, open for items: continues it if its process ended before that was done."""
@@ -257,7 +248,7 @@ class AnabranchSession:
 
     def _branch(self, source: Trajectory, at: int, branch_id: str, request_id: str) -> None:
         request = BranchTrajectoryRequest(trajectory_id=source.id, step_number=at, branch_id=branch_id)
-        request.request_id, request.name = request_id, self._creation.name
+        request.request_id, request.name, request.task_id = request_id, self._creation.name, self._creation.task
         request.labels.update(self._creation.labels)
         call(self._connection, lambda stubs: stubs.trajectories.BranchTrajectory, request)
 
