@@ -170,7 +170,7 @@ export function createRpcHandler(options: AdapterOptions): RpcHandler {
         report.admitted(served.method);
         admit(served.method, intake, admission);
         const values = contextValues(admission, call.cut, () => intake.handOver(), report);
-        void plain.serve(served, stream, intake, values, timeoutOf(headers), report);
+        void plain.serve(served, stream, intake, values, timeoutOf(headers));
       });
     };
   };

@@ -13,7 +13,7 @@ from anabranch._wire.tracing import trace_context
 def test_a_call_continues_the_active_span() -> None:
     with TracerProvider().get_tracer("a program").start_as_current_span("work") as span:
         ids = span.get_span_context()
-        assert trace_context() == (("traceparent", f"00-{ids.trace_id:032x}-{ids.span_id:016x}-01"),)
+        assert trace_context() == (("traceparent", f"00-{ids.trace_id:032x}-{ids.span_id:016x}-{ids.trace_flags:02x}"),)
 
 
 def test_without_an_active_span_nothing_is_sent() -> None:

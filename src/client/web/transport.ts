@@ -29,7 +29,10 @@ export function connectTransport(options: ConnectOptions): { readonly url: strin
   };
 }
 
-/** Calls also continue the trace that is active. A unary call whose token was refused is repeated once, with another one. Readers repeat streams. */
+/**
+ * Calls also continue the trace that is active. A unary call whose token was refused is repeated once, with another
+ * one. Readers repeat streams.
+ */
 function sayingWhoCalls(access: Access): Interceptor {
   return (next) => async (request) => {
     const trace = traceHeaders();

@@ -6,7 +6,7 @@ import type { UnsentMessages } from '../../listen/unsent.ts';
 import type { Logger } from '../../stream/settings.ts';
 import type { CallContext, Sent } from '../call.ts';
 import type { CallReport } from '../call_report.ts';
-import { admissionOf, cutOf } from '../caller.ts';
+import { admissionOf, cutOf, reportOf } from '../caller.ts';
 import { toConnectError } from '../errors.ts';
 import type { Intake, Received } from '../http.ts';
 import type { MessageGuard } from '../message_guard.ts';
@@ -70,16 +70,16 @@ export class PlainGrpc {
     this.#unsent = unsent;
   }
 
-  /** Never rejects. */
+  /** Never rejects. The values have the report of the call. */
   async serve(
     served: Served,
     stream: ServerHttp2Stream,
     intake: Intake,
     values: ContextValues,
     timeoutMs: number | undefined,
-    report: CallReport,
   ): Promise<void> {
     const { method } = served;
+    const report = reportOf(values)!;
     const context = new GrpcContext(stream, values, timeoutMs);
     const messages = new Messages(intake, method.input, this.#guard);
     try {
