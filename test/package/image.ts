@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
-import { chown, copyFile, cp, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
+import { chown, copyFile, cp, mkdir, mkdtemp, readFile, rm, symlink } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
@@ -79,8 +79,8 @@ export class Image {
     this.#root = root;
   }
 
-  /** Makes the files of the image from the packed package, which has the same build. */
-  static async build(tarball: string): Promise<Image> {
+  /** Makes the files of the image as its stages do, with the dependencies of this checkout for the build. */
+  static async build(): Promise<Image> {
     const root = path.join(await mkdtemp(path.join(os.tmpdir(), 'anabranch-image-')), 'root');
     const image = new Image(root);
     const app = path.join(root, 'app');
@@ -94,8 +94,12 @@ export class Image {
     for (const file of ['package.json', 'package-lock.json', '.npmrc'])
       await copyFile(path.join(ROOT, file), path.join(app, file));
     await run('npm', [...image.config.install, '--prefer-offline', '--no-audit'], { cwd: app, minutes: 10 });
-    const packed = ['package/bin', 'package/dist'];
-    await run('tar', ['-xzf', tarball, '-C', app, '--strip-components=1', '--no-same-owner', ...packed]);
+    const sources = path.join(path.dirname(root), 'src');
+    await copyContext(sources);
+    await symlink(path.join(ROOT, 'node_modules'), path.join(sources, 'node_modules'));
+    await run('npm', ['run', 'build'], { cwd: sources, minutes: 5 });
+    for (const part of ['bin', 'dist']) await cp(path.join(sources, part), path.join(app, part), { recursive: true });
+    await symlink('/app/bin/anabranch.js', `${root}.bin/anabranch`);
     return image;
   }
 
@@ -122,6 +126,15 @@ export class Image {
   async remove(): Promise<void> {
     await rm(path.dirname(this.#root), { recursive: true, force: true });
   }
+}
+
+/** Copies the files that git has and .dockerignore names. */
+async function copyContext(to: string): Promise<void> {
+  const ignore = await readFile(path.join(ROOT, '.dockerignore'), 'utf8');
+  const named = [...ignore.matchAll(/^!(.+)$/gm)].map(([, name]) => name!);
+  const list = await run('git', ['ls-files', '-z', '--', ...named], { cwd: ROOT });
+  for (const file of list.split('\0').filter((name) => name !== ''))
+    await cp(path.join(ROOT, file), path.join(to, file), { verbatimSymlinks: true });
 }
 
 function running(child: ChildProcess): RunningImage {
