@@ -113,7 +113,7 @@ export function migrateCommand(cli: CliContext): Command {
   const command = new Command('migrate').description(
     'Create the database, or migrate it to this version. The server does the same when it starts, unless it has --no-migrate.',
   );
-  return addConfigOptions(command, ['--database', '--log-level', '--log-format'])
+  return addConfigOptions(command, ['--database', '--direct-database', '--log-level', '--log-format'])
     .option('--json', 'print the result as one line of JSON')
     .action(async (flags: Readonly<Record<string, unknown>>) => {
       const config = configOf(cli, flags);

@@ -15,7 +15,14 @@ const DOCUMENT = readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8');
 const SNIPPETS = readSnippets('docs/operations.md');
 
 /** Blocks that tests run: here, and with a real pg_dump in test/faults/documented-restore.test.ts. */
-const RUN = ['backup-sqlite', 'restore-sqlite', 'moving-data', 'retention-policies', 'postgres-dump'];
+const RUN = [
+  'backup-sqlite',
+  'restore-sqlite',
+  'moving-data',
+  'retention-policies',
+  'postgres-dump',
+  'failover-promote',
+];
 /** Blocks that need a container runtime or a cluster: what they name is checked. */
 const READ = ['compose-up', 'helm-install', 'helm-upgrade', 'helm-backup'];
 

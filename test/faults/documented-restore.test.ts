@@ -8,7 +8,7 @@ import { openOn } from '../store/on_store.ts';
 import { Scene } from '../store/scene.ts';
 import { expectVerified } from '../store/verified.ts';
 import { createPostgresDatabase } from '../support/database.ts';
-import { startPostgres } from '../support/postgres.ts';
+import { startPostgres, startStandby } from '../support/postgres.ts';
 
 /** See restored.test.ts. */
 const BIN = process.env.STOCK_POSTGRES ?? '/usr/lib/postgresql/15/bin';
@@ -46,4 +46,26 @@ it('docs/operations.md dumps and restores Postgres under load, and moves a file 
   const moving = programOf(SNIPPETS, 'moving').trim().split('\n').at(-1)!;
   await shell.run('anabranch migrate --database sqlite:.anabranch/data.db && createdb anabranch');
   await shell.run(local(moving));
+});
+
+it('docs/operations.md promotes a standby, which then has all acked steps and accepts writes', async () => {
+  await using primary = await startPostgres();
+  const database = await createPostgresDatabase(primary.url); // goes with its cluster
+  const before = await openOn(database);
+  const scene = new Scene(before);
+  const made = await scene.createWith(['acked']);
+  await before.close();
+  await using standby = await startStandby(primary);
+  await primary.killAll();
+  const url = new URL(standby.url);
+  url.pathname = new URL(database.url).pathname;
+  await using shell = openShell({ PATH: `${BIN}${path.delimiter}${process.env.PATH}`, STANDBY_URL: url.href });
+  const [promoting] = programOf(SNIPPETS, 'failover').split('\n');
+  await shell.run(promoting!);
+  const store = await openOn({ engine: 'postgres', url: url.href });
+  const there = new Scene(store, scene.namespace);
+  expect(await there.words(await there.get(made.id))).toEqual(['acked']);
+  await there.createWith(['after']);
+  await expectVerified(store);
+  await store.close();
 });

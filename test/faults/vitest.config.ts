@@ -32,6 +32,7 @@ const SIDE_BY_SIDE = [
   'migration-full',
   'mix',
   'mutated-archives',
+  'pooled-migration',
   'pooler',
   'power-loss',
   'previous-release',

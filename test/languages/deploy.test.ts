@@ -40,6 +40,7 @@ async function render(values: object = {}) {
 const seconds = (key: Key) => Number((TABLE[key] as { default?: string }).default ?? 5);
 const SQLITE = { database: { engine: 'sqlite' }, adminKey: { secret: 'admin' } };
 const EVERYTHING = {
+  database: { postgres: { directKey: 'direct' } },
   adminKey: { secret: 'admin' },
   autoscaling: { enabled: true },
   backup: { enabled: true, claim: 'backups' },

@@ -1,4 +1,5 @@
 import { type Kysely, sql } from 'kysely';
+import { StoreOpenError } from '../contract/store.ts';
 import type { AddedIndex } from './migration.ts';
 
 export type EngineName = 'postgres' | 'sqlite';
@@ -30,8 +31,17 @@ export async function buildIndexes<T>(
     const on = sql`${inSchema(table)} ${sql.raw(keys)}`;
     if (engine === 'sqlite') await sql`create index ${sql.id(name)} on ${on}`.execute(db);
     else {
-      await sql`drop index concurrently if exists ${inSchema(name)}`.execute(db);
+      await sql`drop index concurrently if exists ${inSchema(name)}`.execute(db).catch(explain);
       await sql`create index concurrently ${sql.id(name)} on ${on}`.execute(db);
     }
   }
+}
+
+/** Behind a pooler, each statement has a transaction for its settings, and these have none (25001). */
+function explain(error: unknown): never {
+  if ((error as { code?: unknown }).code !== '25001') throw error;
+  throw new StoreOpenError(
+    'The migration builds indexes beside writers, which no pooler allows: set ANABRANCH_DIRECT_DATABASE to the URL of Postgres itself, and start again.',
+    { cause: error },
+  );
 }

@@ -36,6 +36,10 @@ capabilities: { drop: [ALL] }
 {{- define "anabranch.databaseUrl" -}}
 - name: DATABASE_URL
   valueFrom: { secretKeyRef: { name: {{ .Values.database.postgres.secret }}, key: {{ .Values.database.postgres.key }} } }
+{{- with .Values.database.postgres.directKey }}
+- name: ANABRANCH_DIRECT_DATABASE
+  valueFrom: { secretKeyRef: { name: {{ $.Values.database.postgres.secret }}, key: {{ . }} } }
+{{- end }}
 {{- end }}
 
 {{- define "anabranch.claim" -}}
