@@ -28,6 +28,7 @@ import { series } from './benches/series.ts';
 import { start } from './benches/start.ts';
 import { storage } from './benches/storage.ts';
 import { storageSteps } from './benches/storage_steps.ts';
+import { idleFollowers, waitingClaims, watchers } from './benches/waiting.ts';
 
 /** All benches, in the order in which they run. */
 export const BENCHES: readonly Bench[] = [
@@ -59,6 +60,9 @@ export const BENCHES: readonly Bench[] = [
   lineageAppend,
   follow,
   followRemote,
+  idleFollowers,
+  waitingClaims,
+  watchers,
   metricsIngest,
   metricsRead,
   runList,

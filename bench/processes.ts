@@ -26,6 +26,7 @@ export type ProgramName =
   | 'store_checkpoints'
   | 'store_states'
   | 'use_case'
+  | 'waiting'
   | 'writer';
 
 /** Runs a program of the bench in a process of its own. Returns its figures. */

@@ -131,7 +131,8 @@ export class BenchServer {
   readonly ca: string | undefined;
   /** With authentication: the key that callers show. */
   readonly token: string | undefined;
-  readonly #pids: readonly number[];
+  /** Of the server first, and of the Postgres that the bench started for it. */
+  readonly pids: readonly number[];
   readonly #stopServer: () => Promise<void>;
   #client: AnabranchClient | undefined;
 
@@ -148,13 +149,13 @@ export class BenchServer {
     this.ca = ca;
     this.token = token;
     if (ca !== undefined) tls.setDefaultCACertificates([...tls.getCACertificates('default'), ca]);
-    this.#pids = pids;
+    this.pids = pids;
     this.#stopServer = server.stop;
   }
 
   /** Returns the CPU time of the server, and of the Postgres that the bench started for it. */
   cpuSeconds(): number {
-    return cpuSeconds(this.#pids);
+    return cpuSeconds(this.pids);
   }
 
   /** Creates empty trajectories. Returns their ids. */
