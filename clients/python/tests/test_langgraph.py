@@ -23,10 +23,12 @@ from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR
 from langgraph_threads import chain, checkpoint_with, config_of, id_of, put, values_in
+from test_access import KeyServer
 
 import anabranch as ab
 from anabranch import errors
 from anabranch.langgraph import AnabranchSaver, AsyncAnabranchSaver
+from anabranch.v1.access_pb2 import ROLE_WORK
 
 pytestmark = pytest.mark.usefixtures("own_namespace")
 
@@ -502,7 +504,40 @@ def test_unknown_threads_and_missing_ids(saver: AnabranchSaver, thread: str) -> 
     assert values_in(saver, config) == {"a": 1}
 
 
-def test_a_wrong_token_and_another_version(server: Server, thread: str) -> None:
+@pytest.fixture
+def guarded(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> Iterator[KeyServer]:
+    monkeypatch.delenv("ANABRANCH_NAMESPACE")
+    monkeypatch.setattr("anabranch._wire.access._given", {})
+    running = KeyServer(tmp_path, host)
+    running.start()
+    yield running
+    running.kill()
+
+
+async def test_a_wrong_token_stores_nothing_and_deleting_needs_the_role_write(guarded: KeyServer, thread: str) -> None:
+    def client(token: str | Path) -> ab.Client:
+        return ab.connect(guarded.address, token=token, spool=False)
+
+    with pytest.raises(errors.Unauthenticated):
+        put(AnabranchSaver(client("wrong")), config_of(thread), a=1)
+    async with AsyncAnabranchSaver(client("wrong")) as wrong:
+        with pytest.raises(errors.Unauthenticated):
+            await wrong.aput(config_of(thread), checkpoint_with({"a": 1}), {"step": 0}, {})
+        with pytest.raises(errors.Unauthenticated):
+            await wrong.aput_writes(config_of(thread, "1"), [("a", 1)], "task")
+    _, secret = guarded.make_key("agent", ROLE_WORK, "default")
+    saver = AnabranchSaver(client(secret))
+    assert saver.get_tuple(config_of(thread)) is None
+    configs = chain(saver, thread, 2)
+    saver.copy_thread(thread, f"{thread}-copy")
+    with pytest.raises(errors.PermissionDenied):
+        saver.delete_thread(thread)
+    assert [id_of(each.config) for each in saver.list(config_of(thread))] == [id_of(each) for each in reversed(configs)]
+    AnabranchSaver(client(guarded.key_file)).delete_thread(thread)
+    assert saver.get_tuple(config_of(thread)) is None
+
+
+def test_a_server_of_another_version_is_refused(server: Server, thread: str) -> None:
     other = Front(server, info_of(server, version="9.9.9"))
     with pytest.raises(ab.AnabranchError, match="client version .* cannot use server version 9.9.9"):
         put(AnabranchSaver(other.address), config_of(thread), a=1)
