@@ -40,8 +40,8 @@ def connection_of(client: Client | str | None) -> Connection:
 
 
 def creation_of(integration: str, owner: str, *, name: str, **labels: str) -> Creation:
-    """Returns what all trajectories of a session have. `owner` follows the name of the integration in their task. Raises
-    TypeError and ValueError for names that they cannot have."""
+    """Returns what all trajectories of a session have. `owner` follows the name of the integration in their task.
+    Raises TypeError and ValueError for names that they cannot have."""
     for key, value in {**labels, "key": owner}.items():
         if value == "":
             raise ValueError(f"`{key}` of {integration} is empty: expected at least one character")
@@ -51,8 +51,8 @@ def creation_of(integration: str, owner: str, *, name: str, **labels: str) -> Cr
 
 
 def json_of(value: object, name: str) -> str:
-    """Returns the JSON text of a value, as JSON.stringify writes it. Raises TypeError for a value that JSON cannot hold, and
-    ValueError for NaN, infinities and a value that contains itself."""
+    """Returns the JSON text of a value, as JSON.stringify writes it. Raises TypeError for a value that JSON cannot hold,
+    and ValueError for NaN, infinities and a value that contains itself."""
     try:
         text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -82,8 +82,8 @@ def reply(step: Step, format: str, message: str) -> None:
 
 
 def call_tool(step: Step, name: object, call_id: object, arguments: object) -> None:
-    """Adds the call of a tool that a reply has. Arguments that are text and not JSON stay text. A call without a name and
-    an id that a step can have is in the reply only."""
+    """Adds the call of a tool that a reply has. Arguments that are text and not JSON stay text. A call without a name
+    and an id that a step can have is in the reply only."""
     name, call_id = text_within(name, _NAME_BYTES), _id_of(call_id)
     if not name or not call_id:
         return

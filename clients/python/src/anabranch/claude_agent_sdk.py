@@ -3,8 +3,8 @@
     store = AnabranchSessionStore("sqlite:runs.db")
     options = ClaudeAgentOptions(session_store=store, resume=session_id)
 
-A session is a trajectory, a transcript of a subagent another one, and an entry is a step. The store mirrors the files of the
-SDK: entries read back with their keys in order and their numbers as they were.
+A session is a trajectory, a transcript of a subagent another one, and an entry is a step. The store mirrors the files
+of the SDK: entries read back with their keys in order and their numbers as they were.
 """
 
 from __future__ import annotations
@@ -153,8 +153,8 @@ class AnabranchSessionStore:
     async def fork(
         self, key: SessionKey, at: str | None = None, *, session_id: str | None = None, title: str | None = None
     ) -> SessionKey:
-        """Creates a session that begins with the messages of another one up to the one with the uuid `at`, by default with
-        all. Returns its key. Nothing is copied: the new session is a branch.
+        """Creates a session that begins with the messages of another one up to the one with the uuid `at`, by default
+        with all. Returns its key. Nothing is copied: the new session is a branch.
 
         Its entries are those that `claude_agent_sdk.fork_session` writes: with other uuids, with the new session id and
         with `forkedFrom`. `session_id` is by default a random UUID. `title` is that of the fork, by default the title of

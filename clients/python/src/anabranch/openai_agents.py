@@ -3,8 +3,8 @@
     session = AnabranchSession("user-42", "sqlite:runs.db")
     await Runner.run(agent, "Hello", session=session)
 
-A session is a trajectory and an item is a step: item n is step n, above an empty step 0. What is popped or cleared stays
-readable: the session continues in a branch before it.
+A session is a trajectory and an item is a step: item n is step n, above an empty step 0. What is popped or cleared
+stays readable: the session continues in a branch before it.
 """
 
 from __future__ import annotations
@@ -127,8 +127,8 @@ class AnabranchSession:
             await self._written_by(lambda: self._add(steps))
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Removes the latest item and returns it; None if there is none. The session continues in a branch before the item.
-        Of calls at the same time, each gets an item of its own."""
+        """Removes the latest item and returns it; None if there is none. The session continues in a branch before the
+        item. Of calls at the same time, each gets an item of its own."""
         return await self._written_by(self._pop)
 
     async def clear_session(self) -> None:
@@ -136,7 +136,8 @@ class AnabranchSession:
         await self._written_by(self._clear)
 
     async def fork(self, at: int | None = None, *, session_id: str | None = None) -> AnabranchSession:
-        """Returns a new session that begins with the first `at` items of this one, by default with all. Nothing is copied.
+        """Returns a new session that begins with the first `at` items of this one, by default with all. Nothing is
+        copied.
 
         `session_id` is by default a random UUID. Raises ValueError if the session does not have so many items,
         TrajectoryNotFound if there is no such session, and TrajectoryExists if `session_id` is in use.
