@@ -15,10 +15,10 @@ export interface Part {
   readonly isError?: boolean;
 }
 
-/** Types of actions and observations that hold messages, as `turn()` and the sessions of agent frameworks record them. */
+/** Types of actions and observations that hold messages: `turn()` and the sessions of agent frameworks record them. */
 const [MESSAGE, BEFORE, RESULT] = ['message', 'prompt_message', 'tool_result'];
 
-/** Returns the messages of a step, in the order in which they were sent. Empty if the step is no part of a conversation. */
+/** Returns the messages of a step, in the order in which they were sent. Empty if it is no part of a conversation. */
 export function messagesOf({ actions, observations }: Step): Message[] {
   const of = (type: string | undefined) => observations.filter((each) => each.type === type);
   const replies = actions.filter(({ type }) => type === MESSAGE).flatMap(({ content }) => messagesIn(content));
