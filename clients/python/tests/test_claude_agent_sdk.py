@@ -60,11 +60,6 @@ async def test_the_conformance_tests_of_the_sdk_pass(any_server: Server) -> None
     await run_session_store_conformance(lambda: AnabranchSessionStore(client_of(any_server)))
 
 
-def test_the_store_works_under_trio(server: Server) -> None:
-    trio = pytest.importorskip("trio")
-    trio.run(run_session_store_conformance, lambda: AnabranchSessionStore(client_of(server)))
-
-
 # Sessions as the SDK writes them
 
 
