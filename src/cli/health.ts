@@ -10,7 +10,7 @@ import { write } from './server_access.ts';
 const PATIENCE_MS = 3_000;
 
 const DESCRIPTION =
-  'Ask the server that has the same settings whether it is ready, for health checks of containers. Prints "ok", or ends with code 1.';
+  'Ask the server that has the same settings whether it serves, for health checks of containers. Prints "ok", or ends with code 1.';
 
 /** Creates the command that checks the health of the server on this machine. */
 export function healthCommand(cli: CliContext): Command {
@@ -20,14 +20,14 @@ export function healthCommand(cli: CliContext): Command {
     const status = await statusOf(address).catch((error: Error) => {
       throw new CliError(`The server does not answer at ${address.url} (${error.message}).`);
     });
-    if (status !== 200) throw new CliError(`The server at ${address.url} is not ready (status ${status}).`);
+    if (status !== 200) throw new CliError(`The server at ${address.url} does not serve (status ${status}).`);
     await write(cli.stdout, 'ok\n');
   });
 }
 
 function statusOf({ url, socket }: ReturnType<typeof addressOfServer>): Promise<number | undefined> {
   const { promise, resolve, reject } = Promise.withResolvers<number | undefined>();
-  const at = new URL('/readyz', socket === undefined ? url : 'http://localhost');
+  const at = new URL('/healthz', socket === undefined ? url : 'http://localhost');
   const isTls = at.protocol === 'https:';
   // The server is on this machine, under a name of its certificate or not, and is told no secret.
   const options = { socketPath: socket, agent: false, timeout: PATIENCE_MS, rejectUnauthorized: false };
