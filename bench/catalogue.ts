@@ -11,6 +11,7 @@ import { backupBesideWriter, exportBesideWriter, retentionBesideWriter } from '.
 import { growth } from './benches/growth.ts';
 import { hostileNeighbour } from './benches/hostile_neighbour.ts';
 import { fanIn, ingestBatch, ingestSingle, ingestSingleTls, sharedStates } from './benches/ingest.ts';
+import { instances, pooled } from './benches/instances.ts';
 import { lineage, lineageAppend } from './benches/lineage.ts';
 import { listBest } from './benches/list_best.ts';
 import { lockstep } from './benches/lockstep.ts';
@@ -60,6 +61,8 @@ export const BENCHES: readonly Bench[] = [
   lineageAppend,
   follow,
   followRemote,
+  instances,
+  pooled,
   idleFollowers,
   waitingClaims,
   watchers,

@@ -4,6 +4,7 @@ import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 import pg from 'pg';
+import { startPgbouncer } from './pgbouncer.ts';
 
 export type Engine = 'sqlite' | 'postgres';
 
@@ -110,14 +111,21 @@ function grantOnly(database: string, { user }: Login): string[] {
   return [`REVOKE ALL ON DATABASE ${database} FROM PUBLIC`, `GRANT CONNECT, CREATE ON DATABASE ${database} TO ${user}`];
 }
 
-function postgresDatabase(server: string, name: string, login: Login, drop: () => Promise<void>): TestDatabase {
-  return {
-    engine: 'postgres',
-    url: withDatabase(server, name, login),
-    adminUrl: withDatabase(server, name),
-    drop,
-    [Symbol.asyncDispose]: drop,
+/** With TEST_POOLER, the URL leads through a pgbouncer in transaction mode. */
+async function postgresDatabase(
+  server: string,
+  name: string,
+  login: Login,
+  dropDatabase: () => Promise<void>,
+): Promise<TestDatabase> {
+  const direct = withDatabase(server, name, login);
+  const pooler = process.env.TEST_POOLER ? await startPgbouncer(direct, { poolSize: 10 }) : undefined;
+  const drop = async () => {
+    await pooler?.stop();
+    await dropDatabase();
   };
+  const url = pooler?.url ?? direct;
+  return { engine: 'postgres', url, adminUrl: withDatabase(server, name), drop, [Symbol.asyncDispose]: drop };
 }
 
 async function administer(server: string, statements: readonly string[]): Promise<void> {
