@@ -95,37 +95,41 @@ export function dropPostgresDatabase(server: string, { user }: Login): Promise<v
 }
 
 /**
- * A copy of the database that has this role's name. The role owns what is in it. Files are copied, which takes half of
- * the CPU time of writing all pages to the log.
+ * A copy of the database that has this role's name, with TEST_POOLER behind a pooler. The role owns what is in it. Files
+ * are copied, which takes half of the CPU time of writing all pages to the log.
  */
 export async function copyPostgresDatabase(server: string, login: Login): Promise<TestDatabase> {
   const name = newName();
   const copy = `CREATE DATABASE ${name} TEMPLATE ${login.user} STRATEGY FILE_COPY`;
   await administer(server, [copy, ...grantOnly(name, login)]);
-  return postgresDatabase(server, name, login, () =>
+  const copied = postgresDatabase(server, name, login, () =>
     administer(server, [`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`]),
   );
+  return process.env.TEST_POOLER ? pooled(copied) : copied;
 }
 
 function grantOnly(database: string, { user }: Login): string[] {
   return [`REVOKE ALL ON DATABASE ${database} FROM PUBLIC`, `GRANT CONNECT, CREATE ON DATABASE ${database} TO ${user}`];
 }
 
-/** With TEST_POOLER, the URL leads through a pgbouncer in transaction mode. */
-async function postgresDatabase(
-  server: string,
-  name: string,
-  login: Login,
-  dropDatabase: () => Promise<void>,
-): Promise<TestDatabase> {
-  const direct = withDatabase(server, name, login);
-  const pooler = process.env.TEST_POOLER ? await startPgbouncer(direct, { poolSize: 10 }) : undefined;
-  const drop = async () => {
-    await pooler?.stop();
-    await dropDatabase();
+function postgresDatabase(server: string, name: string, login: Login, drop: () => Promise<void>): TestDatabase {
+  return {
+    engine: 'postgres',
+    url: withDatabase(server, name, login),
+    adminUrl: withDatabase(server, name),
+    drop,
+    [Symbol.asyncDispose]: drop,
   };
-  const url = pooler?.url ?? direct;
-  return { engine: 'postgres', url, adminUrl: withDatabase(server, name), drop, [Symbol.asyncDispose]: drop };
+}
+
+/** The same database through a pgbouncer in transaction mode. */
+async function pooled(database: TestDatabase): Promise<TestDatabase> {
+  const pooler = await startPgbouncer(database.url, { poolSize: 10 });
+  const drop = async () => {
+    await pooler.stop();
+    await database.drop();
+  };
+  return { ...database, url: pooler.url, drop, [Symbol.asyncDispose]: drop };
 }
 
 async function administer(server: string, statements: readonly string[]): Promise<void> {
