@@ -95,8 +95,8 @@ export function dropPostgresDatabase(server: string, { user }: Login): Promise<v
 }
 
 /**
- * A copy of the database that has this role's name, with TEST_POOLER behind a pooler. The role owns what is in it. Files
- * are copied, which takes half of the CPU time of writing all pages to the log.
+ * A copy of the database that has this role's name, with TEST_POOLER behind a pooler. The role owns what is in it.
+ * Files are copied, which takes half of the CPU time of writing all pages to the log.
  */
 export async function copyPostgresDatabase(server: string, login: Login): Promise<TestDatabase> {
   const name = newName();
