@@ -25,8 +25,12 @@ export async function listSteps(
 ): Promise<OwnedStep[]> {
   for (;;) {
     const asks = where.inherited === true && !('tree' in where.of);
-    const inherited = asks ? await inheritedRanges(scope, where.of) : [];
-    const listed = await findListed(scope, where, order, { ...page, inherited });
+    // Most tasks inherit nothing: their own steps are searched at the same time.
+    const [inherited, own] = await Promise.all([
+      asks ? inheritedRanges(scope, where.of) : [],
+      findListed(scope, where, order, { ...page, inherited: [] }),
+    ]);
+    const listed = inherited.length === 0 ? own : await findListed(scope, where, order, { ...page, inherited });
     const steps = await readListed(scope, listed, page, view);
     // Undefined: steps were deleted between the statements, so the page is read again.
     if (steps !== undefined) return asks ? withHeirs(steps, inherited) : steps;
