@@ -60,12 +60,12 @@ async function outsidePostgres(database: Pick<TestDatabase, 'url'>, schema: stri
 }
 
 /**
- * The counter of changes, which is always one row, and keys belong to no namespace. An index is no data: it follows
- * from the rows.
+ * The counter of changes, which is always one row, keys, and leases of background jobs belong to no namespace. An index
+ * is no data: it follows from the rows.
  */
 function ours(tables: readonly string[]): string[] {
   return tables.filter(
-    (name) => !/^(?:kysely_|sqlite_|change_marks$|(?:api|token)_keys$|segment_state_names$)/.test(name),
+    (name) => !/^(?:kysely_|sqlite_|change_marks$|job_leases$|(?:api|token)_keys$|segment_state_names$)/.test(name),
   );
 }
 

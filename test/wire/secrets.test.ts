@@ -40,7 +40,7 @@ describe.each(ENGINES)('N3: the log at its lowest level, on %s', (engine) => {
   });
 
   const paths = (): Transport[] => {
-    const headers = { authorization: `Bearer ${secret}`, 'user-agent': CANARY, 'x-request-id': CANARY };
+    const headers = { authorization: `Bearer ${secret}`, 'user-agent': CANARY };
     const options = { baseUrl: server.url, interceptors: [withHeaders(headers)] };
     return [
       createGrpcTransport(options),
