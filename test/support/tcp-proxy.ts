@@ -66,7 +66,7 @@ export async function startTcpProxy(target: Target): Promise<TcpProxy> {
 
   const listener = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
     accepted += 1;
-    const server = connect({ ...to, allowHalfOpen: true, noDelay: true });
+    const server = connect({ host: to.host, port: to.port, allowHalfOpen: true, noDelay: true });
     const link = { client, server, lanes: lanesOf(client, server, weather) };
     links.add(link);
     for (const socket of [client, server]) socket.on('close', () => forget(link));
