@@ -177,7 +177,9 @@ describe('A7: a web page', () => {
     const [status, head] = await ask(number, ['Host: localhost', 'Origin: http://localhost:5173']);
     expect(status).toBe(200);
     expect(head).toContain('access-control-allow-origin: http://localhost:5173\r\n');
-    expect(head).toContain('access-control-expose-headers: grpc-status, grpc-message, grpc-status-details-bin, x-request-id\r\n');
+    expect(head).toContain(
+      'access-control-expose-headers: grpc-status, grpc-message, grpc-status-details-bin, x-request-id\r\n',
+    );
     expect(head).toContain('vary: origin\r\n');
   });
 
