@@ -10,8 +10,8 @@ const BATCH = 500;
 /**
  * Periodic work: collects states without references (S2), expires idempotency keys (ID1), purges rows that were deleted
  * with runs (B4), cancels rollouts of cancelled runs and stages, fails stale runs that have `fail_when_stale`, and
- * requeues rollouts whose leases have ended (Q3). The instance that holds the lease of jobs does it. Several instances
- * can do it at the same time.
+ * requeues rollouts whose leases have ended (Q3). The instance that holds the lease of jobs does it, and every instance
+ * requeues. Several instances can do all of it at the same time.
  */
 export interface Maintenance {
   /** Purges rows of something that was just deleted. */
@@ -59,7 +59,8 @@ export function startMaintenance(
   round.every(settings.maintenanceMs, isDue);
   cancel.every(settings.maintenanceMs, isDue);
   sweep.every(settings.staleSweepMs, isDue);
-  leases.every(settings.leaseSweepMs, isDue);
+  // Not only the holder: a worker may wait for such a rollout, and after a kill of the holder nobody has the lease.
+  leases.every(settings.leaseSweepMs);
   resume();
   return {
     purgeSoon: () => purge.run({ again: true }),

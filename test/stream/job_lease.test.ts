@@ -9,13 +9,13 @@ describeApp('background jobs of several instances', (on) => {
     const isCut = new Set<string>();
     const instance = (name: string) =>
       on.app(
-        { jobLeaseMs: 90, leaseSweepMs: 5 },
+        { jobLeaseMs: 90, staleSweepMs: 5 },
         wrappedStore(on.store, {
           holdJobs: async (...args) => {
             if (isCut.has(name)) throw new Error('no connection');
             return on.store.holdJobs(...args);
           },
-          sweepLeases: async () => {
+          failStaleRuns: async () => {
             sweeps.set(name, (sweeps.get(name) ?? 0) + 1);
             return 0;
           },
@@ -37,5 +37,19 @@ describeApp('background jobs of several instances', (on) => {
     await expect.poll(sweeping, { timeout: 10_000 }).toEqual(['one']);
     await one.close();
     expect(await on.store.holdJobs(randomUUID(), 1)).toBe(true);
+  });
+
+  it('Q3: do not include the requeueing of rollouts, which every instance does', async () => {
+    const other = randomUUID();
+    await on.store.holdJobs(other, 60_000);
+    let sweeps = 0;
+    const sweepLeases = async () => {
+      sweeps += 1;
+      return 0;
+    };
+    const app = on.app({ jobLeaseMs: 90, leaseSweepMs: 5 }, wrappedStore(on.store, { sweepLeases }));
+    await expect.poll(() => sweeps, { timeout: 10_000 }).toBeGreaterThan(0);
+    await app.close();
+    await on.store.releaseJobs(other);
   });
 });
