@@ -23,7 +23,7 @@ export class PostgresChanges implements Changes {
   }
 
   get hearsOthers(): boolean {
-    return this.#notifier.isListening;
+    return this.#notifier.listening;
   }
 
   onChange(listener: (hint: Hint | undefined) => void): () => void {

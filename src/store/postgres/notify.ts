@@ -69,10 +69,6 @@ export class Notifier {
   }
 
   /** Whether hints of other instances arrive. */
-  get isListening(): boolean {
-    return this.#client !== undefined;
-  }
-
   get listening(): boolean {
     return this.#client !== undefined;
   }
