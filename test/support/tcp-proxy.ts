@@ -58,6 +58,11 @@ interface Link {
   readonly lanes: readonly Lane[];
 }
 
+/** The address alone: a target may be a server with more fields. */
+function addressOf(target: Target): Target {
+  return 'path' in target ? { path: target.path } : { host: target.host, port: target.port };
+}
+
 export async function startTcpProxy(target: Target): Promise<TcpProxy> {
   let to = target;
   let accepted = 0;
@@ -66,7 +71,7 @@ export async function startTcpProxy(target: Target): Promise<TcpProxy> {
 
   const listener = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
     accepted += 1;
-    const server = connect({ host: to.host, port: to.port, allowHalfOpen: true, noDelay: true });
+    const server = connect({ ...addressOf(to), allowHalfOpen: true, noDelay: true });
     const link = { client, server, lanes: lanesOf(client, server, weather) };
     links.add(link);
     for (const socket of [client, server]) socket.on('close', () => forget(link));
