@@ -226,6 +226,9 @@ class Operations:
                 # An id that is derived from the content was used before: it has other steps, or was deleted.
                 anew = anew or not continues
                 branches = branches or isinstance(error, _TAKEN)
+                if continues and parent is not None and isinstance(error, _TAKEN):
+                    # The next child of this parent is sent as a branch at once.
+                    ends.put(parent.trajectory_id, max(step.step_number + 1, ends.get(parent.trajectory_id) or 0))
                 if isinstance(error, _MOVED) and parent_id is not None:
                     self._memory.places.forget((thread_id, ns, parent_id))
                     parent = yield from self._place_of(thread_id, ns, parent_id)
