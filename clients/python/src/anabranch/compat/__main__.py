@@ -8,13 +8,13 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from anabranch._wire.errors import AnabranchError
 from anabranch._wire.outage import retried
 from anabranch.client import Client, connect
+from anabranch.compat._command import import_command, progress_of, run_import
 from anabranch.compat._cua_import import import_trainings
 from anabranch.compat._fle_import.store import import_programs
 from anabranch.compat._simulation_db_import import import_simulations
-from anabranch.compat._source import Source, SourceError, open_source
+from anabranch.compat._source import Source, SourceError
 
 _DESCRIPTION = """\
 Imports a database of one of three systems, which is recognised by its tables:
@@ -40,43 +40,28 @@ _TABLES = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code: 1 after an error, 2 for wrong arguments."""
-    parser = argparse.ArgumentParser(prog="python -m anabranch.compat")
-    command = parser.add_subparsers(required=True, metavar="import").add_parser(
-        "import",
-        help="imports a database of FLE, CUA or SSDB",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser, command = import_command(
+        "python -m anabranch.compat",
+        "imports a database of FLE, CUA or SSDB",
+        _DESCRIPTION,
+        _EXAMPLES,
+        "-e",
+        "--experiment",
+        metavar="NAME",
+        help="experiment of the runs, created if it does not exist; default: fle or cua. Not for SSDB",
     )
-    source = "SQLite file, or a URL such as postgres://USER:PASSWORD@HOST:PORT/DATABASE"
-    command.add_argument("source", metavar="SOURCE", help=f"{source} (needs anabranch[compat-postgres])")
-    experiment = "experiment of the runs, created if it does not exist; default: fle or cua. Not for SSDB"
-    command.add_argument("-e", "--experiment", metavar="NAME", help=experiment)
-    command.add_argument("--address", help="server to import into; default: ANABRANCH_ADDRESS, else 127.0.0.1:50051")
-    command.add_argument("--dry-run", action="store_true", help="print what would be imported, and write nothing")
-    command.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args(arguments)
     if options.experiment == "":
         command.error('--experiment is "": expected a name')
-    try:
-        client = connect(options.address, spool=False)
-        opened = open_source(options.source)
-    except ValueError as error:
-        command.error(str(error))
-    except (SourceError, ImportError) as error:
-        return _failed(error)
-    try:
-        return _import(client, opened, options)
-    except (SourceError, AnabranchError) as error:
-        return _failed(error)
-    except KeyboardInterrupt:
-        return _failed("Interrupted. Run the command again to continue.")
-    finally:
-        opened.close()
-        client.close()
+    return run_import(
+        command,
+        options.source,
+        lambda: connect(options.address, spool=False),
+        lambda client, source: _import(client, source, options),
+    )
 
 
-def _import(client: Client, source: Source, options: argparse.Namespace) -> int:
+def _import(client: Client, source: Source, options: argparse.Namespace) -> None:
     system = _system_of(source)
     # Checks that the server answers, because reading the source can take minutes.
     retried(client.connection, lambda: None)
@@ -94,7 +79,6 @@ def _import(client: Client, source: Source, options: argparse.Namespace) -> int:
         for each in runs:
             print(" ".join([f"{each['run_name']:{width}}", *(f"{each[name]:{max(8, len(name))}}" for name in counts)]))
         print("Nothing was written (--dry-run)." if options.dry_run else f"Imported into {client.connection.address}.")
-    return 0
 
 
 def _system_of(source: Source) -> str:
@@ -113,12 +97,9 @@ def _import_as(system: str, client: Client, source: Source, options: argparse.Na
     if system == "CUA":
         return import_trainings(client, source, experiment, dry_run=options.dry_run)
 
-    def show(imported: int, total: int) -> None:
-        if sys.stderr.isatty():
-            end = "\n" if imported == total else ""
-            print(f"\r{imported} of {total} programs", end=end, file=sys.stderr, flush=True)
-
-    return import_programs(client.connection, source, experiment, dry_run=options.dry_run, on_progress=show)
+    return import_programs(
+        client.connection, source, experiment, dry_run=options.dry_run, on_progress=progress_of("programs")
+    )
 
 
 def _experiment_of(system: str, options: argparse.Namespace) -> str:
@@ -133,11 +114,6 @@ def _experiment_of(system: str, options: argparse.Namespace) -> str:
 def _counts(runs: list[dict[str, Any]]) -> list[str]:
     """Returns the names of the counts of the runs: first what there is, then what was imported."""
     return [name for name in (runs[0] if runs else {}) if name not in ("run_name", "run_id")]
-
-
-def _failed(error: object) -> int:
-    print(error, file=sys.stderr)
-    return 1
 
 
 if __name__ == "__main__":

@@ -8,9 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from anabranch._wire.errors import AnabranchError
 from anabranch._wire.outage import retried
-from anabranch.compat._source import Source, SourceError, open_source
+from anabranch.compat._command import import_command, progress_of, run_import
+from anabranch.compat._source import Source
 from anabranch.langgraph import AnabranchSaver
 from anabranch.langgraph._import import import_checkpoints, kind_of
 
@@ -29,66 +29,45 @@ examples:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs a command and returns its exit code: 1 after an error, 2 for wrong arguments."""
-    parser = argparse.ArgumentParser(prog="python -m anabranch.langgraph")
-    command = parser.add_subparsers(required=True, metavar="import").add_parser(
-        "import",
-        help="imports the checkpoints of LangGraph's own savers",
-        description=_DESCRIPTION,
-        epilog=_EXAMPLES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser, command = import_command(
+        "python -m anabranch.langgraph",
+        "imports the checkpoints of LangGraph's own savers",
+        _DESCRIPTION,
+        _EXAMPLES,
+        "--thread",
+        metavar="ID",
+        help="thread to import; default: all",
     )
-    source = "SQLite file, or a URL such as postgres://USER:PASSWORD@HOST:PORT/DATABASE"
-    command.add_argument("source", metavar="SOURCE", help=f"{source} (needs anabranch[compat-postgres])")
-    command.add_argument("--thread", metavar="ID", help="thread to import; default: all")
-    command.add_argument("--address", help="server to import into; default: ANABRANCH_ADDRESS, else 127.0.0.1:50051")
-    command.add_argument("--dry-run", action="store_true", help="print what would be imported, and write nothing")
-    command.add_argument("--json", action="store_true", help="print the result as JSON")
     options = parser.parse_args(arguments)
-    try:
-        saver = AnabranchSaver(options.address)
-        opened = open_source(options.source)
-    except ValueError as error:
-        command.error(str(error))
-    except (SourceError, ImportError) as error:
-        return _failed(error)
-    try:
-        return _import(saver, opened, options)
-    except (SourceError, AnabranchError) as error:
-        return _failed(error)
-    except KeyboardInterrupt:
-        return _failed("Interrupted. Run the command again to continue.")
-    finally:
-        opened.close()
-        saver.close()
+    return run_import(
+        command,
+        options.source,
+        lambda: AnabranchSaver(options.address),
+        lambda saver, source: _import(saver, source, options),
+    )
 
 
-def _import(saver: AnabranchSaver, source: Source, options: argparse.Namespace) -> int:
+def _import(saver: AnabranchSaver, source: Source, options: argparse.Namespace) -> None:
     kind = kind_of(source)
     connection = saver.client.connection
     # Checks that the server answers, because reading the source can take minutes.
     retried(connection, lambda: None)
 
-    def show(imported: int, total: int) -> None:
-        if sys.stderr.isatty():
-            end = "\n" if imported == total else ""
-            print(f"\r{imported} of {total} threads", end=end, file=sys.stderr, flush=True)
-
     threads = import_checkpoints(
-        connection, saver.operations, source, thread=options.thread, dry_run=options.dry_run, on_progress=show
+        connection,
+        saver.operations,
+        source,
+        thread=options.thread,
+        dry_run=options.dry_run,
+        on_progress=progress_of("threads"),
     )
     totals: dict[str, Any] = {name: sum(each[name] for each in threads) for name in ("checkpoints", "writes")}
     if options.json:
         result = {"source": source.description, "saver": kind, "dry_run": options.dry_run, **totals}
         print(json.dumps({**result, "threads": threads}))
-        return 0
+        return
     print(f"{len(threads)} threads, {totals['checkpoints']} checkpoints, {totals['writes']} writes")
     print("Nothing was written (--dry-run)." if options.dry_run else f"Imported into {saver.client.address}.")
-    return 0
-
-
-def _failed(error: object) -> int:
-    print(error, file=sys.stderr)
-    return 1
 
 
 if __name__ == "__main__":
