@@ -62,12 +62,14 @@ function sourceOf(statement: StatementSync): string {
   }
 }
 
-/** Notifications, and the set-up of each new connection: how many connections exist depends on earlier work. */
-const OWN_WAY = /pg_notify|^set statement_timeout|current_setting\('fsync'\)/;
+/**
+ * Notifications, the set-up of each new connection (how many connections exist depends on earlier work), and the
+ * questions about a database that is slow or read-only.
+ */
+const OWN_WAY = /pg_notify|^set \w+ = |current_setting\('fsync'\)|pg_stat_activity|show transaction_read_only/;
 
 /**
- * The statements that the work sends to Postgres, in order, without notifications and without the set-up of
- * connections.
+ * The statements that the work sends to Postgres, in order, without those that depend on other work and on time.
  */
 export async function textsOf(work: () => Promise<unknown>): Promise<string[]> {
   const spy = vi.spyOn(pg.Client.prototype, 'query');

@@ -30,6 +30,7 @@ const DIGEST = /\b[0-9a-f]{64}\b/g;
 export const QUIET = {
   keyCheckMs: 3_600_000,
   keyTrustMs: 7_200_000,
+  jobLeaseMs: 0,
   maintenanceMs: 0,
   mergeIdleMs: 0,
   freeSpaceMs: 0,
