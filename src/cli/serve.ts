@@ -37,10 +37,10 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
     return;
   }
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
-  cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
-  const { lost, unused } = server;
   const hungUp = new AbortController();
   cli.onHangup?.(() => void hangUp(cli, server, logger, hungUp));
+  cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
+  const { lost, unused } = server;
   await stopped(AbortSignal.any([cli.signal, hungUp.signal, lost, unused].filter((signal) => signal !== undefined)));
   if (cli.signal.reason === 'SIGTERM' || hungUp.signal.aborted) await leave(server, config, logger);
   if (unused?.aborted === true) logger.info({ seconds: config.exitWhenUnused }, 'no client has been connected');

@@ -4,14 +4,14 @@ import { openStore } from '../../src/store/open.ts';
 import type { App } from '../../src/stream/app.ts';
 import { AppScene, createTestApp, step, wordOf } from '../service/on_app.ts';
 import { logger, openedAs, openOn } from '../store/on_store.ts';
-import type { TestDatabase } from '../support/database.ts';
+import { ON_POSTGRES, type TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 
 const NEVER = 3_600_000;
 const FOLLOWERS = 20;
 
-describe('R2: an instance that hears nothing of others, because its LISTEN is cut, on postgres', () => {
+describe.runIf(ON_POSTGRES)('R2: an instance that hears nothing of others, because its LISTEN is cut, on postgres', () => {
   let database: TestDatabase;
   let cable: TcpProxy;
   /** Listens through the cable, and uses the database directly for all else. */

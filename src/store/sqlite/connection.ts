@@ -74,7 +74,7 @@ export class KeptStatement {
   }
 
   all(parameters: readonly unknown[]): unknown[] {
-    const begun = performance.now();
+    const begun = this.#durations === undefined ? 0 : performance.now();
     try {
       return this.#statement.all(...(parameters as SQLInputValue[]));
     } catch (error) {
@@ -85,7 +85,7 @@ export class KeptStatement {
   }
 
   run(parameters: readonly unknown[]): { changes: bigint | number; lastInsertRowid: bigint | number } {
-    const begun = performance.now();
+    const begun = this.#durations === undefined ? 0 : performance.now();
     try {
       return this.#statement.run(...(parameters as SQLInputValue[]));
     } catch (error) {
