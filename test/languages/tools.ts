@@ -145,7 +145,8 @@ export async function buildDeployReader(): Promise<string> {
   const inputs = [await run('go', ['version']), ...(await contentsOf('test/languages/deploy'))];
   const folder = path.join(SHARED_CACHE, `deploy-reader-${digestOf(inputs)}`);
   await makeOnce(folder, async (made) => {
-    const args = ['build', '-mod=readonly', '-o', path.join(made, 'reader'), '.'];
+    // Without optimisation, it takes a quarter less time.
+    const args = ['build', '-mod=readonly', '-gcflags=all=-N -l', '-o', path.join(made, 'reader'), '.'];
     await run('go', args, { cwd: path.join(ROOT, 'test/languages/deploy'), minutes: 15 });
   });
   return path.join(folder, 'reader');

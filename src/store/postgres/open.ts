@@ -9,6 +9,7 @@ import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
 import { SegmentCompressor } from '../sql/kit/compression.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
+import { ReadingDbs } from '../sql/kit/reading/dbs.ts';
 import { ReadLanes } from '../sql/kit/reading/lanes.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
@@ -122,7 +123,14 @@ export async function openPostgres(
       return closed;
     },
   };
-  return new PostgresEngine({ shared, pool, dialect: new PostgresDialect({ pool }), lanes, slots, open });
+  return new PostgresEngine({
+    shared,
+    pool,
+    dbs: new ReadingDbs(new PostgresDialect({ pool }), SCHEMA),
+    lanes,
+    slots,
+    open,
+  });
 }
 
 /** A fifth of the connections for reads of any length, half of them for quick reads. The rest is left for writes. */

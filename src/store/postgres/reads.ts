@@ -1,16 +1,15 @@
-import { type CompiledQuery, Kysely, type PostgresDialect, type RawBuilder } from 'kysely';
+import type { CompiledQuery, Kysely, RawBuilder } from 'kysely';
 import { type CallScope, DatabaseSilent } from '../contract/store.ts';
 import type { QueriesOf, Reads, RowsOf } from '../sql/kit/engine.ts';
-import { readingDialect } from '../sql/kit/reading/dialect.ts';
+import type { ReadingDbs } from '../sql/kit/reading/dbs.ts';
 import type { ReadLanes, Timed } from '../sql/kit/reading/lanes.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import type { Tables } from '../sql/kit/tables.ts';
 import type { Lease, Pool } from './pool.ts';
-import { SCHEMA } from './schema.ts';
 
 export interface ReadsDeps {
   readonly pool: Pool;
-  readonly dialect: PostgresDialect;
+  readonly dbs: ReadingDbs;
   readonly lanes: ReadLanes;
   readonly slots: ReadSlots;
 }
@@ -39,11 +38,9 @@ export class PostgresReads implements Reads {
   }
 
   get db(): Kysely<Tables> {
-    this.#db ??= new Kysely<Tables>({
-      dialect: readingDialect(this.#deps.dialect, ({ sql: text, parameters }) =>
-        this.#read(text, async (lease) => (await lease.query(text, [...parameters])).rows),
-      ),
-    }).withSchema(SCHEMA);
+    this.#db ??= this.#deps.dbs.over(({ sql: text, parameters }) =>
+      this.#read(text, async (lease) => (await lease.query(text, [...parameters])).rows),
+    );
     return this.#db;
   }
 

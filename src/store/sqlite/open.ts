@@ -11,6 +11,7 @@ import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
 import { SegmentCompressor } from '../sql/kit/compression.ts';
 import { KeptQueries } from '../sql/kit/kept_queries.ts';
+import { ReadingDbs } from '../sql/kit/reading/dbs.ts';
 import { ReadSlots } from '../sql/kit/reading/slots.ts';
 import { StatementTimes } from '../sql/kit/statement_times.ts';
 import type { Tables } from '../sql/kit/tables.ts';
@@ -134,7 +135,7 @@ export async function openSqlite(
       shared,
       threads,
       keyReads,
-      dialect,
+      dbs: new ReadingDbs(dialect),
       watch,
       slots,
       writer,

@@ -1,10 +1,10 @@
-import { type CompiledQuery, Kysely, type RawBuilder, type SqliteDialect } from 'kysely';
+import type { CompiledQuery, Kysely, RawBuilder } from 'kysely';
 import type { CallScope } from '../contract/store.ts';
 import { traced } from '../contract/trace.ts';
 import type { FileWatch } from '../file_guard/watch.ts';
 import type { QueriesOf, Reads, RowsOf } from '../sql/kit/engine.ts';
 import { isByKey } from '../sql/kit/kept_queries.ts';
-import { readingDialect } from '../sql/kit/reading/dialect.ts';
+import type { ReadingDbs } from '../sql/kit/reading/dbs.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import { nameOf } from '../sql/kit/statement_times.ts';
 import type { Tables } from '../sql/kit/tables.ts';
@@ -21,7 +21,7 @@ import {
 export interface ReadsDeps {
   readonly threads: ReadThreads;
   readonly keyReads: KeyReads;
-  readonly dialect: SqliteDialect;
+  readonly dbs: ReadingDbs;
   readonly watch: FileWatch;
   readonly slots: ReadSlots;
 }
@@ -38,9 +38,7 @@ export class SqliteReads implements Reads {
   }
 
   get db(): Kysely<Tables> {
-    this.#db ??= new Kysely<Tables>({
-      dialect: readingDialect(this.#deps.dialect, (query) => this.#rows('objects', query)),
-    });
+    this.#db ??= this.#deps.dbs.over((query) => this.#rows('objects', query));
     return this.#db;
   }
 
