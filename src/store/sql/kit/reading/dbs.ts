@@ -13,8 +13,8 @@ import type { Tables } from '../tables.ts';
 type Read = (query: CompiledQuery) => Promise<unknown[]>;
 
 /**
- * Makes what each call reads with, in which each statement runs by itself. All calls share what compiles queries: one of
- * its own would take 10 KB for as long as a call lasts.
+ * Makes what each call reads with, in which each statement runs by itself. All calls share what compiles queries, which
+ * takes 10 KB.
  */
 export class ReadingDbs {
   readonly #engine: Dialect;
