@@ -152,7 +152,8 @@ class Group {
   decide(batch: AppendBatch, inline: readonly EncodedState[]): AppendOutcome {
     if (this.#busy.has(batch.ref.key)) return { kind: 'busy' };
     const member = this.#members.get(batch.ref.key);
-    if (member === undefined) return { kind: 'refused', error: trajectoryNotFound(batch.trajectoryId) };
+    if (member === undefined || !isOf(batch, member.locked))
+      return { kind: 'refused', error: trajectoryNotFound(batch.trajectoryId) };
     if (member.refusal !== undefined && batch.independent !== true) return { kind: 'refused', error: member.refusal };
     try {
       return this.#accept(batch, inline, member);
@@ -303,6 +304,11 @@ class Group {
       }
     }
   }
+}
+
+/** After a failover that lost commits, a row key can be that of another trajectory. */
+function isOf({ trajectoryId, caller }: AppendBatch, { id, namespace }: LockedHead): boolean {
+  return id === trajectoryId && namespace === caller.namespace;
 }
 
 function grantRow({ tree, key, writerId, writerEpoch, writerActor }: LockedHead) {

@@ -181,9 +181,11 @@ function isPlain({ writer, steps, tags, seal }: AppendBatch, known: KnownHead | 
   return steps.every((step) => rowStates(step).length === 0 && (scoredMetrics.length === 0 || step.metrics.size === 0));
 }
 
-/** A row key keeps its namespace and uid. */
-function isMeant({ caller, uid, ref }: AppendBatch, { locked }: KnownHead): boolean {
-  return caller.namespace === locked.namespace && ref.tree === locked.tree && (uid === undefined || uid === locked.uid);
+/** A cached head keeps its id, namespace and uid. */
+function isMeant({ caller, trajectoryId, uid, ref }: AppendBatch, { locked }: KnownHead): boolean {
+  const { id, namespace, tree } = locked;
+  if (id !== trajectoryId || namespace !== caller.namespace || tree !== ref.tree) return false;
+  return uid === undefined || uid === locked.uid;
 }
 
 /** Advances the head if the batch appends to it. */
