@@ -1,12 +1,15 @@
 import { resolve } from 'node:path';
-import { mayHoldPassword } from './scrub_url.ts';
+import { mayHoldPassword, withHostList } from './scrub_url.ts';
 import { type Key, SQLITE_FILE, TABLE } from './table.ts';
 import { ConfigError, type Values } from './values.ts';
 
 export type DatabaseConfig =
   /** `path` is absolute. */
   | { readonly engine: 'sqlite'; readonly path: string }
-  /** `url` always begins with `postgres://`, and URL can parse it. It can hold a password: print `describeDatabase`. */
+  /**
+   * `url` always begins with `postgres://`, and URL can parse it. It lists several hosts in its query (`host`, `port`).
+   * It can hold a password: print `describeDatabase`.
+   */
   | {
       readonly engine: 'postgres';
       readonly url: string;
@@ -104,7 +107,7 @@ function postgresFromUrl(
   // URL requires a host after credentials, Postgres does not: `?host=` can name the folder of a socket, and
   // overrides the host.
   // `pg` treats these modes of TLS as verify-full, and prints a warning of several lines for them.
-  const url = text
+  const url = withHostList(text)
     .replace(/^postgres(?:ql)?(?:\+\w+)?:\/\//u, 'postgres://')
     .replace('@/', '@localhost/')
     .replace(/([?&]sslmode=)(?:prefer|require|verify-ca)(?=&|$)(?!.*uselibpqcompat)/u, '$1verify-full');
@@ -117,14 +120,20 @@ function postgresFromUrl(
   if (password !== undefined && user === '') throw values.error(key, 'a USER before the password');
   // These are printed. Those of the query override the others.
   const query = (part: string) => parsed.searchParams.get(part) ?? '';
+  const hosts = query('host').split(',');
   const isPrintable =
     ![user, query('user')].some((each) => each.includes(':')) &&
-    [host, query('host')].every(isHost) &&
+    [host, ...hosts].every(isHost) &&
     ![name, query('user'), query('host')].some(mayHoldPassword);
   if (!isPrintable) throw values.error(key, ENCODED);
+  const ports = query('port').split(',');
   // `pg` waits forever for another one.
-  if (query('port') !== '' && !(Number(query('port')) >= 1 && Number(query('port')) <= 65_535))
+  if (query('port') !== '' && !ports.every((port) => Number(port) >= 1 && Number(port) <= 65_535))
     throw values.error(key, 'a port from 1 to 65535');
+  if (hosts.length > 1 && (hosts.includes('') || ![1, hosts.length].includes(ports.length)))
+    throw values.error(key, 'HOST:PORT,HOST:PORT, each with a name');
+  if (!['read-write', 'primary', ''].includes(query('target_session_attrs')))
+    throw values.error(key, 'target_session_attrs=read-write, because the server uses the host that accepts writes');
   return { url, password };
 
   function decode(text: string): string {

@@ -165,7 +165,7 @@ export const TABLE = {
     default: 'sqlite:.anabranch/data.db',
     expected:
       'sqlite:PATH, sqlite:///PATH or postgres://USER:PASSWORD@HOST:PORT/DATABASE (also postgresql://, postgresql+psycopg2://)',
-    doc: 'The database. A relative SQLite path starts from the working directory (as in SQLAlchemy, `sqlite:///a.db` is relative and `sqlite:////a.db` absolute); the file and its folder are created if needed.',
+    doc: 'The database. A relative SQLite path starts from the working directory (as in SQLAlchemy, `sqlite:///a.db` is relative and `sqlite:////a.db` absolute); the file and its folder are created if needed. Of several hosts of Postgres (`HOST:PORT,HOST:PORT`), the one that accepts writes is used.',
     secret: true,
   },
   directDatabase: {

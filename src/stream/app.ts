@@ -1,3 +1,4 @@
+import { AnabranchError } from '../domain/errors.ts';
 import type { Verifiers } from '../domain/identity.ts';
 import type { CallScope, Store } from '../store/contract/store.ts';
 import type { TracePart } from '../store/contract/trace.ts';
@@ -99,6 +100,12 @@ export function createApp({
   const waiting = new WaitingSteps(settings.waitingBytes);
   const claims = createClaimCollector(store, logger);
   const feeds = createFeeds({ store, changes, lineages });
+  const tokens = new TokenKeys(store);
+  const stopHearing = store.onReplaced(() => {
+    lineages.forgetAll();
+    tokens.forgetAll();
+    feeds.endAll(replaced());
+  });
   const drain = createDrain();
   const runFeeds = new RunFeeds({ store, changes, drain, settings });
   const credentials = settings.authenticated
@@ -115,6 +122,7 @@ export function createApp({
     await Promise.all([committer.idle(), claims.idle(), ...ends]);
     await merging.stop();
     changes.close();
+    stopHearing();
   };
   const call: CallScope = { signal: new AbortController().signal };
   return {
@@ -136,13 +144,20 @@ export function createApp({
     merging,
     maintenance,
     credentials,
-    tokens: new TokenKeys(store),
+    tokens,
     principals,
     waits: { watchers: 0, claims: 0 },
     load: undefined,
     drain,
     close,
   };
+}
+
+function replaced(): AnabranchError {
+  return new AnabranchError(
+    'DATABASE_UNAVAILABLE',
+    'The database was replaced, as by a failover, and may lack steps that were sent before. Read again from the next step on.',
+  );
 }
 
 /** Returns the store for a group commit that is traced, which serves several calls. */

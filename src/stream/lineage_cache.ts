@@ -25,6 +25,8 @@ export interface LineageCache {
    */
   whole(store: Ancestors, namespace: string, trajectory: Trajectory): Promise<readonly OwnedRange[]>;
   forget(key: bigint): void;
+  /** Must be called when the database was replaced: row keys can be used again then. */
+  forgetAll(): void;
 }
 
 /** Reads ancestors that are not cached. */
@@ -32,7 +34,7 @@ type Ancestors = Pick<Store, 'getLineage'>;
 
 export function createLineageCache(): LineageCache {
   // Ranges of ancestors, without the trajectory's own, least recently used first.
-  const lineages = new Map<bigint, readonly OwnedRange[]>();
+  let lineages = new Map<bigint, readonly OwnedRange[]>();
   let cached = 0;
 
   const forget = (key: bigint): void => {
@@ -66,10 +68,11 @@ export function createLineageCache(): LineageCache {
       cache(ref.key, known);
       return known.concat(own);
     }
+    const before = lineages;
     const chain = await store.getLineage(namespace, { ...ref, key: farthest?.key ?? ref.key }, from);
     if (chain.length === 0) return [];
     const ancestors = (await ancestorsOf(chain)).concat(known);
-    cache(ref.key, ancestors);
+    if (lineages === before) cache(ref.key, ancestors);
     return ancestors.concat(own);
   };
 
@@ -79,6 +82,10 @@ export function createLineageCache(): LineageCache {
     },
     whole: (store, namespace, trajectory) => ownersFrom(store, namespace, trajectory, 0n),
     forget,
+    forgetAll() {
+      lineages = new Map();
+      cached = 0;
+    },
   };
 }
 

@@ -25,6 +25,10 @@ export class TokenKeys {
     return openToken(this.#keys, token, binding) ?? openToken(await this.#read(), token, binding);
   }
 
+  forgetAll(): void {
+    this.#keys = [];
+  }
+
   async #read(): Promise<readonly TokenKey[]> {
     this.#keys = (await this.#store.listTokenSecrets()).map(tokenKeyOf);
     return this.#keys;

@@ -159,6 +159,9 @@ describe('the database', () => {
     ['postgres://u@/d?host=/run/postgresql', 'postgres://u@localhost/d?host=/run/postgresql'],
     ['postgres:///d?host=/run/postgresql', 'postgres:///d?host=/run/postgresql'],
     ['postgres://u@%2Frun%2Fpg/d', 'postgres://u@%2Frun%2Fpg/d'],
+    ['postgresql://u:p@a:1,b/d', 'postgres://u:p@localhost/d?host=a%2Cb&port=1%2C5432'],
+    ['postgres://[::1]:5,b:6/d?a=1', 'postgres://localhost/d?a=1&host=%3A%3A1%2Cb&port=5%2C6'],
+    ['postgres://u@localhost/d?host=a,b&port=5', 'postgres://u@localhost/d?host=a,b&port=5'],
   ])('%s is Postgres, by a valid URL', (given, url) => {
     expect(URL.canParse(url)).toBe(true);
     expect(load({ DATABASE_URL: given }).database).toEqual({ engine: 'postgres', url });
@@ -178,6 +181,11 @@ describe('the database', () => {
     'postgres://u:p%zz@h/d',
     'postgres://u@h/d?port=99999',
     'postgres://u@h/d?port=x',
+    'postgres://u@a:1,b:99999/d',
+    'postgres://u@a:1,:2/d',
+    'postgres://u@a:1,b:x/d',
+    'postgres://u@/d?host=a,b,c&port=1,2',
+    'postgres://u@a,b/d?target_session_attrs=standby',
     'postgres:h/d',
   ])('"%s" is refused, with --database or DATABASE_URL and the expected form in the error', (url) => {
     const told = /(begins with "[a-z]+:(\/\/)?"|is (empty|not a database URL \(not shown: it may hold a password\)))/u

@@ -76,6 +76,7 @@ const PLACEMENTS: Readonly<Record<string, (password: string) => string>> = {
   'a blank before': (p) => `  postgres://app:${p}@h/db`,
   'a blank after the scheme': (p) => `postgres:// app:${p}@h/db`,
   'a whole assignment': (p) => `DATABASE_URL=postgres://app:${p}@h/db`,
+  'the last of several hosts': (p) => `postgres://h1,app:${p}@h2:5432/db`,
   'several hosts': (p) => `postgres://app:${p}@h1:5432,h2:5432/db`,
   'only the password': (p) => p,
 };
@@ -170,6 +171,10 @@ describe('a password in a database URL', () => {
     expect(scrubUrl('postgresql+psycopg2://ann:p@/d?host=/run/pg&password=p')).toBe(
       'postgresql+psycopg2://ann@localhost/d?host=/run/pg',
     );
+    expect(scrubUrl('postgres://ann:p@[::1]:1,h/d?a=p')).toBe('postgres://ann@[::1]:1,h:5432/d');
+    for (const after of ['1,2/c@h/d', '1,2?c@h/d', '1,2#c@h/d', 'a,b/d']) {
+      expect(scrubUrl(`postgres://ann:${after}`)).toBe('postgres://');
+    }
     expect(scrubUrl('sqlite:.anabranch/data.db')).toBe('sqlite:.anabranch/data.db');
     expect(scrubUrl('postgres:/ann:p@h/d')).toBe('');
   });

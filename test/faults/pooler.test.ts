@@ -5,6 +5,7 @@ import { trajectoryHint } from '../../src/domain/change.ts';
 import { type Store, StoreOpenError } from '../../src/store/contract/store.ts';
 import { openStore } from '../../src/store/open.ts';
 import { Pool } from '../../src/store/postgres/pool.ts';
+import { Hosts } from '../../src/store/postgres_access/hosts.ts';
 import { Scene } from '../store/scene.ts';
 import { outsideSql } from '../store/sql.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
@@ -31,7 +32,14 @@ afterAll(async () => {
 });
 
 function openPool(url: string, onForgotten: (error: unknown) => void = () => {}): Pool {
-  return new Pool({ url, poolSize: 4, namedStatements: true, bounded: true, onLost: () => {}, onForgotten });
+  return new Pool({
+    hosts: new Hosts(url),
+    poolSize: 4,
+    namedStatements: true,
+    bounded: true,
+    onLost: () => {},
+    onForgotten,
+  });
 }
 
 /** Starts a server behind the pooler that merges segments all the time. */

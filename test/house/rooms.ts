@@ -47,7 +47,8 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   'src/store/sql/records': { rooms: RECORDS, packages: ['kysely', 'node:crypto'] },
   'src/store/sql/upkeep': { rooms: UPKEEP, packages: ['kysely', 'node:crypto'] },
-  // Questions and requests to Postgres by connections beside the pool, and explanations of its refusals.
+  // The host of Postgres and its history, questions and requests by connections beside the pool, and explanations of
+  // its refusals.
   'src/store/postgres_access': { rooms: [], packages: ['pg'] },
   // Reads the bytes of archives on a thread.
   'src/store/sql/upkeep/archive/reading': {

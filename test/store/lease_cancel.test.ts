@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Pool } from '../../src/store/postgres/pool.ts';
+import { Hosts } from '../../src/store/postgres_access/hosts.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 import { outsideSql } from './sql.ts';
 
@@ -11,7 +12,7 @@ describe('A6: a connection used by one call, on postgres', () => {
   let pool: Pool;
   beforeEach(async () => {
     database = await createDatabase('postgres');
-    const options = { url: database.url, namedStatements: true, bounded: false };
+    const options = { hosts: new Hosts(database.url), namedStatements: true, bounded: false };
     // A pool of one connection, so that the next call gets the same one.
     pool = new Pool({ ...options, poolSize: 1, onLost: () => undefined });
   });

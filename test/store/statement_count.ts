@@ -66,7 +66,8 @@ function sourceOf(statement: StatementSync): string {
  * Notifications, the set-up of each new connection (how many connections exist depends on earlier work), and the
  * questions about a database that is slow or read-only.
  */
-const OWN_WAY = /pg_notify|^set \w+ = |current_setting\('fsync'\)|pg_stat_activity|show transaction_read_only/;
+const OWN_WAY =
+  /pg_notify|^set \w+ = |current_setting\('fsync'\)|pg_control_system|pg_stat_activity|show transaction_read_only/;
 
 /**
  * The statements that the work sends to Postgres, in order, without those that depend on other work and on time.

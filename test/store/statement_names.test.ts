@@ -1,6 +1,7 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { StatementNames } from '../../src/store/postgres/connection.ts';
 import { Pool } from '../../src/store/postgres/pool.ts';
+import { Hosts } from '../../src/store/postgres_access/hosts.ts';
 import type { TestDatabase } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 
@@ -36,7 +37,7 @@ describe('A9: a pool of Postgres whose named statements are lost', () => {
     forgotten = [];
     const onForgotten = (error: unknown) => forgotten.push(error);
     // A pool of one connection, so that the next call gets the same one.
-    const options = { url: database.url, poolSize: 1, namedStatements: true, bounded: true };
+    const options = { hosts: new Hosts(database.url), poolSize: 1, namedStatements: true, bounded: true };
     pool = new Pool({ ...options, onLost: () => undefined, onForgotten });
   });
   afterEach(async () => {

@@ -215,6 +215,46 @@ describeApp('ReadSteps that follows', (on) => {
     await app.close();
   });
 
+  it('A15: if the database is replaced, followers end and can resume, and nothing that was kept is used', async () => {
+    const listeners: (() => void)[] = [];
+    const reads: string[] = [];
+    const store = wrappedStore(on.store, {
+      onReplaced: (listener) => {
+        listeners.push(listener);
+        return () => undefined;
+      },
+      getLineage: (...args) => {
+        reads.push('lineage');
+        return on.store.getLineage(...args);
+      },
+      listTokenSecrets: () => {
+        reads.push('secrets');
+        return on.store.listTokenSecrets();
+      },
+    });
+    const app = on.app({ pollMs: 60_000 }, store);
+    const scene = on.scene(app);
+    const root = await scene.createWith(letters('abc'));
+    const branch = await scene.branch(root, 1n);
+    const use = async () => {
+      expect((await scene.steps(branch)).map(wordOf)).toEqual(letters('ab'));
+      await app.tokens.seal('text', 'binding');
+    };
+    for (let times = 0; times < 2; times += 1) await use();
+    expect(reads.sort()).toEqual(['lineage', 'secrets']);
+    const [waiting, resumed] = [0, 1].map(() => scene.read(branch, { follow: true, startStepNumber: 2n }));
+    await waiting!.next(); // caught up
+    const next = refusalOf(waiting!.next());
+    await nextIteration();
+    for (const listener of listeners) listener();
+    expect(await next).toMatchObject({ reason: 'DATABASE_UNAVAILABLE' });
+    await use();
+    expect(reads.sort()).toEqual(['lineage', 'lineage', 'secrets', 'secrets']);
+    await scene.write(branch, [step(2n, 'C')], { status: 'COMPLETED', message: '' });
+    expect((await all(resumed!)).flatMap(({ steps }) => steps.map(wordOf))).toEqual(['C']);
+    await app.close();
+  });
+
   it('RD2: a step committed between the first read and the subscription is delivered without waiting', async () => {
     let between: (() => Promise<unknown>) | undefined;
     const late = wrappedStore(on.store, {

@@ -29,6 +29,8 @@ export interface PostgresOptions {
   readonly bin?: string;
   /** Additional settings of postgresql.conf, for this cluster. */
   readonly settings?: Readonly<Record<string, string>>;
+  /** The cluster has an identifier of its own. Default: clusters of a run of tests are copies of one. */
+  readonly isNew?: boolean;
   /** A program with arguments that runs the server and keeps its process id, such as `strace -D`. */
   readonly wrapper?: readonly string[];
 }
@@ -58,7 +60,8 @@ export async function startPostgres(options: PostgresOptions = {}): Promise<Post
   try {
     const bin = options.bin ?? (await embeddedBinaries(dir, user));
     const port = options.port === 'free' ? await freePort() : options.port;
-    await initialise(bin, dir, user);
+    if (options.isNew === true) await initdb(bin, path.join(dir, 'data'), user);
+    else await initialise(bin, dir, user);
     const command = [...(options.wrapper ?? []), path.join(bin, 'postgres')];
     const start = () => startPostmaster([...command, ...serverArguments(dir, port, options.settings)], user);
     return clusterOf({ dir, url: urlOf(dir, port), start, postmaster: await start(), janitor });
@@ -90,6 +93,30 @@ export async function startStandby(primary: PostgresServer): Promise<PostgresSer
     const standby = clusterOf({ dir, url: urlOf(dir, undefined), start, postmaster: await start(), janitor });
     await replayed(primary.url, standby.url);
     return standby;
+  } catch (error) {
+    await janitor.dismiss();
+    throw error;
+  }
+}
+
+/**
+ * Starts a hot standby of a server that listens on a port, while that one serves. `bin` is the folder of a Postgres of
+ * the same version that has pg_basebackup.
+ */
+export async function startReplica(
+  primary: PostgresServer,
+  { bin, port, settings = {} }: { bin: string; port: number; settings?: PostgresOptions['settings'] },
+): Promise<PostgresServer> {
+  const user = runAs();
+  const dir = await clusterFolder(shortFolder(), user);
+  const janitor = startJanitor(CLEAN_UP, [dir]);
+  try {
+    const from = ['--host=127.0.0.1', `--port=${new URL(primary.url).port}`, '--username=postgres'];
+    const how = ['--checkpoint=fast', '--no-sync', '--write-recovery-conf'];
+    const args = [`--pgdata=${path.join(dir, 'data')}`, ...from, ...how];
+    await run(path.join(bin, 'pg_basebackup'), args, { ...user, cwd: '/', env: programEnv });
+    const start = () => startPostmaster([path.join(bin, 'postgres'), ...serverArguments(dir, port, settings)], user);
+    return clusterOf({ dir, url: urlOf(dir, port), start, postmaster: await start(), janitor });
   } catch (error) {
     await janitor.dismiss();
     throw error;
@@ -241,8 +268,7 @@ async function startPostmaster([program, ...args]: readonly string[], user: RunA
 
 /** Stops a server that nobody stopped (at once, like SIGQUIT) and removes its folder. */
 const CLEAN_UP = `
-  if pid=$(head -n 1 "$1/data/postmaster.pid"); then
-    kill -QUIT "$pid"
+  if pid=$(head -n 1 "$1/data/postmaster.pid") && kill -QUIT "$pid"; then
     tries=0
     while [ -e "$1/data/postmaster.pid" ] && [ $tries -lt 100 ]; do sleep 0.1; tries=$((tries + 1)); done
   fi

@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, it } from 'vitest';
 import { Pool } from '../../src/store/postgres/pool.ts';
+import { Hosts } from '../../src/store/postgres_access/hosts.ts';
 import { createDatabase, type TestDatabase } from '../support/database.ts';
 
 describe('a busy Postgres', () => {
@@ -8,7 +9,7 @@ describe('a busy Postgres', () => {
   beforeEach(async () => {
     database = await createDatabase('postgres');
     const onLost = () => undefined;
-    pool = new Pool({ url: database.url, poolSize: 2, namedStatements: true, bounded: true, onLost });
+    pool = new Pool({ hosts: new Hosts(database.url), poolSize: 2, namedStatements: true, bounded: true, onLost });
   });
   afterEach(async () => {
     await pool?.end();

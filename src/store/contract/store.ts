@@ -69,6 +69,11 @@ export interface Store
    */
   within(call: CallScope): Store;
   /**
+   * Calls the listener when the database is another one than before, or lacks commits that it had, as a failover can
+   * cause: what was read before may be untrue. Never on SQLite. Returns a function that removes the listener.
+   */
+  onReplaced(listener: () => void): () => void;
+  /**
    * V1: reads all rows of all namespaces, and compares them with each other. Bounded statements that block no writer.
    * What changes meanwhile is checked before or after the change, and is no fault.
    */

@@ -31,12 +31,15 @@ export class PostgresAppends implements Appends {
     decide: (now: string) => readonly SeenAppend[],
     committed: (times: ReadonlyMap<bigint, string>) => void,
   ): Promise<Map<bigint, string>> {
+    const { pool, slots } = this.#deps;
+    const { era } = pool;
     const appends = decide(SET_BY_STATEMENT);
     if (appends.length === 0) return new Map();
-    const { pool, slots } = this.#deps;
     slots.wrote();
     const lease = await pool.leaseForAppend(this.#call);
     try {
+      // Another history may use the row keys for other trajectories.
+      if (pool.era !== era) return new Map();
       const { text, values } = appendStatement(appends, lease.session.appendedSegment);
       const { rows } = await lease.query(text, values);
       const times = new Map((rows as { key: bigint; now: string }[]).map(({ key, now }) => [key, now]));

@@ -10,10 +10,12 @@ import type { Notifier } from './notify.ts';
 export class PostgresChanges implements Changes {
   readonly horizon = sql<string>`(pg_current_snapshot()::text || ' ' || pg_postmaster_start_time()::text)`;
   readonly #listeners: ChangeListeners;
+  readonly #replaced: ChangeListeners<void>;
   readonly #notifier: Notifier;
 
-  constructor(listeners: ChangeListeners, notifier: Notifier) {
+  constructor(listeners: ChangeListeners, replaced: ChangeListeners<void>, notifier: Notifier) {
     this.#listeners = listeners;
+    this.#replaced = replaced;
     this.#notifier = notifier;
   }
 
@@ -28,6 +30,10 @@ export class PostgresChanges implements Changes {
 
   onChange(listener: (hint: Hint | undefined) => void): () => void {
     return this.#listeners.add(listener);
+  }
+
+  onReplaced(listener: () => void): () => void {
+    return this.#replaced.add(listener);
   }
 
   async mark(tx: Tx): Promise<bigint> {

@@ -1,5 +1,6 @@
 import { AnabranchError } from '../../domain/errors.ts';
 import { Contended, DatabaseSilent } from '../contract/store.ts';
+import { NoWritableHost } from '../postgres_access/connecting.ts';
 import { UniqueViolation } from '../sql/kit/unique_violation.ts';
 import { Silence } from './silence.ts';
 
@@ -20,6 +21,13 @@ export function translateError(error: unknown): unknown {
     return new AnabranchError(
       'DATABASE_READ_ONLY',
       'The database is read-only: default_transaction_read_only is on, or the server is a standby. Nothing was stored; reads continue. Make it writable, or connect the server to the primary; then retry the call.',
+    );
+  }
+  if (error instanceof NoWritableHost) {
+    return new AnabranchError(
+      'DATABASE_UNAVAILABLE',
+      'No host in the URL of the database accepts writes. Nothing was stored. Retry the call.',
+      { cause: error },
     );
   }
   const held = CONTENTION[String(code)];

@@ -1,6 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import pg from 'pg';
+import type pg from 'pg';
 import type { Hint } from '../../domain/change.ts';
+import { clientOf, type Hosts } from '../postgres_access/hosts.ts';
 
 const CHANNEL = 'anabranch_changes';
 /** Postgres accepts less than 8,000 bytes. */
@@ -11,7 +12,7 @@ const COALESCE_MS = 5;
 const RECONNECT_MS = 1000;
 
 export interface NotifierOptions {
-  readonly url: string;
+  readonly hosts: Hosts;
   /** Sends a statement over another connection, while this one is lost. */
   readonly send: (text: string, values: unknown[]) => Promise<unknown>;
   readonly onHint: (hint: Hint | undefined) => void;
@@ -38,12 +39,17 @@ export class Notifier {
   }
 
   async connect(): Promise<void> {
-    const client = new pg.Client({
-      connectionString: this.#options.url,
+    try {
+      await this.#options.hosts.choose();
+    } catch (error) {
+      this.#lost(undefined, error as Error);
+      return;
+    }
+    const client = new (clientOf(this.#options.hosts))({
       keepAlive: true,
       application_name: 'anabranch listener',
       pipeline: true,
-    });
+    } as pg.ClientConfig);
     // A lost connection causes several events.
     let isLost = false;
     const lose = (error: Error) => {
@@ -113,13 +119,14 @@ export class Notifier {
     else for (const hint of list.split(',')) this.#options.onHint(hint as Hint);
   }
 
-  #lost(client: pg.Client, error: Error): void {
+  #lost(client: pg.Client | undefined, error: Error): void {
     if (this.#closed || (this.#client !== undefined && this.#client !== client)) return;
     // A failed reconnect does not count as another loss, because watchers read everything after each loss.
     if (this.#client !== undefined) this.#lostConnections += 1;
     this.#client = undefined;
+    this.#options.hosts.doubt();
     this.#options.onLost(error);
-    client.end().catch(() => {});
+    client?.end().catch(() => {});
     clearTimeout(this.#reconnecting);
     this.#reconnecting = setTimeout(() => void this.connect(), RECONNECT_MS);
   }

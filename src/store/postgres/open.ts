@@ -4,6 +4,7 @@ import { StoreOpenError } from '../contract/store.ts';
 import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import { MIGRATIONS } from '../migrations/migrations.ts';
 import { explainConnecting, lineOf } from '../postgres_access/connecting.ts';
+import { Hosts } from '../postgres_access/hosts.ts';
 import { ReadOnlyWatch } from '../postgres_access/read_only_watch.ts';
 import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
@@ -23,7 +24,7 @@ import { postgresAggregates, postgresExpressions } from './expressions.ts';
 import { PostgresKeys } from './keys.ts';
 import { PostgresLocks } from './locks.ts';
 import { Notifier } from './notify.ts';
-import { Pool } from './pool.ts';
+import { type HistoryListeners, Pool } from './pool.ts';
 import { SCHEMA } from './schema.ts';
 import { PostgresStateRows } from './state_rows.ts';
 import { OpenTransactions } from './transactions.ts';
@@ -51,16 +52,21 @@ export async function openPostgres(
   const { url, directUrl, poolSize = 10, namedStatements = true } = options;
   const warnOfLost = (error: Error) => logger.warn({ err: error }, 'a connection to Postgres was lost');
   const preparing = { poolSize: 2, namedStatements: false, bounded: false, onLost: warnOfLost };
-  const found = directUrl && (await inspect(new Pool({ url, ...preparing })));
-  const first = new Pool({ url: directUrl ?? url, ...preparing });
-  const { beginsReadOnly, isPooled } = await prepareDatabase(first, migrating, found || undefined);
+  const hosts = new Hosts(url);
+  const direct = directUrl === undefined ? hosts : new Hosts(directUrl);
+  const found = direct === hosts ? undefined : await inspect(new Pool({ hosts, ...preparing }));
+  const first = new Pool({ hosts: direct, ...preparing });
+  const { beginsReadOnly, isPooled } = await prepareDatabase(first, migrating, found);
   if (isPooled)
     logger.warn(
       {},
       'a pooler is between this server and Postgres, so this server finds writes of other instances by polling: set ANABRANCH_DIRECT_DATABASE to the URL of Postgres itself',
     );
-  const readOnly = new ReadOnlyWatch({ url, logger, onChange: () => pool.renew() });
-  const onReadOnly = () => readOnly.begin();
+  const readOnly = new ReadOnlyWatch({ hosts, logger, onChange: () => pool.renew() });
+  const onReadOnly = () => {
+    hosts.doubt();
+    readOnly.begin();
+  };
   // A standby rejects LISTEN.
   const onLost = (error: Error) => (isReadOnlyTransaction(error) ? onReadOnly() : warnOfLost(error));
   const onForgotten = (error: unknown) =>
@@ -73,13 +79,21 @@ export async function openPostgres(
       { connections, wanted: poolSize },
       'Postgres accepts no more connections, so the server uses fewer: raise max_connections or the connection limit of the role or the database, or lower --pool-size',
     );
-  const pool = new Pool({ url, poolSize, namedStatements, bounded: true, onLost, onForgotten, onFewer, onReadOnly });
+  const known = new KnownHeads();
   const listeners = new ChangeListeners(onFault);
+  const replaced = new ChangeListeners<void>(onFault);
+  const history = historyListeners(hosts, logger, () => {
+    known.removeAll();
+    known.recent.forgetAll();
+    replaced.tell();
+  });
+  const watching = { onLost, onForgotten, onFewer, onReadOnly, history };
+  const pool = new Pool({ hosts, poolSize, namedStatements, bounded: true, ...watching });
   const send = async (text: string, values: unknown[]) => {
     const lease = await pool.lease();
     await lease.query(text, values).finally(() => lease.release());
   };
-  const notifier = new Notifier({ url: directUrl ?? url, send, onHint: (hint) => listeners.tell(hint), onLost });
+  const notifier = new Notifier({ hosts: direct, send, onHint: (hint) => listeners.tell(hint), onLost });
   if (beginsReadOnly) readOnly.begin();
   // A pooler does not forward what Postgres sends by itself.
   if (!isPooled) await notifier.connect();
@@ -95,18 +109,18 @@ export async function openPostgres(
     await pool.end();
   };
   const shared = {
-    description: `postgres ${addressOf(url)}`,
+    description: `postgres ${hosts.description}`,
     lost: undefined,
     sql: postgresExpressions,
     aggregates: postgresAggregates,
     locks: new PostgresLocks(open),
     keys: new PostgresKeys(),
     bulk: new PostgresBulkRows(open),
-    changes: new PostgresChanges(listeners, notifier),
+    changes: new PostgresChanges(listeners, replaced, notifier),
     stateRows: new PostgresStateRows(open),
     claims: new PostgresClaims(open, kept),
     kept,
-    known: new KnownHeads(),
+    known,
     compressor: new SegmentCompressor(),
     slots,
     migrations: MIGRATIONS.map(({ name }) => name),
@@ -131,6 +145,26 @@ export async function openPostgres(
     slots,
     open,
   });
+}
+
+/** Logs failovers. `forget` drops what the process keeps of the database. */
+function historyListeners(hosts: Hosts, logger: Log, forget: () => void): HistoryListeners {
+  return {
+    onReplaced: (before, now) => {
+      forget();
+      logger.warn(
+        { before, now, host: hosts.chosen.address },
+        before.cluster === now.cluster
+          ? 'the database has another timeline, as after a failover: all connections are closed, and nothing of before is kept in memory'
+          : 'the URL of the database leads to another cluster: all connections are closed, and nothing of before is kept in memory',
+      );
+    },
+    onRefused: (error) =>
+      logger.warn(
+        { err: error },
+        'the role may not see the timeline of Postgres, so the server notices a failover only if another host of the URL is used: let a superuser grant execute on the functions pg_control_system, pg_current_wal_lsn and pg_walfile_name to the role',
+      ),
+  };
 }
 
 /** A fifth of the connections for reads of any length, half of them for quick reads. The rest is left for writes. */
@@ -223,14 +257,4 @@ function messageOf(error: unknown): string | undefined {
   return isDamage(error)
     ? `The schema "${SCHEMA}" is damaged: ${lineOf(error)}. Restore a backup of the database.`
     : undefined;
-}
-
-/** Returns host, port and database of a URL, without the password. */
-function addressOf(url: string): string {
-  try {
-    const { hostname, port, pathname, searchParams } = new URL(url);
-    return `${searchParams.get('host') ?? hostname}${port === '' ? '' : `:${port}`}${pathname}`;
-  } catch {
-    return '';
-  }
 }

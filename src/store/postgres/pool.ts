@@ -6,6 +6,8 @@ import type { PoolLoad } from '../contract/load.ts';
 import type { CallScope } from '../contract/store.ts';
 import { type Trace, traced } from '../contract/trace.ts';
 import { Activity, type CancellableClient, requestCancel } from '../postgres_access/beside_pool.ts';
+import { type History, isSameHistory, readHistory, untoldHistory } from '../postgres_access/history.ts';
+import { clientOf, type Hosts } from '../postgres_access/hosts.ts';
 import { RESET_READ_ONLY } from '../postgres_access/read_only_watch.ts';
 import { nameOf, StatementTimes } from '../sql/kit/statement_times.ts';
 import {
@@ -39,7 +41,7 @@ const APPEND_IDLE_MS = 60_000;
 const FEWER_MS = 10_000;
 
 export interface PoolOptions {
-  readonly url: string;
+  readonly hosts: Hosts;
   readonly poolSize: number;
   readonly namedStatements: boolean;
   /** False: statements have no time limit. */
@@ -53,6 +55,15 @@ export interface PoolOptions {
    * Called when Postgres accepts so many connections and no more. Callers then share these. Undefined: they fail.
    */
   readonly onFewer?: (connections: number) => void;
+  /** Undefined: the history of the database is not read. */
+  readonly history?: HistoryListeners;
+}
+
+export interface HistoryListeners {
+  /** Called when a new connection leads to another history than the others, which are closed. */
+  readonly onReplaced: (before: History, now: History) => void;
+  /** Called once if the role may not read the history. */
+  readonly onRefused: (error: Error) => void;
 }
 
 interface MeasuredSession extends Session {
@@ -79,12 +90,22 @@ export class Pool implements PostgresPool {
   readonly #bounded: boolean;
   #names: StatementNames | undefined;
   readonly #onFewer: PoolOptions['onFewer'];
+  readonly #hosts: Hosts;
+  readonly #listeners: HistoryListeners | undefined;
+  /** Connections that are in use or idle. */
+  readonly #ready = new Set<pg.ClientBase>();
+  /** The eras in which connections began. */
+  readonly #begun = new WeakMap<object, number>();
+  #history: History | undefined;
+  #tellsHistory = true;
+  #era = 0;
   #isPooled = false;
   /** How often sessions were renewed. */
   #generation = 0;
 
   constructor({
-    url,
+    hosts,
+    history,
     poolSize,
     namedStatements,
     bounded,
@@ -93,18 +114,25 @@ export class Pool implements PostgresPool {
     onFewer,
     onReadOnly = () => {},
   }: PoolOptions) {
+    this.#hosts = hosts;
+    this.#listeners = history;
     this.#onFewer = onFewer;
     this.#names = namedStatements ? new StatementNames() : undefined;
     this.#bounded = bounded;
-    this.#activity = new Activity(url);
+    this.#activity = new Activity(hosts);
     this.#silence = new SilenceWatch((processIds) => this.#activity.findWorking(processIds));
     this.#onForgotten = onForgotten;
     this.#onReadOnly = onReadOnly;
-    const Client = watchedClient(this.#silence);
+    const Client = this.#watchedClient();
+    const onLoss = (error: Error) => {
+      hosts.doubt();
+      // Other connections to the pooler are still open, and may lead to another database from now on.
+      if (this.#isPooled) this.renew();
+      onLost(error);
+    };
     const poolOf = (config: pg.PoolConfig, settings: Settings = {}) => {
       const pool = new pg.Pool({
         ...config,
-        connectionString: url,
         Client,
         keepAlive: true,
         application_name: 'anabranch',
@@ -113,9 +141,9 @@ export class Pool implements PostgresPool {
         // Checks every connection, because the defaults of a role can change at any time. Commits must be durable (D1).
         onConnect: (client: pg.ClientBase) => this.#prepare(client, settings),
       } as pg.PoolConfig);
-      pool.on('error', onLost);
+      pool.on('error', onLoss);
       // Without this listener, a lost connection that is checked out ends the process.
-      pool.on('connect', (client) => client.on('error', onLost));
+      pool.on('connect', (client) => client.on('error', onLoss));
       return pool;
     };
     this.#pool = poolOf({ max: poolSize });
@@ -160,6 +188,11 @@ export class Pool implements PostgresPool {
   /** Whether connections were found to lead to a pooler. */
   get isPooled(): boolean {
     return this.#isPooled;
+  }
+
+  /** Rises when the database is found to have another history. What was read in an earlier era may be untrue. */
+  get era(): number {
+    return this.#era;
   }
 
   async #leaseFrom(pool: pg.Pool, call: CallScope | undefined, turn?: Slot): Promise<Lease> {
@@ -253,8 +286,10 @@ export class Pool implements PostgresPool {
     const { max } = pool.options;
     for (;;) {
       try {
+        if (this.#hosts.isDoubted) await this.#hosts.choose();
         return await pool.connect();
       } catch (error) {
+        if (!isFull(error)) this.#hosts.doubt();
         if (this.#onFewer === undefined || !isFull(error) || pool.totalCount === 0) throw error;
         if (pool.totalCount >= pool.options.max) continue;
         pool.options.max = pool.totalCount;
@@ -270,16 +305,64 @@ export class Pool implements PostgresPool {
     const generation = this.#generation;
     try {
       const bounds = this.#bounded ? { statementMs: STATEMENT_MS, lockMs: LOCK_MS } : undefined;
-      const session = await prepareSession(client, { ...sessionSettings(bounds), ...settings });
+      const [session, history] = await Promise.all([
+        prepareSession(client, { ...sessionSettings(bounds), ...settings }),
+        this.#readHistory(client),
+      ]);
+      if (history !== undefined) this.#follow(client, history);
       if (session.beginWith !== undefined) {
         // A pooler may use another connection for each transaction, and not all of them keep names.
         this.#isPooled = true;
         this.#names = undefined;
       }
       this.#sessions.set(client, { ...session, generation, parseTime: new ParseTime(client) });
+      this.#ready.add(client);
+      client.once('end', () => this.#ready.delete(client));
     } finally {
       this.#silence.unwatch(client);
     }
+  }
+
+  async #readHistory(client: pg.ClientBase): Promise<History | undefined> {
+    if (this.#listeners === undefined) return undefined;
+    if (!this.#tellsHistory) return untoldHistory(client);
+    return readHistory(client, (error) => {
+      if (this.#tellsHistory) this.#listeners?.onRefused(error);
+      this.#tellsHistory = false;
+    });
+  }
+
+  /**
+   * Closes all other connections if a new one leads to another history. Statements that run on them fail, so that no
+   * commit is acked that this history may lack.
+   */
+  #follow(client: pg.ClientBase, history: History): void {
+    const before = this.#history;
+    if (before !== undefined && isSameHistory(before, history)) return;
+    if (this.#begun.get(client) !== this.#era)
+      throw new Error('Connection terminated: meanwhile, others have led to a database that replaces this one');
+    this.#history = history;
+    if (before === undefined) return;
+    this.#era += 1;
+    for (const other of this.#ready) endAtOnce(other, 'the database was replaced');
+    this.#listeners?.onReplaced(before, history);
+  }
+
+  /** A client of the chosen host that is watched while it connects, until `#prepare` ends. */
+  #watchedClient(): new (config?: pg.ClientConfig) => pg.Client {
+    const silence = this.#silence;
+    const begin = (client: object) => this.#begun.set(client, this.#era);
+    return class extends clientOf(this.#hosts) {
+      constructor(config?: pg.ClientConfig) {
+        super(config);
+        begin(this);
+        this.on('notice', (notice) => {
+          if (notice.routine === WAIT_FOR_STANDBY) endAtOnce(this, 'a commit did not wait for the standby');
+        });
+        silence.watch(this);
+        this.once('end', () => silence.unwatch(this));
+      }
+    };
   }
 
   /**
@@ -307,15 +390,21 @@ export class Pool implements PostgresPool {
   }
 }
 
-/** A client that is watched while it connects, until `Pool.prepare` ends. */
-function watchedClient(silence: SilenceWatch): typeof pg.Client {
-  return class extends pg.Client {
-    constructor(config?: string | pg.ClientConfig) {
-      super(config);
-      silence.watch(this);
-      this.once('end', () => silence.unwatch(this));
-    }
-  };
+/**
+ * The function of Postgres in which a commit waits for a synchronous standby. Its only notices say that the wait was
+ * cancelled: the transaction is committed, and the standby may not have it. So the commit must not succeed here.
+ */
+const WAIT_FOR_STANDBY = 'SyncRepWaitForLSN';
+
+/** Fails the statements of a connection, also those whose results were received and not read yet, and closes it. */
+function endAtOnce(client: pg.ClientBase, why: string): void {
+  const { connection } = client as unknown as { connection: Emitter & { stream: { destroy(): void } } };
+  connection.emit('error', new Error(`Connection terminated: ${why}`));
+  connection.stream.destroy();
+}
+
+interface Emitter {
+  emit(event: 'error', error: Error): void;
 }
 
 /** Interval of cancel requests. A request that arrives between two statements has no effect. */

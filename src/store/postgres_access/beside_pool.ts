@@ -1,4 +1,5 @@
 import pg from 'pg';
+import { clientOf, type Hosts } from './hosts.ts';
 
 /**
  * Longest time to wait for a connection, and for an answer. Both together are shorter than the silence after which a
@@ -16,16 +17,16 @@ const IDLE_MS = 60_000;
 export class Activity {
   readonly #pool: pg.Pool;
 
-  constructor(url: string) {
+  constructor(hosts: Hosts) {
     this.#pool = new pg.Pool({
-      connectionString: url,
+      Client: clientOf(hosts),
       max: 1,
       connectionTimeoutMillis: CONNECT_MS,
       query_timeout: ANSWER_MS,
       idleTimeoutMillis: IDLE_MS,
       allowExitOnIdle: true,
       application_name: 'anabranch',
-    });
+    } as pg.PoolConfig);
     // Lost while idle: the next question connects again.
     this.#pool.on('error', () => undefined);
   }

@@ -1,11 +1,16 @@
 /** Explains why Postgres cannot be used, with what to do, in one line each. */
 
+/** No host of the URL is a primary that may be used. The message lists why. */
+export class NoWritableHost extends Error {}
+
 /**
  * Returns the explanation of an error of `pg`. It contains no password. Undefined if it is not an error of connecting
  * or of rights.
  */
 export function explainConnecting(error: unknown): string | undefined {
   if (!(error instanceof Error)) return undefined;
+  if (error instanceof NoWritableHost)
+    return `No host in the URL of the database accepts writes (${error.message}): promote a standby, or add the primary to the URL.`;
   const { code, severity, syscall } = error as { code?: string; severity?: string; syscall?: string };
   const text = lineOf(error);
   if (severity !== undefined) return explainRefusal(code ?? '', text);

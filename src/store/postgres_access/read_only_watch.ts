@@ -1,4 +1,5 @@
-import pg from 'pg';
+import type pg from 'pg';
+import { type Hosts, onceAt } from './hosts.ts';
 
 /**
  * What an earlier user of a pooler's connection left in the session must not hold for the next transaction. What the
@@ -7,9 +8,6 @@ import pg from 'pg';
 export const RESET_READ_ONLY = 'begin; reset default_transaction_read_only; commit';
 
 const ASK_MS = 1000;
-/** Longest time to wait for a connection, and for an answer. */
-const CONNECT_MS = 1000;
-const ANSWER_MS = 1000;
 
 interface Log {
   info(details: object, message: string): void;
@@ -17,7 +15,7 @@ interface Log {
 }
 
 export interface ReadOnlyWatchOptions {
-  readonly url: string;
+  readonly hosts: Hosts;
   readonly logger: Log;
   /** Called when the database becomes read-only, and when it accepts writes again. */
   readonly onChange: () => void;
@@ -30,23 +28,13 @@ export interface ReadOnlyWatchOptions {
  */
 export class ReadOnlyWatch {
   readonly #options: ReadOnlyWatchOptions;
-  readonly #pool: pg.Pool;
   #isReadOnly = false;
   #next: NodeJS.Timeout | undefined;
+  #asking: Promise<void> | undefined;
   #closed = false;
 
   constructor(options: ReadOnlyWatchOptions) {
     this.#options = options;
-    this.#pool = new pg.Pool({
-      connectionString: options.url,
-      max: 1,
-      maxUses: 1,
-      connectionTimeoutMillis: CONNECT_MS,
-      query_timeout: ANSWER_MS,
-      allowExitOnIdle: true,
-      application_name: 'anabranch',
-    });
-    this.#pool.on('error', () => undefined);
   }
 
   /** Must be called when a statement was rejected. */
@@ -64,16 +52,19 @@ export class ReadOnlyWatch {
   async close(): Promise<void> {
     this.#closed = true;
     clearTimeout(this.#next);
-    await this.#pool.end();
+    await this.#asking;
   }
 
   #askLater(): void {
-    if (!this.#closed) this.#next = setTimeout(() => void this.#ask(), ASK_MS).unref();
+    const ask = () => {
+      this.#asking = this.#ask();
+    };
+    if (!this.#closed) this.#next = setTimeout(ask, ASK_MS).unref();
   }
 
   async #ask(): Promise<void> {
     // Without an answer, nothing has changed.
-    const isReadOnly = await isNewSessionReadOnly(this.#pool).catch(() => true);
+    const isReadOnly = await isNewSessionReadOnly(this.#options.hosts).catch(() => true);
     if (isReadOnly || this.#closed) return this.#askLater();
     this.#isReadOnly = false;
     this.#options.logger.info({}, 'the database accepts writes again');
@@ -81,8 +72,9 @@ export class ReadOnlyWatch {
   }
 }
 
-async function isNewSessionReadOnly(pool: pg.Pool): Promise<boolean> {
-  const results = await pool.query(`${RESET_READ_ONLY}; show transaction_read_only`);
+async function isNewSessionReadOnly(hosts: Hosts): Promise<boolean> {
+  const ask = `${RESET_READ_ONLY}; show transaction_read_only`;
+  const results = await onceAt(await hosts.choose(), (client) => client.query(ask));
   // One result for each statement.
   const { rows } = (results as unknown as pg.QueryResult<{ transaction_read_only: string }>[]).at(-1)!;
   return rows[0]?.transaction_read_only !== 'off';

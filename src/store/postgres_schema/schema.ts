@@ -1,9 +1,10 @@
 import { setTimeout as wait } from 'node:timers/promises';
-import pg from 'pg';
+import type pg from 'pg';
 import { StoreOpenError } from '../contract/store.ts';
 import { isReadOnlyTransaction } from '../postgres/errors.ts';
 import { SCHEMA } from '../postgres/schema.ts';
 import { explainConnecting, lineOf } from '../postgres_access/connecting.ts';
+import { clientOf, Hosts } from '../postgres_access/hosts.ts';
 
 /** How long `dropSchema` waits for connections to end. Postgres still lists those of a server that has just stopped. */
 const PATIENCE_MS = 5_000;
@@ -11,10 +12,9 @@ const PAUSE_MS = 50;
 
 /** Drops the schema with all data, unless a server is connected. Errors: StoreOpenError. */
 export async function dropSchema(url: string): Promise<void> {
-  const client = new pg.Client({ connectionString: url, application_name: 'anabranch reset' });
-  client.on('error', () => undefined); // a query on a lost connection fails by itself
+  let client: pg.Client | undefined;
   try {
-    await client.connect();
+    client = await connectedTo(url, { application_name: 'anabranch reset' });
     const connections = await connectionsAfterWaiting(client);
     if (connections > 0) {
       throw new StoreOpenError(
@@ -29,8 +29,18 @@ export async function dropSchema(url: string): Promise<void> {
       : (explainConnecting(error) ?? `${lineOf(error)}.`);
     throw new StoreOpenError(`The schema ${SCHEMA} was not deleted. ${why}`, { cause: error });
   } finally {
-    await client.end().catch(() => undefined);
+    await client?.end().catch(() => undefined);
   }
+}
+
+/** Connects to the writable host of a URL. */
+async function connectedTo(url: string, config: pg.ClientConfig): Promise<pg.Client> {
+  const hosts = new Hosts(url);
+  await hosts.choose();
+  const client = new (clientOf(hosts))(config);
+  client.on('error', () => undefined); // a query on a lost connection fails by itself
+  await client.connect();
+  return client;
 }
 
 /**
@@ -56,10 +66,8 @@ export interface DatabaseSize {
 
 /** Postgres does not tell how many bytes are free. */
 export async function sizeOfSchema(url: string): Promise<DatabaseSize> {
-  const client = new pg.Client({ connectionString: url, application_name: 'anabranch', connectionTimeoutMillis: 5000 });
-  client.on('error', () => undefined); // a query on a lost connection fails by itself
+  const client = await connectedTo(url, { application_name: 'anabranch', connectionTimeoutMillis: 5000 });
   try {
-    await client.connect();
     const { rows } = await client.query<{ bytes: string | null }>(
       `select sum(pg_total_relation_size(c.oid)) as bytes from pg_catalog.pg_class as c
         inner join pg_catalog.pg_namespace as n on n.oid = c.relnamespace where n.nspname = $1 and c.relkind = 'r'`,

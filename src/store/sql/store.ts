@@ -87,6 +87,7 @@ import { countWork } from './upkeep/work_counts.ts';
 /** Returns the store over either engine. */
 export function sqlStore(engine: StoreEngine, stateCacheBytes?: number): Store {
   const encoder = new StateEncoder(stateCacheBytes);
+  engine.changes.onReplaced(() => encoder.forgetAll());
   return storeOver({ engine, encoder, searcher: new StepSearcher() });
 }
 
@@ -180,6 +181,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
   findUnmerged: onEngine(findUnmerged),
   onChange(listener) {
     return this.engine.changes.onChange(listener);
+  },
+  onReplaced(listener) {
+    return this.engine.changes.onReplaced(listener);
   },
   get hearsOthers() {
     return this.engine.changes.hearsOthers;

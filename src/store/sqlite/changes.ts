@@ -23,6 +23,10 @@ export class SqliteChanges implements Changes {
     return this.#listeners.add(listener);
   }
 
+  onReplaced(): () => void {
+    return () => {};
+  }
+
   async mark(tx: Tx): Promise<bigint> {
     const { rows } = await sql<{ mark: bigint }>`update change_marks set mark = mark + 1 returning mark`.execute(tx);
     return markOf(rows);

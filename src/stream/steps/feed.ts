@@ -1,3 +1,4 @@
+import type { AnabranchError } from '../../domain/errors.ts';
 import { isSealed } from '../../domain/lifecycle.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import { tupleKey } from '../../domain/tuple_key.ts';
@@ -22,6 +23,8 @@ interface FeedDeps {
 /** Lets all followers of a trajectory share a subscription, the reads of its row, and the pages at its end. */
 export interface Feeds {
   join(namespace: string, trajectory: Trajectory, shown: Shown): Follower;
+  /** Ends all followers with an error, after which they can follow again. */
+  endAll(error: AnabranchError): void;
   /** Number of followers. */
   readonly followers: number;
   /** Steps that the follower who is furthest behind has not been sent, as far as they are known. */
@@ -35,11 +38,17 @@ export function createFeeds(deps: FeedDeps): Feeds {
       const name = tupleKey(trajectory.ref.key, shown.view, shown.inlineBytes);
       let feed = feeds.get(name);
       if (feed === undefined) {
-        feed = new Feed(deps, namespace, trajectory, shown, () => void feeds.delete(name));
-        feeds.set(name, feed);
+        const made = new Feed(deps, namespace, trajectory, shown, () => {
+          if (feeds.get(name) === made) feeds.delete(name);
+        });
+        feeds.set(name, made);
+        feed = made;
       }
       feed.learn(trajectory);
       return feed.join();
+    },
+    endAll(error) {
+      for (const feed of [...feeds.values()]) feed.end(error);
     },
     get followers() {
       let count = 0;
@@ -67,6 +76,8 @@ class Feed {
   readonly waiters = new Map<Follower, Waiter>();
   latest: Trajectory;
   deleted = false;
+  /** Why the feed has ended. */
+  ended: AnabranchError | undefined;
   readonly #deps: FeedDeps;
   readonly #namespace: string;
   readonly #shown: Shown;
@@ -103,6 +114,13 @@ class Feed {
     if (this.followers.delete(follower) && this.followers.size === 0) this.#stop();
   }
 
+  /** Followers that wait fail now, others when they ask next. */
+  end(error: AnabranchError): void {
+    this.ended = error;
+    this.#stop();
+    this.#failed(error);
+  }
+
   /** Stores a row that was read, unless a newer one is known. */
   learn(row: Trajectory): void {
     if (row.nextStepNumber >= this.latest.nextStepNumber && !isSealed(this.latest.status)) this.latest = row;
@@ -125,6 +143,7 @@ class Feed {
   }
 
   page(from: bigint, live: boolean): Promise<readonly EncodedSteps[]> {
+    if (this.ended !== undefined) return Promise.reject(this.ended);
     if (!live) return this.#read(from);
     const cached = this.#pages.get(from);
     if (cached !== undefined) return cached;
@@ -215,6 +234,7 @@ export class Follower {
   /** Resolves when the trajectory has step `next`, is sealed or deleted, after `ticks` ticks, or by `wake`. */
   change(next: bigint, ticks: number): Promise<void> {
     this.#next = next;
+    if (this.#feed.ended !== undefined) return Promise.reject(this.#feed.ended);
     if (this.#feed.hasNews(next)) return Promise.resolve();
     return new Promise((resolve, reject) => {
       this.#feed.waiters.set(this, { next, ticks, resolve, reject });

@@ -4,26 +4,26 @@ import type { Horizon } from '../../contract/run.ts';
 import type { Engine } from './engine.ts';
 
 /**
- * Listeners of this process for changed trajectories and runs. An exception of a listener is reported as a fault of the
- * service and does not affect other listeners.
+ * Listeners of this process for changes. An exception of a listener is reported as a fault of the service and does not
+ * affect other listeners.
  */
-export class ChangeListeners {
-  readonly #listeners = new Set<(hint: Hint | undefined) => void>();
+export class ChangeListeners<Change = Hint | undefined> {
+  readonly #listeners = new Set<(change: Change) => void>();
   readonly #onFault: (error: unknown) => void;
 
   constructor(onFault: (error: unknown) => void) {
     this.#onFault = onFault;
   }
 
-  add(listener: (hint: Hint | undefined) => void): () => void {
+  add(listener: (change: Change) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  tell(hint: Hint | undefined): void {
+  tell(change: Change): void {
     for (const listener of this.#listeners) {
       try {
-        listener(hint);
+        listener(change);
       } catch (error) {
         this.#onFault(error);
       }

@@ -207,6 +207,9 @@ export interface Changes {
   /** See `ChangeStore`. */
   onChange(listener: (hint: Hint | undefined) => void): () => void;
 
+  /** See `Store`. */
+  onReplaced(listener: () => void): () => void;
+
   /** See `ChangeStore`. */
   readonly hearsOthers: boolean;
 

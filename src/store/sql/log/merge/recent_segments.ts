@@ -57,6 +57,11 @@ export class RecentSegments {
     this.add(kept);
   }
 
+  forgetAll(): void {
+    this.#runs.clear();
+    this.#bytes = 0;
+  }
+
   forget(key: bigint): void {
     for (const segment of this.#runs.get(key) ?? []) this.#bytes -= bytesOf(segment);
     this.#runs.delete(key);

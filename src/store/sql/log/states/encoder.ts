@@ -31,13 +31,17 @@ const DEFAULT_CACHE_BYTES = 64 * 1024 * 1024;
  * once. After an evicted one, the next state is stored whole.
  */
 export class StateEncoder {
-  readonly #cache: BaseCache;
-  readonly #isEnabled: boolean;
+  readonly #maxBytes: number;
+  #cache: BaseCache;
 
   /** `maxBytes` bounds the cached states. With 0, all states are stored whole. */
   constructor(maxBytes = DEFAULT_CACHE_BYTES) {
+    this.#maxBytes = maxBytes;
     this.#cache = new BaseCache(maxBytes);
-    this.#isEnabled = maxBytes > 0;
+  }
+
+  forgetAll(): void {
+    this.#cache = new BaseCache(this.#maxBytes);
   }
 
   /**
@@ -49,7 +53,7 @@ export class StateEncoder {
     batches: readonly SteppedStates[],
     store: (inline: InlineStates) => Promise<T[]>,
   ): Promise<T[]> {
-    if (!this.#isEnabled || !batches.some(hasLarge)) return store(await encodeAllWhole(batches));
+    if (this.#maxBytes === 0 || !batches.some(hasLarge)) return store(await encodeAllWhole(batches));
     const group = new Group(engine, this.#cache, batches);
     let outcomes: T[] | undefined;
     try {
