@@ -21,6 +21,7 @@ const SIDE_BY_SIDE = [
   'disk-full',
   'documented-restore',
   'drain',
+  'failover',
   'kill-collection',
   'kill-creation',
   'kill-migration',
