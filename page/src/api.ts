@@ -162,11 +162,11 @@ export interface StateAt {
   readonly name: string;
 }
 
-/** Returns the bytes of a state as text. */
-export async function readStateText(state: StateAt, signal: AbortSignal): Promise<string> {
+/** Returns the bytes of a state. */
+export async function readState(state: StateAt, signal: AbortSignal): Promise<Uint8Array> {
   const response = await fetchHere(stateAddress(state), { signal });
   if (!response.ok) throw new Error(`the server answered ${response.status}`);
-  return response.text();
+  return new Uint8Array(await response.arrayBuffer());
 }
 
 /** Address of the bytes of a state. Browsers show images and videos, and download everything else. */

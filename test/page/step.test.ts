@@ -2,7 +2,9 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { differenceOf } from '../../page/src/step/difference.ts';
 import { strokeOf } from '../../page/src/step/marks.ts';
+import { readMsgpack } from '../../page/src/step/msgpack.ts';
 import { changesOf, compareWords } from '../../page/src/step/patch.ts';
+import { stateText } from '../../page/src/step/state_text.ts';
 
 describe('changes of a state', () => {
   it('have the values before them, also where earlier operations have moved the members of an array', () => {
@@ -111,5 +113,54 @@ describe('marks of actions', () => {
     ['null', undefined],
   ])('%s points at %j', (json, stroke) => {
     expect(strokeOf(json)).toEqual(stroke);
+  });
+});
+
+describe('a state in MessagePack', () => {
+  const bytesOf = (hex: string) => Uint8Array.from(Buffer.from(hex.replaceAll(' ', ''), 'hex'));
+
+  it.each([
+    ['2a', 42],
+    ['ff', -1],
+    ['c0', null],
+    ['c2', false],
+    ['c3', true],
+    ['cc ff', 255],
+    ['cd 0100', 256],
+    ['ce 00010000', 65_536],
+    ['cf 0000000100000000', 4_294_967_296],
+    ['d0 80', -128],
+    ['d1 8000', -32_768],
+    ['d2 80000000', -2_147_483_648],
+    ['d3 ffffffff00000000', -4_294_967_296],
+    ['ca 3fc00000', 1.5],
+    ['cb 3ff8000000000000', 1.5],
+    ['a2 c3bc', 'ü'],
+    ['d9 02 c3bc', 'ü'],
+    ['da 0002 c3bc', 'ü'],
+    ['c4 02 00ff', '2 B: 00ff'],
+    [`c4 21 ${'00'.repeat(33)}`, `33 B: ${'00'.repeat(32)}…`],
+    ['92 01 a161', [1, 'a']],
+    ['dc 0001 91 c0', [[null]]],
+    ['82 a161 01 05 a162', { a: 1, 5: 'b' }],
+    ['de 0001 a9 5f5f70726f746f5f5f 01', JSON.parse('{"__proto__": 1}')],
+    // An object of LangGraph: module, class and value.
+    ['c7 09 05 93 a16d a143 81 a161 01', { a: 1 }],
+    ['d4 63 c1', '1 B: c1'],
+  ] as const)('%s is read', (hex, value) => {
+    const bytes = bytesOf(hex);
+    expect(readMsgpack(bytes)).toEqual(value);
+    for (let end = 0; end < bytes.byteLength; end += 1) expect(() => readMsgpack(bytes.subarray(0, end))).toThrow();
+    expect(() => readMsgpack(Uint8Array.of(...bytes, 0))).toThrow();
+  });
+
+  it('of a checkpoint of LangGraph is shown as the values of its channels, and as it is if it is damaged', () => {
+    const type = 'application/vnd.langgraph+';
+    const checkpoint = bytesOf('82 a176 04 ae 6368616e6e656c5f76616c756573 81 a161 01');
+    expect(stateText(`${type}msgpack`, checkpoint)).toBe('{"a":1}');
+    expect(stateText(`${type}json`, Buffer.from('{"v": 4, "channel_values": {"a": 1}}'))).toBe('{"a":1}');
+    expect(stateText(`${type}json`, Buffer.from('{"source": "loop"}'))).toBe('{"source":"loop"}');
+    expect(stateText(`${type}msgpack`, bytesOf('82 61'))).toBe('\u{FFFD}a');
+    expect(stateText('text/plain', Buffer.from('{"channel_values": 1}'))).toBe('{"channel_values": 1}');
   });
 });

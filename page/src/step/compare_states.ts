@@ -1,16 +1,23 @@
-import { readStateText, type StateAt } from '../api.ts';
+import { readState, type StateAt } from '../api.ts';
 import type { Change } from './patch.ts';
+import { stateText } from './state_text.ts';
 
 /** A comparison that takes longer is given up. */
 const MOST_MS = 10_000;
 
+/** A state to compare. */
+export interface Compared extends StateAt {
+  readonly mediaType: string;
+}
+
 /** Returns the changes between two states; undefined if one is no JSON. Errors: the comparison takes too long. */
 export async function compareStates(
-  before: StateAt,
-  after: StateAt,
+  before: Compared,
+  after: Compared,
   signal: AbortSignal,
 ): Promise<Change[] | undefined> {
-  const texts = await Promise.all([readStateText(before, signal), readStateText(after, signal)]);
+  const textOf = async (state: Compared) => stateText(state.mediaType, await readState(state, signal));
+  const texts = await Promise.all([textOf(before), textOf(after)]);
   // The page in a file has no worker.
   if (typeof Worker === 'undefined') return (await import('./difference.ts')).differenceOf(...texts);
   const worker = new Worker(new URL('./difference_worker.ts', import.meta.url), { type: 'module' });

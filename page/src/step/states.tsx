@@ -5,6 +5,7 @@ import { bytes, count, counted, visible } from '../format.ts';
 import { compareStates } from './compare_states.ts';
 import { JsonView, MarkedImage, TextView } from './content.tsx';
 import { type Change, compareWords } from './patch.ts';
+import { isJson, stateText } from './state_text.ts';
 import { Download, IMAGE, useStored } from './stored.tsx';
 
 interface StatesProps {
@@ -105,8 +106,8 @@ function StateChange({ state, at, base: { trajectoryId, step: before, name } }: 
   // The words belong to the changes, which stay until others are read.
   const compared = useLoaded(`${at.trajectoryId} ${trajectoryId} ${old?.digest} ${state.digest}`, async (signal) => {
     if (before === undefined || old === undefined || old.digest === state.digest) return undefined;
-    const then = { ...at, trajectoryId, stepNumber: before.stepNumber };
-    return { since, changes: await compareStates(then, at, signal) };
+    const then = { ...at, trajectoryId, stepNumber: before.stepNumber, mediaType: old.mediaType };
+    return { since, changes: await compareStates(then, { ...at, mediaType: state.mediaType }, signal) };
   });
   if (IMAGE.test(state.mediaType)) return <StateImage at={at} mediaType={state.mediaType} />;
   if (old === undefined) return <FirstState state={state} />;
@@ -124,9 +125,10 @@ function StateImage({ at, mediaType }: { readonly at: StateAt; readonly mediaTyp
 }
 
 function FirstState({ state }: { readonly state: StepState }) {
-  if (state.data === undefined || !/json|^text\//.test(state.mediaType)) return null;
-  const text = new TextDecoder().decode(state.data);
-  return /json/.test(state.mediaType) ? <JsonView json={text} /> : <TextView text={text} />;
+  const json = isJson(state.mediaType);
+  if (state.data === undefined || !(json || state.mediaType.startsWith('text/'))) return null;
+  const text = stateText(state.mediaType, state.data);
+  return json ? <JsonView json={text} /> : <TextView text={text} />;
 }
 
 /** More changes are not listed. */
