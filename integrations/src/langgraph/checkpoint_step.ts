@@ -13,7 +13,7 @@ import {
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { NewStep } from '../step_batches.ts';
 import type { Named } from './checkpoint_config.ts';
-import { messageIds, shownMessages } from './messages.ts';
+import { type Prints, printsOf, shownMessages } from './messages.ts';
 import { channelState, fitting, headOf, keyOf } from './names.ts';
 
 /** Channel values with more bytes are states of their own. */
@@ -60,12 +60,12 @@ export interface Layout {
   large: ReadonlySet<string>;
   /** Digests of large values that are stored. */
   stored: ReadonlySet<string>;
-  /** Ids of the messages. */
-  messages: ReadonlySet<string>;
+  /** The numbers of the messages. */
+  messages: Prints;
 }
 
 export function newLayout(): Layout {
-  return { measured: new Map(), large: new Set(), stored: new Set(), messages: new Set() };
+  return { measured: new Map(), large: new Set(), stored: new Set(), messages: new Map() };
 }
 
 /** The label for each key of the metadata by which the server filters. */
@@ -122,7 +122,7 @@ export function filterLabels(metadata: Readonly<Record<string, unknown>>): Recor
 /** Records what is known of a checkpoint that is stored. */
 export function noteStored(layout: Layout, step: NewStep, { messages }: Checkpoint['channel_values']): void {
   layout.stored = new Set(step.states?.flatMap(({ digest }) => (digest === undefined ? [] : [digest])));
-  layout.messages = messageIds(messages);
+  layout.messages = printsOf(messages);
 }
 
 /** Without a parent there is no other checkpoint that could have the value of a channel without a new version. */

@@ -14,19 +14,24 @@ const MOST_SHOWN = 64;
 const TEXT_BYTES = 32 * 1024;
 const ROLES: Readonly<Record<string, string>> = { human: 'user', ai: 'assistant', system: 'system', tool: 'tool' };
 
+/** A number for each message, by its id: another one when its text or its calls are others. */
+export type Prints = ReadonlyMap<string, number>;
+
 /**
- * Returns the messages that are not known as actions and observations, as which the page shows them. They are never
- * read back: the checkpoint has the messages themselves. Without known ones, returns the last message only: the others
- * may be old.
+ * Returns the messages whose numbers are not known as actions and observations, as which the page shows them. They are
+ * never read back: the checkpoint has the messages themselves. Without known ones, returns the last message only: the
+ * others may be old.
  */
 export function shownMessages(
   value: unknown,
-  known: ReadonlySet<string>,
+  known: Prints,
 ): { actions: ActionInit[]; observations: ObservationInit[] } {
   const [actions, observations]: [ActionInit[], ObservationInit[]] = [[], []];
   const messages = messagesOf(value);
   const fresh =
-    known.size > 0 ? messages.filter(({ id }) => typeof id !== 'string' || !known.has(id)) : messages.slice(-1);
+    known.size > 0
+      ? messages.filter((message) => known.get(String(message.id)) !== printOf(message))
+      : messages.slice(-1);
   for (const message of fresh.slice(-MOST_SHOWN)) {
     const role = ROLES[message.getType()];
     if (role === 'assistant') actions.push(...actionsOf(message));
@@ -35,9 +40,20 @@ export function shownMessages(
   return { actions, observations };
 }
 
-/** Returns the ids of messages. */
-export function messageIds(value: unknown): Set<string> {
-  return new Set(messagesOf(value).flatMap(({ id }) => (typeof id === 'string' ? [id] : [])));
+/** Returns the numbers of the messages that have an id. */
+export function printsOf(value: unknown): Prints {
+  return new Map(
+    messagesOf(value).flatMap((message) => (typeof message.id === 'string' ? [[message.id, printOf(message)]] : [])),
+  );
+}
+
+function printOf({ content, tool_calls: calls = [] }: Message): number {
+  const text = typeof content === 'string' ? content : (JSON.stringify(content) ?? '');
+  let print = 0;
+  for (const part of calls.length > 0 ? [text, JSON.stringify(calls)] : [text]) {
+    for (let i = 0; i < part.length; i += 1) print = (Math.imul(print, 31) + part.charCodeAt(i)) | 0;
+  }
+  return print;
 }
 
 function messagesOf(value: unknown): Message[] {

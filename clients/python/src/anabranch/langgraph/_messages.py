@@ -4,7 +4,7 @@ never read back: the checkpoint has the messages themselves."""
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
@@ -16,14 +16,26 @@ _MOST_SHOWN = 64
 _TEXT_BYTES = 32 * 1024
 
 
-def add_messages(step: Step, messages: object, known: Collection[str]) -> None:
-    """Adds the messages that are not known. Without known ones, adds the last message only: the others may be old."""
+def prints_of(messages: object) -> dict[str, int]:
+    """Returns a number for each message that has an id: another one when its text or its calls are others."""
+    given = cast("list[Any]", messages) if isinstance(messages, list) else []
+    return {str(id): _print_of(message) for message in given if (id := getattr(message, "id", None))}
+
+
+def _print_of(message: Any) -> int:
+    content, calls = getattr(message, "content", None), getattr(message, "tool_calls", None)
+    return hash((content if isinstance(content, str) else repr(content), repr(calls) if calls else ""))
+
+
+def add_messages(step: Step, messages: object, known: Mapping[str, int]) -> None:
+    """Adds the messages whose numbers are not known. Without known ones, adds the last message only: the others may be
+    old."""
     from langchain_core.messages import BaseMessage, convert_to_openai_messages
 
     given = cast("list[Any]", messages) if isinstance(messages, list) else []
     if not given or not all(isinstance(message, BaseMessage) for message in given):
         return
-    new = [message for message in given if message.id not in known] if known else given[-1:]
+    new = [each for each in given if known.get(each.id) != _print_of(each)] if known else given[-1:]
     for message in new[-_MOST_SHOWN:]:
         try:
             _add(step, cast("dict[str, Any]", convert_to_openai_messages(message)))

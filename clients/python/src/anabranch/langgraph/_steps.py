@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 
-from anabranch.langgraph._messages import MESSAGES, add_messages
+from anabranch.langgraph._messages import MESSAGES, add_messages, prints_of
 from anabranch.langgraph._names import channel_state, fitting, head_of, key_of
 from anabranch.v1.trajectory_pb2 import Step, Trajectory
 
@@ -52,8 +52,8 @@ class Layout:
     large: set[str] = field(default_factory=set[str])
     #: Digests of states that are stored.
     stored: set[str] = field(default_factory=set[str])
-    #: Ids of the messages of the channel `messages`.
-    messages: set[str] = field(default_factory=set[str])
+    #: Numbers of the messages of the channel `messages`, by id.
+    messages: dict[str, int] = field(default_factory=dict[str, int])
 
 
 class Serialized(NamedTuple):
@@ -162,13 +162,7 @@ def note_stored(layout: Layout, step: Step, checkpoint: Checkpoint | None) -> No
     large = [state.digest for state in step.states if state.name.startswith("channel/") and state.digest]
     layout.stored = set(large)
     if checkpoint is not None:
-        messages = checkpoint["channel_values"].get(MESSAGES)
-        ids = (
-            (getattr(message, "id", None) for message in cast("list[object]", messages))
-            if isinstance(messages, list)
-            else ()
-        )
-        layout.messages = {str(id) for id in ids if id}
+        layout.messages = prints_of(checkpoint["channel_values"].get(MESSAGES))
 
 
 def writes_step(
