@@ -45,7 +45,7 @@ await newGraph().invoke(null, copy);
 const no = await newGraph().invoke(new Command({ resume: 'no' }), thread);
 console.log(`no: ${texts(no.messages)}`);
 
-const labels = { integration: 'langgraph', kind: 'checkpoints', thread: thread.configurable.thread_id };
+const labels = { integration: 'langgraph-js', kind: 'checkpoints', thread: thread.configurable.thread_id };
 const { trajectories } = await client.trajectories.listTrajectories({ labels });
 for (const { id, branchPoint, nextStepNumber } of trajectories.reverse()) {
   const from = branchPoint === undefined ? 'root' : `branch at ${branchPoint}`;

@@ -5,12 +5,13 @@ import { isStorable } from '../json_text.ts';
 /** Values of labels, names and tasks have at most this many bytes. */
 const LABEL_BYTES = 256;
 const STATE_NAME_BYTES = 64;
-const IDS = 'f3c9d9ae-59c6-5c67-8d4f-6a4b2a3f1c57';
+const IDS = 'b8970a64-f320-45cd-b732-f25803745768';
 const UUID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
-export const INTEGRATION = 'langgraph';
+/** Not that of Python: what the serializer of one language writes, that of the other cannot read. */
+export const INTEGRATION = 'langgraph-js';
 
-/** Returns the task of the trajectories of a thread. Python's saver uses the same names. */
+/** Returns the task of the trajectories of a thread. */
 export function taskOf(threadId: string): string {
   return fitting(`${INTEGRATION}/${threadId}`, `${INTEGRATION}/sha256:${digestOf(threadId)}`);
 }

@@ -70,8 +70,8 @@ interface Read {
 /**
  * A checkpoint saver of LangGraph. A thread's checkpoints are steps of a trajectory, one for each namespace, and a fork
  * is a branch. A call returns when its data is durable. Any number of processes can use one thread: a checkpoint whose
- * parent is not the last one begins a branch. Deleting needs the role WRITE, everything else WORK. Python's
- * `anabranch.langgraph` stores threads in the same way; each reads what its own serializer has written.
+ * parent is not the last one begins a branch. Deleting needs the role WRITE, everything else WORK. Threads of Python's
+ * `anabranch.langgraph` are others, because the serializers differ.
  *
  *     const checkpointer = new AnabranchSaver(connectClient());
  *     const graph = workflow.compile({ checkpointer });

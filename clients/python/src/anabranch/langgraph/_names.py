@@ -1,4 +1,5 @@
-"""How threads, namespaces and checkpoints are named in the store. The saver of LangGraph.js uses the same names."""
+"""How threads, namespaces and checkpoints are named in the store. Threads of LangGraph.js are others: what the serializer
+of one language writes, that of the other cannot read."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def writes_id(thread_id: str, generation: int) -> str:
 def content_id(*parts: str | int) -> str:
     """Returns the id of what is named by these parts, so that a repetition creates nothing else."""
     text = json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
-    # As JSON.stringify writes them.
+    # UTF-8 cannot hold half of a surrogate pair.
     return str(uuid.uuid5(_IDS, _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)))
 
 
