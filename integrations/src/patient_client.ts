@@ -8,6 +8,7 @@ import { reasonOf } from '../../src/client/errors.ts';
 import { type OwnedStep, readSteps } from '../../src/client/reader.ts';
 import { Patience, retrying, systemTiming } from '../../src/client/retry.ts';
 import { downloadState, uploadState } from '../../src/client/states.ts';
+import { readTrajectoryParts, type TrajectoryPart } from '../../src/client/trajectories.ts';
 
 type Stored = Extract<EntryResult, { stored: true }>;
 
@@ -104,8 +105,18 @@ export class PatientClient {
     });
   }
 
-  upload(bytes: Uint8Array): Promise<string> {
-    return uploadState(this.client, bytes, { giveUpAfterMs: this.#giveUpAfterMs });
+  /** Reads trajectories with their steps, in parts. Those that do not exist are left out. */
+  readTrajectories(trajectoryIds: string[]): AsyncGenerator<TrajectoryPart, void, undefined> {
+    return readTrajectoryParts(this.client, { trajectoryIds, giveUpAfterMs: this.#giveUpAfterMs });
+  }
+
+  /** Stores a state. Throws RangeError if it is too large. */
+  async upload(bytes: Uint8Array): Promise<string> {
+    const { stateBytes } = this.client.limits.current;
+    if (bytes.byteLength > stateBytes) {
+      throw new RangeError(`a value has ${bytes.byteLength} bytes: expected at most ${stateBytes}`);
+    }
+    return await uploadState(this.client, bytes, { giveUpAfterMs: this.#giveUpAfterMs });
   }
 
   download(state: Parameters<typeof downloadState>[1]): Promise<Uint8Array> {

@@ -2,15 +2,18 @@ import { randomUUID } from 'node:crypto';
 import os from 'node:os';
 import {
   deleteSession,
+  foldSessionSummary,
   forkSession,
   getSessionMessages,
   listSessions,
   listSubagents,
   type SessionStoreEntry,
+  type SessionSummaryEntry,
 } from '@anthropic-ai/claude-agent-sdk';
+import type { Interceptor } from '@connectrpc/connect';
 import { describe, expect, it } from 'vitest';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { reasonOf } from '../../src/client/index.ts';
+import { connectClient, reasonOf } from '../../src/client/index.ts';
 import { ENGINES } from '../../test/support/database.ts';
 import { AnabranchSessionStore } from '../src/claude_agent_sdk/index.ts';
 import { serving } from './served.ts';
@@ -115,6 +118,41 @@ describe.each(ENGINES)('a session store of the Claude Agent SDK on %s', (engine)
       expect(mtime).toBeGreaterThan(before);
     }
     expect(await one.listSessions('unknown')).toEqual([]);
+  });
+
+  it('listSessionSummaries: are those of the SDK, and only what has changed is read again', async () => {
+    const [key, calls] = [newKey(), [] as string[]];
+    const interceptor: Interceptor = (next) => (request) => {
+      calls.push(request.method.name);
+      return next(request);
+    };
+    const client = connectClient({ address: served.url, interceptors: [interceptor] });
+    const one = new AnabranchSessionStore(client);
+    const entries = conversation(key.sessionId, 'What is a branch?', 'A trajectory.');
+    await one.append(key, entries);
+    await one.append({ ...key, subpath: 'subagents/agent-1' }, conversation(key.sessionId, 'b'));
+    const fork = await one.fork(key, { title: 'Fork' });
+    const expected = async () => {
+      const found = [];
+      for (const { sessionId, mtime } of await store().listSessions(key.projectKey)) {
+        const each = { projectKey: key.projectKey, sessionId };
+        const loaded = (await store().load(each)) ?? [];
+        found.push({ ...foldSessionSummary(undefined, each, loaded), mtime });
+      }
+      return found;
+    };
+    const sorted = (found: readonly SessionSummaryEntry[]) =>
+      found.toSorted((a, b) => a.sessionId.localeCompare(b.sessionId));
+    expect(sorted(await one.listSessionSummaries(key.projectKey))).toEqual(sorted(await expected()));
+    calls.length = 0;
+    expect(await one.listSessionSummaries(key.projectKey)).toHaveLength(2);
+    expect(calls).toEqual(['ListTrajectories']);
+    await store().append(fork, [{ type: 'custom-title', customTitle: 'Later', sessionId: fork.sessionId }]);
+    calls.length = 0;
+    expect(sorted(await one.listSessionSummaries(key.projectKey))).toEqual(sorted(await expected()));
+    expect(calls).toEqual(['ListTrajectories', 'ReadTrajectories']);
+    expect(await one.listSessionSummaries('unknown')).toEqual([]);
+    client.close();
   });
 
   it('listSubkeys: returns the subpaths of the session, whose transcripts are apart from the main one', async () => {

@@ -386,6 +386,43 @@ def test_the_missing_package_is_named() -> None:
     assert "claude-agent-sdk is required for anabranch.claude_agent_sdk: pip install claude-agent-sdk" in done.stderr
 
 
+async def test_summaries_are_those_of_the_sdk_and_read_what_has_changed(server: Server, tmp_path: Path) -> None:
+    front, project = Front(server), project_key_for_directory(str(tmp_path))
+    try:
+        store = AnabranchSessionStore(ab.connect(front.address, spool=False, namespace=f"n{uuid.uuid4().hex}"))
+        memory = InMemorySessionStore()
+        key: SessionKey = {**KEY, "project_key": project}
+        for each in (memory, store):
+            await each.append(key, conversation()[1:6])
+            await each.append({**key, "subpath": "subagents/a"}, conversation()[:2])
+        fork = await store.fork(key, title="Fork")
+        await memory.append(fork, cast("Any", await store.load(fork)))
+
+        def data(summaries: list[Any]) -> dict[str, Any]:
+            return {each["session_id"]: each["data"] for each in summaries}
+
+        summaries = await store.list_session_summaries(project)
+        assert data(summaries) == data(await memory.list_session_summaries(project))
+        assert {each["session_id"]: each["mtime"] for each in summaries} == {
+            each["session_id"]: each["mtime"] for each in await store.list_sessions(project)
+        }
+        front.methods.clear()
+        assert data(await store.list_session_summaries(project)) == data(summaries)
+        assert front.methods == ["ListTrajectories"]
+        front.methods.clear()
+        titled = [cast("Any", {"type": "custom-title", "customTitle": "Later"})]
+        await store.append(key, titled)
+        await memory.append(key, titled)
+        assert data(await store.list_session_summaries(project)) == data(await memory.list_session_summaries(project))
+        assert front.methods == ["AppendBatch", "ListTrajectories", "ReadTrajectories"]
+        front.methods.clear()
+        listed = await list_sessions_from_store(store, str(tmp_path))
+        assert {each.summary for each in listed} == {"Later", "Fork"}
+        assert front.methods == ["ListTrajectories"] * 2
+    finally:
+        front.stop()
+
+
 async def test_the_store_behaves_as_that_in_memory(store: AnabranchSessionStore, tmp_path: Path) -> None:
     memory, project = InMemorySessionStore(), project_key_for_directory(str(tmp_path))
     key: SessionKey = {**KEY, "project_key": project}

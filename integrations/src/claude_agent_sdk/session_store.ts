@@ -1,7 +1,7 @@
 import { randomUUID } from 'node:crypto';
-import type { SessionKey, SessionStore, SessionStoreEntry } from '@anthropic-ai/claude-agent-sdk';
+import type { SessionKey, SessionStore, SessionStoreEntry, SessionSummaryEntry } from '@anthropic-ai/claude-agent-sdk';
 import { timestampMs } from '@bufbuild/protobuf/wkt';
-import { type Trajectory, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { type Step, type Trajectory, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../../../src/client/connection.ts';
 import { reasonOf } from '../../../src/client/errors.ts';
 import { type PatienceOptions, PatientClient } from '../patient_client.ts';
@@ -14,6 +14,8 @@ import { checkKey, checkProject, idOf, labelsOf, nameOf, taskOf } from './sessio
 const OVERTAKEN = ['STEP_CONFLICT', 'STEP_GAP', 'TRAJECTORY_EXISTS'];
 /** Transcripts whose uuids are kept in memory. */
 const REMEMBERED = 256;
+/** Most trajectories that a call reads. */
+const READ_AT_ONCE = 1000;
 
 /** What this process knows of a stored transcript. */
 interface Known {
@@ -41,6 +43,8 @@ export interface ForkOptions {
 export class AnabranchSessionStore implements SessionStore {
   readonly #client: PatientClient;
   readonly #known = new Map<string, Known>();
+  /** Summaries of the project that was listed last, by the versions of sessions. */
+  #summaries: ReadonlyMap<string, SessionSummaryEntry> = new Map();
   /** The last call of each transcript that is appended to: calls of one process are stored in order. */
   readonly #turns = new Map<string, Promise<void>>();
 
@@ -68,13 +72,31 @@ export class AnabranchSessionStore implements SessionStore {
   /** Lists the sessions of a project, with the time of their last write in milliseconds. */
   async listSessions(projectKey: string): Promise<Array<{ sessionId: string; mtime: number }>> {
     checkProject(projectKey);
-    const sessions = [];
-    for await (const { labels, updateTime } of this.#list(projectKey, labelsOf())) {
-      const { session: sessionId, subpath } = labels;
-      if (sessionId === undefined || subpath !== undefined || updateTime === undefined) continue;
-      sessions.push({ sessionId, mtime: Math.floor(timestampMs(updateTime)) });
+    return (await this.#sessions(projectKey)).map((each) => ({ sessionId: sessionOf(each), mtime: mtimeOf(each) }));
+  }
+
+  /**
+   * Returns what the SDK shows of the sessions of a project, without subagents. Reads the sessions that have changed
+   * since the last call.
+   */
+  async listSessionSummaries(projectKey: string): Promise<SessionSummaryEntry[]> {
+    checkProject(projectKey);
+    const { foldSessionSummary } = await import('@anthropic-ai/claude-agent-sdk');
+    const found = await this.#sessions(projectKey);
+    const summaries = new Map<string, SessionSummaryEntry>();
+    const changed: string[] = [];
+    for (const each of found) {
+      const known = this.#summaries.get(versionOf(each));
+      if (known === undefined) changed.push(each.id);
+      else summaries.set(versionOf(each), { ...known, mtime: mtimeOf(each) });
     }
-    return sessions;
+    for await (const { trajectory, entries } of this.#transcripts(changed)) {
+      const summary = foldSessionSummary(undefined, { projectKey, sessionId: sessionOf(trajectory) }, entries);
+      summaries.set(versionOf(trajectory), { ...summary, mtime: mtimeOf(trajectory) });
+    }
+    // Those of other projects are forgotten.
+    this.#summaries = summaries;
+    return [...summaries.values()];
   }
 
   /** Lists the subpaths of a session that have a transcript. */
@@ -239,17 +261,60 @@ export class AnabranchSessionStore implements SessionStore {
   async #entries(id: string): Promise<NumberedEntry[]> {
     let entries: NumberedEntry[] = [];
     for await (const { trajectoryId, step } of this.#client.read({ trajectoryId: id, from: 0n })) {
-      const found = await entryOf(this.#client, step);
-      if (found === undefined) continue;
-      if ('fork' in found) entries = forkedEntries(entries, found.fork, trajectoryId);
-      else entries.push({ entry: found.entry, stepNumber: step.stepNumber });
+      entries = await this.#withStep(entries, trajectoryId, step);
     }
     return entries;
+  }
+
+  /** Returns the entries that were read before, and that of the next step. */
+  async #withStep(entries: NumberedEntry[], ownerId: string, step: Step): Promise<NumberedEntry[]> {
+    const found = await entryOf(this.#client, step);
+    if (found === undefined) return entries;
+    if ('fork' in found) return forkedEntries(entries, found.fork, ownerId);
+    entries.push({ entry: found.entry, stepNumber: step.stepNumber });
+    return entries;
+  }
+
+  /** Reads transcripts with all of their entries, in any order. */
+  async *#transcripts(ids: readonly string[]) {
+    for (let start = 0; start < ids.length; start += READ_AT_ONCE) {
+      let entries: NumberedEntry[] = [];
+      const parts = this.#client.readTrajectories(ids.slice(start, start + READ_AT_ONCE));
+      for await (const { trajectory, steps, ownerId, done, deleted, error } of parts) {
+        for (const step of steps) entries = await this.#withStep(entries, ownerId, step);
+        if (!done) continue;
+        if (!deleted && error === undefined) yield { trajectory, entries: entries.map(({ entry }) => entry) };
+        entries = [];
+      }
+    }
+  }
+
+  /** Returns the sessions of a project, without subagents. */
+  async #sessions(projectKey: string): Promise<Trajectory[]> {
+    const sessions = [];
+    for await (const each of this.#list(projectKey, labelsOf())) {
+      if (each.labels.subpath === undefined) sessions.push(each);
+    }
+    return sessions;
   }
 
   #list(projectKey: string, labels: Record<string, string>): AsyncGenerator<Trajectory> {
     return this.#client.list({ taskId: taskOf(projectKey), labels });
   }
+}
+
+function sessionOf({ labels }: Trajectory): string {
+  return labels.session ?? '';
+}
+
+/** Returns when a trajectory was written, in milliseconds. */
+function mtimeOf({ updateTime }: Trajectory): number {
+  return updateTime === undefined ? 0 : Math.floor(timestampMs(updateTime));
+}
+
+/** Returns a name of the entries of a trajectory: it changes with each one that is added. */
+function versionOf({ uid, nextStepNumber }: Trajectory): string {
+  return `${uid} ${nextStepNumber}`;
 }
 
 function numbered(steps: readonly NewStep[], first: bigint): NewStep[] {

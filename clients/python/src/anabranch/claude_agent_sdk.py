@@ -20,7 +20,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from anabranch._reading.blobs import Blobs
-from anabranch._reading.read import read_steps
+from anabranch._reading.read import Selection, read_steps, read_trajectories
 from anabranch._recording.replies import ANTHROPIC
 from anabranch._sessions import (
     CALL,
@@ -50,9 +50,10 @@ from anabranch.v1.trajectory_service_pb2 import (
 )
 
 if TYPE_CHECKING:
-    from claude_agent_sdk import SessionKey, SessionStoreEntry, SessionStoreListEntry
+    from claude_agent_sdk import SessionKey, SessionStoreEntry, SessionStoreListEntry, SessionSummaryEntry
     from claude_agent_sdk.types import SessionListSubkeysKey
 
+    from anabranch._reading.read import OwnedStep
     from anabranch._recording.creation import Creation
     from anabranch._wire.decode import Fetch
     from anabranch.client import Client
@@ -62,7 +63,7 @@ __all__ = ["AnabranchSessionStore"]
 
 R = TypeVar("R")
 
-_ = optional("claude_agent_sdk", "for anabranch.claude_agent_sdk")
+_sdk: Any = optional("claude_agent_sdk", "for anabranch.claude_agent_sdk")
 _anyio: Any = optional("anyio", "for anabranch.claude_agent_sdk")
 
 _IDS = uuid.UUID("8055fc2d-686e-4e19-9501-b9be58256f79")
@@ -106,6 +107,8 @@ class AnabranchSessionStore:
     def __init__(self, client: Client | str | None = None) -> None:
         self._connection = connection_of(client)
         self._known: OrderedDict[str, _Known] = OrderedDict()
+        #: Summaries of the project that was listed last, by the uids and ends of sessions.
+        self._summaries: dict[tuple[str, int], SessionSummaryEntry] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -132,12 +135,13 @@ class AnabranchSessionStore:
 
     async def list_sessions(self, project_key: str) -> list[SessionStoreListEntry]:
         """Returns the sessions of a project, without subagents, with the time of the last write in milliseconds."""
-        found = await _run(lambda: self._listed(project_key))
-        return [
-            {"session_id": each.labels["session"], "mtime": each.update_time.ToMilliseconds()}
-            for each in found
-            if _SUBPATH not in each.labels
-        ]
+        found = await _run(lambda: self._sessions(project_key))
+        return [{"session_id": each.labels["session"], "mtime": each.update_time.ToMilliseconds()} for each in found]
+
+    async def list_session_summaries(self, project_key: str) -> list[SessionSummaryEntry]:
+        """Returns what the SDK shows of the sessions of a project, without subagents. Reads the sessions that have changed
+        since the last call."""
+        return await _run(lambda: self._summarized(project_key))
 
     async def list_subkeys(self, key: SessionListSubkeysKey) -> list[str]:
         """Returns the paths of the transcripts of subagents of a session."""
@@ -241,16 +245,40 @@ class AnabranchSessionStore:
         """Returns the entries of a session. Those before a fork are as the fork has them."""
         found: list[_Stored] = []
         for steps in read_steps(self._connection, trajectory_id):
-            blobs = Blobs(self._connection, steps)
-            for step in steps:
-                value = _value_of(step.message, blobs.get)
-                if value is None:
-                    continue
-                if step.message.observations[-1].type == _FORK:
-                    found = _as_forked(found, step.owner_id, value)
-                else:
-                    found.append(_Stored(step.message.step_number, value))
+            found = self._entries(steps, found)
         return found
+
+    def _entries(self, steps: Sequence[OwnedStep], found: list[_Stored]) -> list[_Stored]:
+        """Returns the entries that were found before, and those of more steps."""
+        blobs = Blobs(self._connection, steps)
+        for step in steps:
+            value = _value_of(step.message, blobs.get)
+            if value is None:
+                continue
+            if step.message.observations[-1].type == _FORK:
+                found = _as_forked(found, step.owner_id, value)
+            else:
+                found.append(_Stored(step.message.step_number, value))
+        return found
+
+    def _summarized(self, project_key: str) -> list[SessionSummaryEntry]:
+        sessions = self._sessions(project_key)
+        known = {(each.uid, each.next_step_number): each for each in sessions}
+        with self._lock:
+            summaries = {key: self._summaries[key] for key in known.keys() & self._summaries.keys()}
+        changed = tuple(each.id for key, each in known.items() if key not in summaries)
+        for each, steps in read_trajectories(self._connection, Selection(ids=changed)):
+            key: SessionKey = {"project_key": project_key, "session_id": each.labels["session"]}
+            entries = cast("list[SessionStoreEntry]", [stored.entry for stored in self._entries(steps, [])])
+            summaries[(each.uid, each.next_step_number)] = _sdk.fold_session_summary(None, key, entries)
+            known[(each.uid, each.next_step_number)] = each
+        with self._lock:
+            # Those of other projects are forgotten.
+            self._summaries = summaries
+        return [{**summary, "mtime": known[key].update_time.ToMilliseconds()} for key, summary in summaries.items()]
+
+    def _sessions(self, project_key: str) -> list[Trajectory]:
+        return [each for each in self._listed(project_key) if _SUBPATH not in each.labels]
 
     def _listed(self, project_key: str, **labels: str) -> Iterable[Trajectory]:
         creation = creation_of(_INTEGRATION, project_key, name="", **labels)
