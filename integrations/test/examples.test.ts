@@ -1,21 +1,22 @@
-import { execFile } from 'node:child_process';
+import { readFileSync } from 'node:fs';
 import path from 'node:path';
+import process from 'node:process';
 import { describe, expect, it } from 'vitest';
+import { run } from '../../test/languages/run.ts';
 import { serving } from './served.ts';
 
-const EXAMPLES = path.resolve(import.meta.dirname, '../examples');
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const INTEGRATIONS = path.join(ROOT, 'integrations');
+const DOCUMENT = readFileSync(path.join(ROOT, 'docs/integrations.md'), 'utf8');
+const PROGRAMS = [...DOCUMENT.matchAll(/^```ts\n(.+?)^```/gms)].map(([, program = '']) => program);
 
 describe('the examples of integrations', () => {
   const served = serving('sqlite');
 
   /** Runs an example like a reader: in a process of its own. */
-  function runExample(name: string): Promise<string[]> {
-    return new Promise((resolve, reject) => {
-      execFile(process.execPath, [path.join(EXAMPLES, name), served.url], (error, stdout, stderr) => {
-        if (error === null) resolve(stdout.split('\n').slice(0, -1));
-        else reject(new Error(stderr));
-      });
-    });
+  async function runExample(name: string): Promise<string[]> {
+    const printed = await run(process.execPath, [path.join(INTEGRATIONS, 'examples', name), served.url]);
+    return printed.split('\n').slice(0, -1);
   }
 
   it('langgraph waits for an answer, continues in another process, and answers otherwise on a branch', async () => {
@@ -49,5 +50,27 @@ describe('the examples of integrations', () => {
       'user: Thanks.',
       'fork has 2 messages',
     ]);
+  });
+});
+
+describe('docs/integrations.md', () => {
+  const served = serving('sqlite');
+
+  it.each(PROGRAMS)('has programs that print what they say: %#', async (program) => {
+    const sourceOf = (name: string) =>
+      path.join(ROOT, name === 'client' ? 'src' : 'integrations/src', name.replaceAll('-', '_'), 'index.ts');
+    const text = program.replaceAll(/'anabranch\/(.+?)'/g, (_, name) => `'${sourceOf(name)}'`);
+    const env = { ANABRANCH_ADDRESS: new URL(served.url).host };
+    const printed = await run(process.execPath, ['--input-type=module-typescript', '-e', text], {
+      cwd: INTEGRATIONS,
+      env,
+    });
+    expect(printed.split('\n').slice(0, -1)).toEqual(program.match(/(?<=^console.log.+; \/\/ ).+/gm));
+  });
+
+  it('names the versions that are tried', () => {
+    const { dependencies } = JSON.parse(readFileSync(path.join(INTEGRATIONS, 'package.json'), 'utf8'));
+    const rows = [...DOCUMENT.matchAll(/\| `anabranch\/\S+` \| `(\S+)` \| ([\d.]+)/g)];
+    expect(rows.map(([, name = '', version]) => version === dependencies[name])).toEqual([true, true, true]);
   });
 });
