@@ -1,62 +1,15 @@
-import { randomUUID } from 'node:crypto';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import { Code, ConnectError } from '@connectrpc/connect';
-import { emptyCheckpoint, uuid6 } from '@langchain/langgraph-checkpoint';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
-import { type AnabranchClient, connectClient } from '../../src/client/index.ts';
+import type { GetServerInfoResponse } from '../../gen/es/anabranch/v1/server_service_pb.js';
+import { connectClient } from '../../src/client/index.ts';
 import { createDatabase, ENGINES } from '../../test/support/database.ts';
 import { startTestServer, type TestServer } from '../../test/support/test-server.ts';
-import { AnabranchSessionStore } from '../src/claude_agent_sdk/index.ts';
-import { AnabranchSaver } from '../src/langgraph/index.ts';
-import { AnabranchSession } from '../src/openai_agents/index.ts';
-
-interface Used {
-  write(i: number): Promise<unknown>;
-  read(): Promise<number>;
-  delete?(): Promise<void>;
-}
-
-/** Each integration, as a program uses it with one client. */
-const USES: Readonly<Record<string, (client: AnabranchClient) => Used>> = {
-  'anabranch/langgraph': (client) => {
-    const saver = new AnabranchSaver(client);
-    const config = { configurable: { thread_id: 'thread', checkpoint_ns: '' } };
-    const put = async (parent: typeof config, i: number) => {
-      const checkpoint = { ...emptyCheckpoint(), id: uuid6(0), channel_values: { i }, channel_versions: { i } };
-      const at = await saver.put(parent, checkpoint, { source: 'loop', step: i, parents: {} }, { i });
-      await saver.putWrites(at, [['i', i]], 'task');
-    };
-    return {
-      write: async (i) => put(((await saver.getTuple(config))?.config as typeof config) ?? config, i),
-      async read() {
-        let count = 0;
-        for await (const { pendingWrites } of saver.list(config)) count += pendingWrites?.length ?? 0;
-        return count;
-      },
-      delete: () => saver.deleteThread('thread'),
-    };
-  },
-  'anabranch/openai-agents': (client) => {
-    const session = new AnabranchSession(client, { sessionId: 'session' });
-    return {
-      write: (i) => session.addItems([{ role: 'user', content: `${i}` }]),
-      read: async () => (await session.getItems()).length,
-    };
-  },
-  'anabranch/claude-agent-sdk': (client) => {
-    const store = new AnabranchSessionStore(client);
-    const key = { projectKey: 'project', sessionId: 'session' };
-    return {
-      write: (i) =>
-        store.append(key, [{ type: 'user', uuid: randomUUID(), message: { role: 'user', content: `${i}` } }]),
-      read: async () => (await store.load(key))?.length ?? 0,
-      delete: () => store.delete(key),
-    };
-  },
-};
+import { serving } from './served.ts';
+import { USES } from './uses.ts';
 
 describe.each(ENGINES)('a restart of the server on %s', (engine) => {
   it.each(Object.entries(USES))(
@@ -125,4 +78,56 @@ describe('on a server with authentication', () => {
       expect(await worker.read()).toBe(0);
     },
   );
+});
+
+describe.each(Object.entries(USES))('%s', (_, use) => {
+  const served = serving('sqlite');
+
+  /** Opens a client whose server says something else of itself. Returns it with the names of its calls. */
+  function clientThatHears(change: (info: GetServerInfoResponse) => void) {
+    const calls: string[] = [];
+    const client = connectClient({
+      address: served.url,
+      interceptors: [
+        (next) => async (request) => {
+          calls.push(request.method.name);
+          const response = await next(request);
+          if (request.method.name === 'GetServerInfo') change(response.message as GetServerInfoResponse);
+          return response;
+        },
+      ],
+    });
+    return { client, calls };
+  }
+
+  it('makes no call to a server of another version', async () => {
+    const { client, calls } = clientThatHears((info) => {
+      info.version = '9.9.9';
+    });
+    await expect(use(client).write(0)).rejects.toThrow(/client version \S+ cannot use server version 9\.9\.9/);
+    await expect(use(client).read()).rejects.toThrow('9.9.9');
+    expect(new Set(calls)).toEqual(new Set(['GetServerInfo']));
+    client.close();
+  });
+
+  it('refuses values that are too large or that JSON cannot hold, and stores nothing of them', async () => {
+    const { client } = clientThatHears((info) => {
+      info.limits.stateBytes = 1_000_000n;
+    });
+    const used = use(client);
+    expect(await used.read()).toBe(0);
+    await expect(used.write('x'.repeat(1_500_000))).rejects.toThrow(/has 15\d{5} bytes: expected at most 1000000/);
+    await expect(used.write([1n])).rejects.toThrow(/bigint|cannot be serialized/i);
+    expect(await used.read()).toBe(0);
+    await used.write('x'.repeat(900_000));
+    expect(await used.read()).toBe(1);
+    client.close();
+  });
+
+  it('fails in the given time while the server is away', async () => {
+    const client = connectClient({ address: '127.0.0.1:1' });
+    await expect(use(client, 300).write(0)).rejects.toThrow(/gave up after .* ECONNREFUSED/);
+    await expect(use(client, 300).read()).rejects.toThrow(/gave up/);
+    client.close();
+  });
 });

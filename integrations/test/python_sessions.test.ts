@@ -1,10 +1,13 @@
 import { randomUUID } from 'node:crypto';
 import path from 'node:path';
 import type { SessionStoreEntry } from '@anthropic-ai/claude-agent-sdk';
+import { emptyCheckpoint } from '@langchain/langgraph-checkpoint';
 import type { AgentInputItem } from '@openai/agents';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { connectClient } from '../../src/client/index.ts';
 import { run } from '../../test/languages/run.ts';
 import { AnabranchSessionStore } from '../src/claude_agent_sdk/index.ts';
+import { AnabranchSaver } from '../src/langgraph/index.ts';
 import { AnabranchSession } from '../src/openai_agents/index.ts';
 import { serving } from './served.ts';
 
@@ -110,5 +113,34 @@ describe('sessions of Python and TypeScript', () => {
       'return await AnabranchSessionStore().load(key)',
     );
     expect(other).toEqual(await store.load(again));
+  });
+
+  it('of LangGraph are apart: a thread of one language is none of the other, also if both have one name', async () => {
+    const namespace = randomUUID();
+    const client = connectClient({ address: served.url, namespace });
+    const saver = new AnabranchSaver(client);
+    const config = { configurable: { thread_id: 'both', checkpoint_ns: '' } };
+    const checkpoint = { ...emptyCheckpoint(), channel_values: { language: 'TypeScript' }, channel_versions: {} };
+    const at = await saver.put(config, checkpoint, { source: 'loop', step: 0, parents: {} }, { language: 1 });
+    await saver.putWrites(at, [['language', 'TypeScript']], 'task');
+    const values = await inPython<unknown>(
+      { namespace },
+      'from anabranch.langgraph import AnabranchSaver',
+      'from langgraph.checkpoint.base import empty_checkpoint',
+      'import anabranch as ab',
+      'saver = AnabranchSaver(ab.connect(namespace=given["namespace"], spool=False))',
+      'for thread in ("both", "python"):',
+      '    checkpoint = {**empty_checkpoint(), "channel_values": {"language": "Python"}}',
+      '    at = saver.put({"configurable": {"thread_id": thread, "checkpoint_ns": ""}}, checkpoint, {"step": 0}, {})',
+      '    saver.put_writes(at, [("language", "Python")], "task")',
+      'return [(each.checkpoint["channel_values"], each.pending_writes) for each in saver.list(None)]',
+    );
+    expect(values).toEqual(Array(2).fill([{ language: 'Python' }, [['task', 'language', 'Python']]]));
+    const own = [];
+    for await (const each of saver.list({ configurable: {} })) own.push(each);
+    expect(own.map(({ checkpoint, pendingWrites }) => [checkpoint.channel_values, pendingWrites])).toEqual([
+      [{ language: 'TypeScript' }, [['task', 'language', 'TypeScript']]],
+    ]);
+    client.close();
   });
 });

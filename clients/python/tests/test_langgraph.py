@@ -217,6 +217,14 @@ def test_messages_are_shown_as_a_conversation(saver: AnabranchSaver, thread: str
     assert [call["name"] for call in answered.action["tool_calls"]] == ["look"]
     assert [result["content"] for result in answered.observation["tool_results"]] == ["blue"]
     assert values_in(saver, config)["messages"] == messages
+    # A message that is replaced is shown again, also by another process.
+    messages[2] = ToolMessage("grey", tool_call_id="call-1", id="3")
+    other = AnabranchSaver()
+    assert other.get_tuple(config) is not None
+    put(other, config, messages=list(messages))
+    *_, replaced = ab.connect().steps(trajectory=t.id)
+    assert replaced.action is None
+    assert [result["content"] for result in replaced.observation["tool_results"]] == ["grey"]
 
 
 # Filters
@@ -455,6 +463,11 @@ def test_an_oversized_value_stores_nothing(saver: AnabranchSaver, thread: str, m
     with pytest.raises(errors.StepTooLarge, match="a value has 30000.. bytes: expected at most 2000000"):
         put(saver, config_of(thread), large=random.Random(1).randbytes(3_000_000))
     assert_nothing(thread)
+    config = put(saver, config_of(thread), a=1)
+    with pytest.raises(errors.StepTooLarge, match="a value has 30000.. bytes: expected at most 2000000"):
+        saver.put_writes(config, [("fine", 1), ("large", random.Random(1).randbytes(3_000_000))], "task")
+    found = saver.get_tuple(config)
+    assert found is not None and found.pending_writes == []
 
 
 def test_values_and_metadata_of_megabytes(saver: AnabranchSaver, thread: str) -> None:
@@ -619,7 +632,10 @@ async def test_a_cancelled_call_leaves_the_others(saver: AnabranchSaver, front: 
 
 
 def write_many(address: str, root: Any, process: int) -> None:
-    """Puts chains and writes in 16 threads of a process."""
+    """Puts chains and writes in 16 threads of a process, or in 16 tasks of asyncio."""
+    if process % 2 == 1:
+        asyncio.run(write_many_async(address, root, process))
+        return
     with AnabranchSaver(address) as saver:
 
         def work(number: int) -> None:
@@ -634,7 +650,23 @@ def write_many(address: str, root: Any, process: int) -> None:
             list(pool.map(work, range(16)))
 
 
-def test_threads_and_processes_on_one_thread_lose_no_write(server: Server, saver: AnabranchSaver, thread: str) -> None:
+async def write_many_async(address: str, root: Any, process: int) -> None:
+    async with AsyncAnabranchSaver(address) as saver:
+
+        async def work(number: int) -> None:
+            config = root
+            for step in range(3):
+                name = f"{process}/{number}/{step}"
+                config = await saver.aput(config, checkpoint_with({"name": name}), {"source": "loop", "step": step}, {})
+                await saver.aput_writes(config, [("name", name)], f"task {name}")
+                await saver.aput_writes(root, [("name", name)], f"task {name}")
+
+        await asyncio.gather(*map(work, range(16)))
+
+
+def test_threads_tasks_and_processes_on_one_thread_lose_no_write(
+    server: Server, saver: AnabranchSaver, thread: str
+) -> None:
     root = put(saver, config_of(thread), name="root")
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=write_many, args=(server.address, root, number)) for number in range(4)]
