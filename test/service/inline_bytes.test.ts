@@ -21,6 +21,7 @@ import { outsideSql } from '../store/sql.ts';
 import { statementsOfWarm } from '../store/statement_count.ts';
 import { callOf } from '../support/parts_call.ts';
 import { sha256 } from '../support/steps.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
 import { type AppScene, all, describeApp, state, step } from './on_app.ts';
 
 interface Message {
@@ -277,8 +278,33 @@ describeApp('inline_bytes', (on) => {
     expect(await statementsOfWarm(on.engine, read)).toBeLessThan(40);
   });
 
+  it('RD7: what this process has stored lately is not read, and only for its own namespace', async () => {
+    const fail = () => {
+      throw new Error('the database was asked');
+    };
+    const app = on.app({}, wrappedStore(on.store, { locateStates: fail, readWholeStates: fail }));
+    const scene = on.scene(app);
+    const made = await scene.create();
+    const bytes = Array.from({ length: 3 }, () => randomBytes(5_000));
+    for (const [i, data] of bytes.entries()) await scene.write(made, [step(BigInt(i), 'a', { states: [state(data)] })]);
+    const { namespace } = scene.caller;
+    const digest = sha256(bytes[2]!);
+    expect(on.store.heldState(namespace, digest)).toEqual(bytes[2]);
+    expect(on.store.heldState(`${namespace}-other`, digest)).toBeUndefined();
+    const request = { trajectoryId: made.id, view: View.FULL, descending: true, pageSize: 1 };
+    const { blobs } = await scene.rpc.listSteps({ ...request, inlineBytes: 5_000 });
+    expect(blobs.map(({ data }) => data)).toEqual([bytes[2]]);
+    expect((await scene.rpc.listSteps({ ...request, inlineBytes: 4_999 })).blobs).toEqual([]);
+    await app.close();
+  });
+
+  /** A scene in which every state is read from the database. */
+  function forgetfulScene(): AppScene {
+    return on.scene(on.app({}, wrappedStore(on.store, { heldState: () => undefined })));
+  }
+
   it('S3, RD7: a damaged state is STATE_CORRUPT; a deleted one is left out', async () => {
-    const scene = on.scene();
+    const scene = forgetfulScene();
     const made = await scene.create();
     const [small, row] = [state('small'), state(randomBytes(5_000), { name: 'row' })];
     await scene.write(made, [step(0n, 'a', { states: [small, row] })]);
@@ -296,10 +322,11 @@ describeApp('inline_bytes', (on) => {
     );
     expect(await read()).toMatchObject([{ steps: [], trajectoryDone: true, error }]);
     expect((await all(reading(scene))).flatMap(({ steps }) => steps)).toHaveLength(1);
+    await scene.app.close();
   });
 
   it('S3, RD6, RD7: damaged states end only the trajectories that name them, although others are read with them', async () => {
-    const scene = on.scene();
+    const scene = forgetfulScene();
     const bytes = Array.from({ length: 5 }, () => randomBytes(5_000));
     const digests = bytes.map((data) => sha256(data));
     const states = bytes.map((data) => state(data));
@@ -321,5 +348,6 @@ describeApp('inline_bytes', (on) => {
     expect(messages.filter(({ error }) => error !== undefined)).toHaveLength(1);
     const sent = messages.flatMap(({ blobs }) => blobs.map(({ digest }) => digest));
     expect(sent).toEqual([0, 1, 4].map((i) => digests[i]));
+    await scene.app.close();
   });
 });

@@ -20,6 +20,9 @@ export interface StateStore {
    */
   findStates(namespace: string, digests: readonly Digest[], renew: boolean): Promise<StateInfo[]>;
 
+  /** Returns the bytes of a state of steps that this process has stored lately, if it still has them. */
+  heldState(namespace: string, digest: Digest): Uint8Array | undefined;
+
   /** Returns which of the digests are stored, and what it takes to read them. Does not renew their retention time. */
   locateStates(namespace: string, digests: readonly Digest[]): Promise<ReadonlyMap<Digest, LocatedState>>;
 

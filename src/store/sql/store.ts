@@ -208,6 +208,9 @@ const METHODS: Store & ThisType<Store & Parts> = {
   },
   findStates: onEngine(findStates),
   readState: inNamespace(readState),
+  heldState(namespace, digest) {
+    return this.encoder.held(namespace, digest);
+  },
   locateStates: inNamespace(locateStates),
   readWholeStates: inNamespace(readWholeStates),
   async pruneStates(namespace, ref, steps) {

@@ -17,6 +17,8 @@ const REMEMBERED = 4096;
 /** Digests looked up by one statement. */
 const LOOKED_UP = 500;
 
+const NONE_LOCATED: ReadonlyMap<Digest, LocatedState> = new Map();
+
 /** Bytes that a blob takes in a message besides its data. */
 const BLOB_BYTES = 80;
 
@@ -36,7 +38,7 @@ type Read = readonly [Digest, Uint8Array | undefined];
  * call has returned for an earlier part is not repeated soon.
  */
 export class InlineStates {
-  readonly #store: Pick<Store, 'locateStates' | 'readWholeStates'>;
+  readonly #store: Pick<Store, 'heldState' | 'locateStates' | 'readWholeStates'>;
   readonly #namespace: string;
   readonly #inlineBytes: number;
   /** The digests that were handled last, the oldest first. */
@@ -45,7 +47,11 @@ export class InlineStates {
   #expected = new Set<Digest>();
   #ahead: AsyncGenerator<Read, void, undefined> | undefined;
 
-  constructor(store: Pick<Store, 'locateStates' | 'readWholeStates'>, namespace: string, inlineBytes: number) {
+  constructor(
+    store: Pick<Store, 'heldState' | 'locateStates' | 'readWholeStates'>,
+    namespace: string,
+    inlineBytes: number,
+  ) {
     this.#store = store;
     this.#namespace = namespace;
     this.#inlineBytes = inlineBytes;
@@ -94,13 +100,20 @@ export class InlineStates {
   async *#read(digests: readonly Digest[]): AsyncGenerator<Read, void, undefined> {
     for (let at = 0; at < digests.length; at += LOOKED_UP) {
       const some = digests.slice(at, at + LOOKED_UP);
-      const located = await this.#store.locateStates(this.#namespace, some);
-      const fitting = some
+      const held = new Map(some.map((digest) => [digest, this.#store.heldState(this.#namespace, digest)]));
+      const missing = some.filter((digest) => held.get(digest) === undefined);
+      const located = missing.length === 0 ? NONE_LOCATED : await this.#store.locateStates(this.#namespace, missing);
+      const fitting = missing
         .flatMap((digest) => located.get(digest) ?? [])
         .filter(({ size }) => size <= this.#inlineBytes);
       const found = new Set(fitting);
       const reading = readTogether(this.#store, this.#namespace, fitting);
       for (const digest of some) {
+        const data = held.get(digest);
+        if (data !== undefined) {
+          yield [digest, data.length <= this.#inlineBytes ? data : undefined];
+          continue;
+        }
         const state = located.get(digest);
         const next = state !== undefined && found.has(state) ? await reading.next() : undefined;
         yield [digest, next?.done === false ? next.value[1] : undefined];

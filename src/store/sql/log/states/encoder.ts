@@ -68,6 +68,11 @@ export class StateEncoder {
     }
   }
 
+  /** Returns the bytes of a stored state, if they are cached. */
+  held(namespace: string, digest: Digest): Uint8Array | undefined {
+    return this.#cache.find(namespace, digest)?.data;
+  }
+
   /** Forgets the last states of the trajectories, so that they are read again. */
   #forget(batches: readonly SteppedStates[]): void {
     for (const { ref, steps } of batches) {
