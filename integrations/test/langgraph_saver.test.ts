@@ -297,6 +297,22 @@ describe.each(ENGINES)('the saver of LangGraph.js on %s', (engine) => {
     }
   });
 
+  it('shows a message again if a checkpoint has changed it, and no other', async () => {
+    const [thread, { saver }] = [randomUUID(), newSaver()];
+    let parent: Parameters<AnabranchSaver['put']>[0] = config(thread);
+    for (const [i, content] of ['one', 'one', 'other'].entries()) {
+      const messages = [new HumanMessage({ id: 'h', content: 'Hi' }), new AIMessage({ id: 'a', content })];
+      const checkpoint = checkpointOf({ messages }, i);
+      parent = await saver.put(parent, checkpoint, metadata(i), checkpoint.channel_versions);
+    }
+    const { steps } = await served.client.trajectories.listSteps({ taskId: `langgraph-js/${thread}`, view: View.FULL });
+    const shown = steps.map(({ step }) =>
+      [...step!.actions, ...step!.observations].map(({ content }) => content?.json),
+    );
+    const reply = (content: string) => JSON.stringify({ choices: [{ message: { role: 'assistant', content } }] });
+    expect(shown).toEqual([[reply('one')], [], [reply('other')]]);
+  });
+
   it('runs a graph, which continues after an interrupt in another process and forks from its history', async () => {
     const thread = randomUUID();
     const State = Annotation.Root({
