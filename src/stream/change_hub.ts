@@ -169,10 +169,11 @@ export class ChangeHub {
 
   #tick(): void {
     this.#ticks += 1;
-    this.#any.tell('tick', undefined);
     const isFull = !this.#store.hearsOthers || this.#ticks % TICKS_BETWEEN_POLLS === 0 || this.#failures > 0;
     if (isFull) this.#any.tell('poll', undefined);
     this.#poll(isFull);
+    // Last, because those whose wait ends at this tick are still polled for.
+    this.#any.tell('tick', undefined);
   }
 
   /** With `isFull`, for all who wait, else for watchers of runs only. One poll at a time. */

@@ -57,6 +57,19 @@ describe('who waits for what on an instance', () => {
     expect(store.polls).toEqual([]);
   });
 
+  it('RD2: those whose wait ends at a tick are polled for at this tick', async () => {
+    using it = hub(5);
+    const { changes, store, tell } = it;
+    store.hearsOthers = false;
+    let isWaiting = true;
+    changes.onTick(() => {
+      isWaiting = false;
+    });
+    changes.onTrajectory(ref(1n), () => (isWaiting ? 0n : undefined), tell('trajectory 1'));
+    await expect.poll(() => isWaiting).toBe(false);
+    expect(store.polls).toHaveLength(1);
+  });
+
   it('RD2: one poll asks for all who wait, and wakes those whose rows have changed', async () => {
     using it = hub();
     const { changes, store, told, tell } = it;
