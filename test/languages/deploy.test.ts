@@ -1,5 +1,4 @@
 /** What deploys the server, as Helm, Kubernetes and docker compose read it. No cluster and no container runtime. */
-import { spawnSync } from 'node:child_process';
 import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
@@ -7,7 +6,6 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { CONFIG_TABLE, type Key, TABLE } from '../../src/config/table.ts';
 import { expectKnown } from '../docs/command_lines.ts';
 import { readDockerfile } from '../package/image.ts';
-import { createAuthority, writeIssued } from '../support/certificates.ts';
 import { run } from './run.ts';
 import { buildDeployReader } from './tools.ts';
 
@@ -18,8 +16,6 @@ const image = readDockerfile();
 /** What the tests read of manifests. */
 // biome-ignore lint/suspicious/noExplicitAny: the Go program has checked the types, which are those of Kubernetes.
 type Manifest = any;
-
-const HAS_HAPROXY = spawnSync('haproxy', ['-v']).status === 0;
 
 let reader: string;
 beforeAll(async () => {
@@ -254,16 +250,6 @@ describe('docker-compose.yml', () => {
       expect(service.healthcheck, 'is that of the image').toBeUndefined();
     }
     expect(services.anabranch.ports[0]).toMatchObject({ target: image.ports[0], host_ip: '127.0.0.1' });
-  });
-
-  it.skipIf(!HAS_HAPROXY)('has a configuration that HAProxy accepts', async () => {
-    const folder = mkdtempSync(path.join(os.tmpdir(), 'haproxy-'));
-    const { tlsCert, tlsKey } = writeIssued(createAuthority().issue());
-    writeFileSync(path.join(folder, 'balancer.pem'), readFileSync(tlsCert, 'utf8') + readFileSync(tlsKey, 'utf8'));
-    writeFileSync(path.join(folder, 'ca.crt'), readFileSync(tlsCert));
-    const text = readFileSync(path.join(ROOT, 'deploy/compose/haproxy.cfg'), 'utf8');
-    writeFileSync(path.join(folder, 'haproxy.cfg'), text.replaceAll('/secrets/', `${folder}/`));
-    await run('haproxy', ['-c', '-f', path.join(folder, 'haproxy.cfg')]);
   });
 
   it('publishes ports on loopback only', async () => {

@@ -20,9 +20,9 @@ export class AppendCall {
   #ended = false;
   #wake: () => void = () => undefined;
 
-  constructor(client: Client<typeof TrajectoryService>) {
+  constructor(client: Client<typeof TrajectoryService>, timeoutMs = 20_000) {
     this.#answers = client
-      .appendSteps(this.#requests(), { signal: this.#abort.signal, timeoutMs: 20_000 })
+      .appendSteps(this.#requests(), { signal: this.#abort.signal, timeoutMs })
       [Symbol.asyncIterator]();
   }
 
@@ -30,8 +30,9 @@ export class AppendCall {
   static async open(
     client: Client<typeof TrajectoryService>,
     open: MessageInitShape<typeof AppendOpenSchema>,
+    timeoutMs?: number,
   ): Promise<{ call: AppendCall; opened: AppendOpened }> {
-    const call = new AppendCall(client);
+    const call = new AppendCall(client, timeoutMs);
     call.send({ open });
     const opened = (await call.next())?.opened;
     if (opened === undefined) throw new Error('the first answer is not `opened`');

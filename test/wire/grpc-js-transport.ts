@@ -29,8 +29,11 @@ const definitions = loadSync(SERVICES, {
  * A Connect transport over @grpc/grpc-js and the codec of @grpc/proto-loader. The cases run unchanged over an
  * implementation of gRPC and protobuf that shares no code with the server.
  */
-export function createGrpcJsTransport(address: string): Transport & { close(): void } {
-  const client = new grpc.Client(address, grpc.credentials.createInsecure(), { 'grpc.max_receive_message_length': -1 });
+export function createGrpcJsTransport(
+  address: string,
+  credentials = grpc.credentials.createInsecure(),
+): Transport & { close(): void } {
+  const client = new grpc.Client(address, credentials, { 'grpc.max_receive_message_length': -1 });
 
   function open(method: DescMethod, signal: AbortSignal | undefined, timeoutMs: number | undefined): Stream {
     const rpc = (definitions[method.parent.typeName] as ServiceDefinition)[method.name] as Rpc;

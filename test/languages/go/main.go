@@ -2,6 +2,7 @@
 //
 //	client write ADDRESS                        writes, and prints the ids as JSON
 //	client read ADDRESS TRAJECTORY BRANCH LEAF  reads what any client wrote, and compares it with the samples
+//	client append ADDRESS CA UNARY STREAMED     appends until standard input ends (append.go)
 package main
 
 import (
@@ -40,8 +41,15 @@ func main() {
 	}
 }
 
-// run returns any failed expectation as an error.
-func run(command, address string, ids []string) (err error) {
+func run(command, address string, ids []string) error {
+	if command == "append" {
+		return appendUntilEnd(address, ids[0], ids[1], ids[2])
+	}
+	return attempt(func() { tell(command, address, ids) })
+}
+
+// attempt calls a function, and returns any failed expectation as an error.
+func attempt(work func()) (err error) {
 	defer func() {
 		switch broken := recover().(type) {
 		case nil:
@@ -51,6 +59,11 @@ func run(command, address string, ids []string) (err error) {
 			panic(broken)
 		}
 	}()
+	work()
+	return nil
+}
+
+func tell(command, address string, ids []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	connection := dial(address)
@@ -60,10 +73,9 @@ func run(command, address string, ids []string) (err error) {
 		trajectory := s.write()
 		branch, leaf := s.branchTwice(trajectory)
 		fmt.Printf("{\"trajectoryId\":%q,\"branchId\":%q,\"leafId\":%q}\n", trajectory, branch, leaf)
-		return nil
+		return
 	}
 	s.read(ids[0], ids[1], ids[2])
-	return nil
 }
 
 func dial(address string) *grpc.ClientConn {
