@@ -20,27 +20,39 @@ describe('opening a store, on postgres', () => {
     await sql.close();
   });
 
-  it('A1: with fewer connections than its pool wants, an instance says so and serves all calls with them', async () => {
-    await using database = await createDatabase('postgres');
-    await (await openOn(database)).close();
-    const admin = new pg.Client(database.adminUrl);
-    await admin.connect();
-    await admin.query(`alter role ${new URL(database.url).pathname.slice(1)} connection limit 3`);
-    await admin.end();
-    const fewer: object[] = [];
-    const warn = (details: object, message: string) => {
-      if (message.includes('accepts no more connections')) fewer.push(details);
-    };
-    const store = await openStore(openedAs(database), { logger: { info() {}, warn, error: warn } });
-    const scene = new Scene(store);
-    const made = await scene.createWith(['a']);
-    const reads = Array.from({ length: 30 }, () => scene.get(made.id));
-    for (const { nextStepNumber } of await Promise.all(reads)) expect(nextStepNumber).toBe(1n);
-    const others = await Promise.all(Array.from({ length: 10 }, () => scene.createWith(['a', 'b'])));
-    expect(others).toHaveLength(10);
-    expect(fewer[0]).toMatchObject({ wanted: 10 });
-    await store.close();
-  });
+  it.each(['the role', 'Postgres'])(
+    'A1: when %s accepts fewer connections than its pool wants, a new instance says so and serves all calls with them',
+    async (bound) => {
+      await using stack = new AsyncDisposableStack();
+      // Three are for superusers.
+      const own = bound === 'Postgres' && stack.use(await startPostgres({ settings: { max_connections: '12' } }));
+      const database = own ? await createPostgresDatabase(own.url) : stack.use(await createDatabase('postgres'));
+      await (await openOn(database)).close();
+      const admin = new pg.Client(database.adminUrl);
+      await admin.connect();
+      if (!own) await admin.query(`alter role ${new URL(database.url).pathname.slice(1)} connection limit 3`);
+      await admin.end();
+      // Another instance, which keeps its connections.
+      for (let i = 0; own && i < 6; i += 1) {
+        const taken = new pg.Client(database.url);
+        await taken.connect();
+        stack.defer(() => taken.end());
+      }
+      const fewer: object[] = [];
+      const warn = (details: object, message: string) => {
+        if (message.includes('accepts no more connections')) fewer.push(details);
+      };
+      const store = await openStore(openedAs(database), { logger: { info() {}, warn, error: warn } });
+      const scene = new Scene(store);
+      const made = await scene.createWith(['a']);
+      const reads = Array.from({ length: 30 }, () => scene.get(made.id));
+      for (const { nextStepNumber } of await Promise.all(reads)) expect(nextStepNumber).toBe(1n);
+      const others = await Promise.all(Array.from({ length: 10 }, () => scene.createWith(['a', 'b'])));
+      expect(others).toHaveLength(10);
+      expect(fewer[0]).toMatchObject({ wanted: 10 });
+      await store.close();
+    },
+  );
 
   it('design 6: uses a schema of its own; a role that may connect and create a schema is sufficient', async () => {
     await using database = await createDatabase('postgres');
