@@ -14,13 +14,15 @@ const ROOT = path.resolve(import.meta.dirname, '../..');
 const DOCUMENT = readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8');
 const SNIPPETS = readSnippets('docs/operations.md');
 
-/** Blocks that tests run: here, and with a real pg_dump in test/faults/documented-restore.test.ts. */
+/** Blocks that tests run: here, and with the programs of Postgres in test/faults/documented-restore.test.ts. */
 const RUN = [
   'backup-sqlite',
   'restore-sqlite',
   'moving-data',
   'retention-policies',
   'postgres-dump',
+  'archive-log',
+  'recover-time',
   'failover-promote',
 ];
 /** Blocks that need a container runtime or a cluster: what they name is checked. */
