@@ -26,17 +26,20 @@ export interface Collector {
   readonly spans: CollectedSpan[];
   /** Requests that have arrived. */
   readonly requests: () => number;
+  /** Answers all further requests. */
+  recover(): void;
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-/** `hangs`: takes requests, and answers none. */
+/** `hangs`: takes requests, and answers none until it recovers. */
 export async function startCollector({ hangs = false } = {}): Promise<Collector> {
   const spans: CollectedSpan[] = [];
+  let isHanging = hangs;
   let requests = 0;
   const server = createServer(async (request, response) => {
     requests += 1;
     const body = await text(request);
-    if (hangs) return;
+    if (isHanging) return;
     for (const { scopeSpans } of (JSON.parse(body) as Exported).resourceSpans)
       for (const scope of scopeSpans) spans.push(...scope.spans);
     response.setHeader('content-type', 'application/json');
@@ -47,6 +50,9 @@ export async function startCollector({ hangs = false } = {}): Promise<Collector>
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     spans,
     requests: () => requests,
+    recover: () => {
+      isHanging = false;
+    },
     [Symbol.asyncDispose]: async () => {
       server.closeAllConnections();
       server.close();

@@ -17,6 +17,8 @@ import { type SpawnedServer, spawnServer } from '../support/spawned-server.ts';
 import { withHeaders } from './headers.ts';
 
 const CALL = 'anabranch.v1.TrajectoryService';
+/** The queue of the SDK, and a batch that is on its way. */
+const SPANS_WAITING = 2048 + 512;
 
 /** The spans of a server that has stopped. */
 class Spans {
@@ -122,7 +124,7 @@ describe.each(ENGINES)('V10: traces, on %s', (engine) => {
   });
 });
 
-it('V10: a collector that hangs keeps no call and no stop waiting', async () => {
+it('V10: a collector that hangs keeps no call and no stop waiting, and a bounded number of spans waits for it', async () => {
   await using database = await createMigratedDatabase('sqlite');
   await using collector = await startCollector({ hangs: true });
   await using server = await spawnServer({
@@ -130,8 +132,25 @@ it('V10: a collector that hangs keeps no call and no stop waiting', async () => 
     env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url },
   });
   const client = createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url }));
-  for (let i = 0; i < 600; i += 1) await client.getTrajectory({ trajectoryId: randomUUID() }).catch(() => undefined);
+  const call = () => client.getTrajectory({ trajectoryId: randomUUID() }).catch(() => undefined);
+  // Each call has a span, and one for its statement.
+  for (let i = 0; i < 40; i += 1) await Promise.all(Array.from({ length: 100 }, call));
   await expect.poll(collector.requests, { timeout: 10_000 }).toBeGreaterThan(0);
+  collector.recover();
+  await expect.poll(() => collector.spans.length, { timeout: 30_000 }).toBeGreaterThan(0);
+  // A stop sends all that wait.
+  expect(await server.terminate()).toEqual({ code: 0, signal: null });
+  expect(collector.spans.length).toBeLessThanOrEqual(SPANS_WAITING);
+});
+
+it('V10: a stop does not wait for a collector that hangs', async () => {
+  await using database = await createMigratedDatabase('sqlite');
+  await using collector = await startCollector({ hangs: true });
+  await using server = await spawnServer({
+    database: database.url,
+    env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url },
+  });
+  const client = createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url }));
   await client.createTrajectory({});
   expect(await server.terminate()).toEqual({ code: 0, signal: null });
 });
