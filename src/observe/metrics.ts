@@ -8,7 +8,7 @@ import {
   type WorkCounts,
 } from '../store/contract/load.ts';
 import type { Job, Meter } from '../stream/settings.ts';
-import type { Sampled } from './sampled.ts';
+import { Sampled } from './sampled.ts';
 
 /** What is measured when somebody asks for it. */
 export interface Levels extends Readonly<Record<keyof typeof GAUGES | keyof typeof COUNTERS, number>> {}
@@ -100,6 +100,8 @@ export class Metrics implements Meter {
   readonly #ofCall = new Map<string, Map<string, { observe(seconds: number): void }>>();
 
   readonly #samples: readonly Sampled<unknown>[];
+  /** To write the text takes milliseconds: however often it is asked for, a twentieth of the time at most. */
+  readonly #text = new Sampled(() => this.#write(), { everyMs: 0, pausePerWork: 20 });
 
   constructor(measured: Measured, shared: ProcessMetrics | undefined) {
     this.#shared = shared;
@@ -139,8 +141,14 @@ export class Metrics implements Meter {
 
   text = async (): Promise<string> => {
     await Promise.all(this.#samples.map((sample) => sample.refresh()));
-    return `${await this.#registry.metrics()}${(await this.#shared?.metrics()) ?? ''}`;
+    await this.#text.refresh();
+    if (this.#text.value === undefined) throw new Error('the metrics could not be written');
+    return this.#text.value;
   };
+
+  async #write(): Promise<string> {
+    return `${await this.#registry.metrics()}${(await this.#shared?.metrics()) ?? ''}`;
+  }
 
   #registerLevels({ version, engine, levels, work }: Measured): void {
     const info = [{ value: 1, labels: { version, engine } }];

@@ -1,4 +1,4 @@
-import { expect, it } from 'vitest';
+import { expect, it, vi } from 'vitest';
 import { Sampled } from '../../src/observe/sampled.ts';
 
 it('a value is read once for all who ask at a time, and then not for a while', async () => {
@@ -40,4 +40,25 @@ it('after a failure there is no value', async () => {
   fails = true;
   await sampled.refresh();
   expect(sampled.value).toBeUndefined();
+});
+
+it('reads again after a rest that is a multiple of what the last read took', async () => {
+  vi.useFakeTimers({ toFake: ['performance', 'setTimeout', 'clearTimeout'] });
+  try {
+    let reads = 0;
+    const read = async () => {
+      reads += 1;
+      vi.advanceTimersByTime(3);
+    };
+    const sampled = new Sampled(read, { everyMs: 0, pausePerWork: 20 });
+    // A hundred times a second.
+    for (let i = 0; i < 100; i += 1) {
+      await sampled.refresh();
+      vi.advanceTimersByTime(10);
+    }
+    // Each takes 3 ms, and the rest after it 60 ms.
+    expect(reads).toBe(17);
+  } finally {
+    vi.useRealTimers();
+  }
 });
