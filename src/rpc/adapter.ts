@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import type { DescMethod, DescService, Message } from '@bufbuild/protobuf';
 import {
   Code,
@@ -19,9 +18,9 @@ import type { Role } from '../domain/access.ts';
 import { LIMITS } from '../domain/limits.ts';
 import type { UnsentMessages } from '../listen/unsent.ts';
 import { EncodedResponse } from '../service/answer/encoded.ts';
-import type { Logger, Tracing } from '../stream/settings.ts';
+import type { Logger } from '../stream/settings.ts';
 import type { Sent } from './call.ts';
-import { CallReports, REQUEST_ID } from './call_report.ts';
+import { type CallReports, REQUEST_ID } from './call_report.ts';
 import { type Admission, admissionOf, contextValues, handOverOf, reportOf } from './caller.ts';
 import { describeConnectError } from './errors.ts';
 import { type Gate, roleOf } from './gate.ts';
@@ -58,8 +57,7 @@ interface Known {
 interface AdapterOptions {
   readonly routes: (serve: Serve) => void;
   readonly logger: Logger;
-  /** Undefined: no call is traced. */
-  readonly tracing: Tracing | undefined;
+  readonly reports: CallReports;
   /** Version of the server, which errors of unknown RPCs name. */
   readonly version: string;
   readonly gate: Gate;
@@ -96,14 +94,13 @@ interface RpcHandler {
 }
 
 export function createRpcHandler(options: AdapterOptions): RpcHandler {
-  const { routes, logger, tracing, version, unsent, takeSlot, roomForSteps, mostValues, gate } = options;
+  const { routes, logger, reports, version, unsent, takeSlot, roomForSteps, mostValues, gate } = options;
   const guard = new MessageGuard(mostValues);
   const router = createConnectRouter(routerOptions(logger, guard));
   const plain = new PlainGrpc(logger, guard, unsent);
   const admit = ({ input }: DescMethod, intake: Intake, admission: Admission) => {
     if (APPENDS.has(input.typeName)) intake.waitFor(() => roomForSteps(admission));
   };
-  const reports = new CallReports(logger, tracing, randomBytes(6).toString('base64url'));
   const known = new Map<string, Known>();
   routes((service, implementation, isOpen = false) => {
     const answers = implementation as unknown as Answers;

@@ -78,7 +78,7 @@ export class CallReport {
     this.requestId = requestId;
   }
 
-  /** Begins to trace the call, once it is admitted. */
+  /** Begins to trace the call, once it is admitted. Downloads are not traced. */
   admitted(method: DescMethod): void {
     this.trace = this.#tracing?.call(nameOf(method), this.#headers);
   }
@@ -89,11 +89,14 @@ export class CallReport {
     return error;
   }
 
-  /** Logs the call: faults and slow calls as warnings, all others at the level `debug`. */
-  end(method: DescMethod, caller: Principal | undefined, error: ConnectError | undefined): void {
+  /**
+   * Logs the call, or the download of this name: faults and slow calls as warnings, all others at the level `debug`.
+   */
+  end(method: DescMethod | string, caller: Principal | undefined, error: ConnectError | undefined): void {
     const durationMs = Math.round((performance.now() - this.#begun) * 100) / 100;
     this.trace?.end(error && codeName(error.code));
-    const name = nameOf(method);
+    const isDownload = typeof method === 'string';
+    const name = isDownload ? method : nameOf(method);
     const line: CallLine = {
       requestId: this.requestId,
       method: name,
@@ -103,7 +106,7 @@ export class CallReport {
       traceId: this.#traceId,
     };
     if (error !== undefined && isFault(error)) this.#logger.warn(line, 'a call failed');
-    else if (durationMs > SLOW_MS && method.methodKind === 'unary' && !WAITING.has(name))
+    else if (durationMs > SLOW_MS && !isDownload && method.methodKind === 'unary' && !WAITING.has(name))
       this.#logger.warn(line, 'a call was slow');
     else this.#logger.debug(line, 'a call ended');
   }

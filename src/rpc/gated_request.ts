@@ -14,19 +14,26 @@ interface Get {
   readonly intake: Intake;
 }
 
-/**
- * Serves a request that is not an RPC and needs the role READ, once its caller is admitted. `namespace`: the one that
- * it is about. Default: the one that its header names.
- */
+interface Gated {
+  /** The namespace that the request is about. Default: the one that its header names. */
+  readonly namespace?: string;
+  /** Called with the error that is about to be sent to a caller who is not admitted. */
+  readonly onRefused?: (error: ConnectError) => void;
+}
+
+/** Serves a request that is not an RPC and needs the role READ, once its caller is admitted. */
 export function serveGated(
   gate: Gate,
   { request, response, intake }: Get,
   serve: (admission: Admission) => void,
-  namespace?: string,
+  { namespace, onRefused }: Gated = {},
 ): void {
   const call = {
     socket: () => request.socket,
-    refuse: (error: ConnectError) => refuse(response, error),
+    refuse: (error: ConnectError) => {
+      onRefused?.(error);
+      refuse(response, error);
+    },
     cut: () => cutCall(request),
     onEnd: (listener: () => void) => onceClosed(answerOf(response), listener),
     intake,

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
 import { RetentionService } from '../../gen/es/anabranch/v1/retention_service_pb.js';
 import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
@@ -23,6 +24,7 @@ import type { App } from '../stream/app.ts';
 import type { Logger } from '../stream/settings.ts';
 import { createRpcHandler } from './adapter.ts';
 import { handlers, type Wire } from './call.ts';
+import { CallReports } from './call_report.ts';
 import { Calls } from './calls.ts';
 import { Gate } from './gate.ts';
 import { Health, healthMethods } from './health.ts';
@@ -97,9 +99,10 @@ export function createHandler({
   const health = new Health(SERVICES.map(({ typeName }) => typeName));
   const gate = new Gate(app, logger);
   const unsent = new UnsentMessages(LIMITS.unsentBytesPerConnection, LIMITS.streamsPerConnection * LIMITS.messageBytes);
+  const reports = new CallReports(logger, app.tracing, randomBytes(6).toString('base64url'));
   const rpc = createRpcHandler({
     logger,
-    tracing: app.tracing,
+    reports,
     version: info.version,
     mostValues: info.limits.messageValues,
     gate,
@@ -118,7 +121,7 @@ export function createHandler({
       serveReflection(serve, wire, SERVICES);
     },
   });
-  const download = stateDownloads({ wire, unsent, gate });
+  const download = stateDownloads({ wire, unsent, gate, reports });
   const scrape = metrics && metricsPath(gate, metrics);
   const handle: HttpHandler = (request, response, intake) => {
     if (download(request, response, intake) || scrape?.(request, response, intake) === true) return;

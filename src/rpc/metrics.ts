@@ -20,7 +20,7 @@ export function metricsPath(
   return (request, response, intake) => {
     if (pathOf(request) !== '/metrics') return false;
     const send = () => void sendMetrics(metrics, request, response);
-    serveGated(gate, { request, response, intake }, send, EVERY_NAMESPACE);
+    serveGated(gate, { request, response, intake }, send, { namespace: EVERY_NAMESPACE });
     return true;
   };
 }

@@ -1,11 +1,12 @@
 import { once } from 'node:events';
-import { ConnectError } from '@connectrpc/connect';
+import { Code, ConnectError } from '@connectrpc/connect';
 import { invalidField } from '../domain/errors.ts';
 import { parseDigest, parseUuid, shorten } from '../domain/ids.ts';
 import { isLarge, type UnsentMessages } from '../listen/unsent.ts';
 import type { Call } from '../service/method.ts';
 import { contentBytes, type FoundContent, findContent, type StateAddress } from '../service/state/content.ts';
 import { streamAnswers, type Wire } from './call.ts';
+import { type CallReport, type CallReports, REQUEST_ID } from './call_report.ts';
 import { type Admission, contextValues } from './caller.ts';
 import type { Gate } from './gate.ts';
 import { refuse, SAFE, serveGated } from './gated_request.ts';
@@ -48,6 +49,7 @@ export interface Downloads {
   /** Shared with the RPCs of the same connections. */
   readonly unsent: UnsentMessages;
   readonly gate: Gate;
+  readonly reports: CallReports;
 }
 
 /** Returns a function that serves a request whose path names a state, and returns false for other paths. */
@@ -58,10 +60,13 @@ export function stateDownloads(
     const path = pathOf(request);
     if (!BY_DIGEST.test(path) && !BY_STEP.test(path)) return false;
     if (request.method === 'GET' || request.method === 'HEAD') {
+      const report = downloads.reports.begin(request.headers);
+      response.setHeader(REQUEST_ID, report.requestId);
       serveGated(
         downloads.gate,
         { request, response, intake },
-        (admission) => void send(downloads, admission, request, response),
+        (admission) => void send(downloads, admission, report, request, response),
+        { onRefused: (error) => report.end(DOWNLOAD.method, undefined, report.mark(error)) },
       );
     } else {
       const headers = { 'content-type': 'text/plain; charset=utf-8', allow: 'GET, HEAD' };
@@ -75,9 +80,11 @@ export function stateDownloads(
 async function send(
   { wire, unsent }: Downloads,
   admission: Admission,
+  report: CallReport,
   request: HttpRequest,
   response: HttpResponse,
 ): Promise<void> {
+  const end = (error?: ConnectError) => report.end(DOWNLOAD.method, admission.caller, error);
   const left = new AbortController();
   response.once('close', () => left.abort());
   const values = contextValues(
@@ -100,11 +107,13 @@ async function send(
     }
     begin(response, head);
     response.end();
+    end();
   } catch (error) {
-    if (left.signal.aborted) return;
+    if (left.signal.aborted) return end(new ConnectError('The reader has left.', Code.Canceled));
     // The length was announced, so a reader notices that bytes are missing.
     if (response.headersSent || !(error instanceof ConnectError)) cutCall(request);
-    else refuse(response, error);
+    else refuse(response, report.mark(error));
+    end(ConnectError.from(error));
   }
 }
 

@@ -4,6 +4,7 @@ import { createConnectTransport, createGrpcTransport, createGrpcWebTransport } f
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { RequestInfoSchema } from '../../gen/es/google/rpc/error_details_pb.js';
+import { connectClient, uploadState } from '../../src/client/index.ts';
 import { AnabranchError } from '../../src/domain/errors.ts';
 import { startTestServer, type TestServer } from '../support/test-server.ts';
 import { wrappedStore } from '../support/wrapped_store.ts';
@@ -149,5 +150,31 @@ it('N4: a call that the gate refuses has an id, and a line without a principal',
   const own = lines.filter(({ requestId }) => requestId === 'mine');
   expect(own).toMatchObject([{ code: 'UNAUTHENTICATED' }, { code: 'UNAUTHENTICATED' }]);
   for (const line of own) expect(line).not.toHaveProperty('principal');
+  expect(JSON.stringify(lines)).not.toContain('canary');
+});
+
+it('N4: a download of a state has an id and a line, as a call has, whether it is admitted or not', async () => {
+  const lines: Line[] = [];
+  await using server = await startTestServer({ onLog: (line) => lines.push(JSON.parse(line) as Line) });
+  const client = connectClient({ address: server.url });
+  const digest = await uploadState(client, Buffer.from('canary'));
+  client.close();
+  const download = async (path: string, requestId: string, headers: Readonly<Record<string, string>> = {}) => {
+    const response = await fetch(server.url + path, { headers: { 'x-request-id': requestId, ...headers } });
+    expect(response.headers.get('x-request-id')).toBe(requestId);
+    const body = await response.text();
+    await expect.poll(() => lines.some((line) => line.requestId === requestId)).toBe(true);
+    return { body, line: lines.find((line) => line.requestId === requestId) };
+  };
+  const read = await download(`/states/${digest}`, 'read');
+  expect(read.body).toBe('canary');
+  expect(read.line).toMatchObject({ method: 'GET state', code: 'OK', principal: 'anonymous', namespace: 'default' });
+  const absent = await download(`/states/${'0'.repeat(64)}`, 'absent');
+  expect(absent.line).toMatchObject({ method: 'GET state', code: 'NOT_FOUND', principal: 'anonymous' });
+  expect(absent.body).toContain('google.rpc.RequestInfo');
+  const refused = await download(`/states/${digest}`, 'refused', { 'anabranch-namespace': 'not a name!' });
+  expect(refused.line).toMatchObject({ method: 'GET state', code: 'INVALID_ARGUMENT' });
+  expect(refused.line).not.toHaveProperty('principal');
+  expect(refused.body).toContain('google.rpc.RequestInfo');
   expect(JSON.stringify(lines)).not.toContain('canary');
 });
