@@ -10,7 +10,7 @@ import { startTcpProxy } from '../support/tcp-proxy.ts';
 import { startTestServer } from '../support/test-server.ts';
 import { AppendCall } from '../wire/append-call.ts';
 
-/** The situations that test/faults/two-servers.test.ts reaches by chance, each once and on purpose. */
+/** The situations that test/faults/several-servers.test.ts reaches by chance, each once and on purpose. */
 describe.each(ENGINES)('bytes of a dead connection that arrive late, on %s', (engine) => {
   it.each([
     ['has written', 3],

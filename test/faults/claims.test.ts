@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { dose } from '../support/dose.ts';
-import { type ClaimsOutcome, injectFaultsIntoClaims } from './claims/injected_faults.ts';
+import { type ClaimsOutcome, type ClaimsPlan, injectFaultsIntoClaims } from './claims/injected_faults.ts';
 import { reportFigures } from './figures.ts';
 
 /** A claim belongs to one worker at a time, and a rollout is completed once, whichever process dies. */
@@ -11,30 +11,48 @@ function expectKept({ violations, surprises, faultCounts }: ClaimsOutcome): void
   expect(faultCounts['of these refused']).toBe(faultCounts['leases that ran out while stopped']);
 }
 
-it('F2, Q1, Q2, Q3: 50 workers on two servers on Postgres complete many rollouts exactly once each, with processes killed and stopped', async () => {
-  const outcome = await injectFaultsIntoClaims({
-    engine: 'postgres',
-    servers: 2,
-    processes: dose(5, 10),
-    workersEach: dose(10, 5),
-    groups: dose(20, 125),
-    groupSize: 8,
-    doneBetween: dose([8, 16], [60, 120]),
-  });
-  reportFigures('claims by 50 workers on two servers on Postgres', outcome.figures);
-  expectKept(outcome);
-});
-
-it('F2, Q1, Q2, Q3: 16 workers on one server on SQLite complete many rollouts exactly once each, with processes killed and stopped', async () => {
-  const outcome = await injectFaultsIntoClaims({
-    engine: 'sqlite',
-    servers: 1,
-    processes: 4,
-    workersEach: 4,
-    groups: dose(15, 25),
-    groupSize: 8,
-    doneBetween: dose([5, 12], [8, 20]),
-  });
-  reportFigures('claims by 16 workers on one server on SQLite', outcome.figures);
-  expectKept(outcome);
-});
+it.each<[string, ClaimsPlan]>([
+  [
+    'three servers on Postgres',
+    {
+      engine: 'postgres',
+      servers: 3,
+      processes: dose(5, 10),
+      workersEach: dose(10, 5),
+      groups: dose(20, 125),
+      groupSize: 8,
+      doneBetween: dose([8, 16], [60, 120]),
+    },
+  ],
+  [
+    'three servers on Postgres behind pgbouncer',
+    {
+      engine: 'postgres',
+      servers: 3,
+      isPooled: true,
+      processes: dose(3, 10),
+      workersEach: dose(6, 5),
+      groups: dose(6, 125),
+      groupSize: 8,
+      doneBetween: dose([6, 12], [60, 120]),
+    },
+  ],
+  [
+    'one server on SQLite',
+    {
+      engine: 'sqlite',
+      processes: 4,
+      workersEach: 4,
+      groups: dose(15, 25),
+      groupSize: 8,
+      doneBetween: dose([5, 12], [8, 20]),
+    },
+  ],
+])(
+  'F2, Q1, Q2, Q3: many workers on %s complete many rollouts exactly once each, with processes killed and stopped',
+  async (where, plan) => {
+    const outcome = await injectFaultsIntoClaims(plan);
+    reportFigures(`claims on ${where}`, outcome.figures);
+    expectKept(outcome);
+  },
+);

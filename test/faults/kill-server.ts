@@ -1,24 +1,20 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { outsideSql } from '../store/sql.ts';
-import type { Engine } from '../support/database.ts';
-import { createMigratedDatabase } from '../support/migrated_database.ts';
-import type { SpawnedServer } from '../support/spawned-server.ts';
-import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
-import { type Figures, reportFigures } from './figures.ts';
+import type { Figures } from './figures.ts';
 import { checkHistory, unknownButStored, type Violation } from './history/check.ts';
 import type { History } from './history/history.ts';
 import { Load, type LoadOptions } from './history/load.ts';
 import { collectStored } from './history/stored.ts';
+import { createDatabaseOf, type Installation, type Instance, startInstances } from './instances.ts';
 import { type Random, seededRandom } from './random.ts';
 import { countMergedRows, spawnMergingServer } from './spawn-merging.ts';
 import { requireIntactDatabase } from './stopped-database.ts';
 
-export interface KillPlan {
-  readonly engine: Engine;
+export interface KillPlan extends Installation {
   readonly kills: number;
   /**
    * Acks are held back before each kill until a helper has sent steps again that were stored. Kills go on, up to ten
-   * times as many, until one has.
+   * times as many, until one has. Of several servers, others mostly take over before.
    */
   readonly untilReplayed?: boolean;
   /** Another program than the service that merges all the time, with additional environment. */
@@ -49,62 +45,60 @@ export interface KillOutcome {
 
 /** So that some acks are always in transit when the server is killed. */
 const WAY_MS = 8;
+/** Several commits. */
+const MUTED_MS = 100;
 
 /**
- * Kills the server by SIGKILL repeatedly while 16 writers of 8 branches append, and compares the stored steps with the
- * answers.
+ * Kills one of the servers repeatedly while 16 writers of 8 branches append through any of them, and compares the
+ * stored steps with the answers.
  */
 export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   const random = seededRandom();
   let kills = 0;
-  await using database = await createMigratedDatabase(plan.engine);
+  await using database = await createDatabaseOf(plan);
+  await using stack = new AsyncDisposableStack();
   const start = () => spawnMergingServer({ ...plan, database: database.url });
-  let server = await start();
-  await using proxy = await startTcpProxy(server);
-  using load = await Load.start({ ...plan.load, addresses: [proxy.url], random });
+  const instances = await startInstances(plan, start, stack);
+  using load = await Load.start({ ...plan.load, addresses: instances.map(({ proxy }) => proxy.url), random });
   const { history } = load;
-  proxy.setLatency(plan.wayMs ?? WAY_MS);
-  try {
-    let [leastInFlight, slowestStart] = [Number.POSITIVE_INFINITY, 0];
-    const isMissed = () => plan.untilReplayed === true && history.replayedStored === 0;
-    const kill = () => killInMidStream(plan, { server, proxy, load, random, isMuted: isMissed() });
-    for (; kills < plan.kills || (isMissed() && kills < 10 * plan.kills); kills += 1) {
-      leastInFlight = Math.min(leastInFlight, await kill());
-      // Other programs than the service are made to lose or damage something.
-      if (plan.program === undefined) await requireIntactDatabase(database);
-      const began = performance.now();
-      server = await start();
-      proxy.retarget(server);
-      slowestStart = Math.max(slowestStart, Math.round(performance.now() - began));
-    }
-    await load.moreAcks(100);
-    await load.finish();
-    const stored = await collectStored(load.client, database);
-    const sql = await outsideSql(database);
-    const mergedRows = await countMergedRows(sql).finally(() => sql.close());
-    const violations = checkHistory(history, stored);
-    const unackedButStored = history.replayedStored + unknownButStored(history, stored);
-    const { replayedStored, surprises } = history;
-    const figures = {
-      seed: random.seed,
-      kills,
-      ...figuresOf(history, violations),
-      'least in flight at a kill': leastInFlight,
-      'unacked but stored': unackedButStored,
-      'of these sent again': replayedStored,
-      'merged rows': mergedRows,
-      'slowest start, ms': slowestStart,
-    };
-    return { violations, surprises, leastInFlight, unackedButStored, replayedStored, mergedRows, figures };
-  } finally {
-    load.close();
-    await server.kill();
+  for (const { proxy } of instances) proxy.setLatency(plan.wayMs ?? WAY_MS);
+  let [leastInFlight, slowestStart] = [Number.POSITIVE_INFINITY, 0];
+  const isMissed = () => plan.untilReplayed === true && history.replayedStored === 0;
+  for (; kills < plan.kills || (isMissed() && kills < 10 * plan.kills); kills += 1) {
+    const instance = random.pick(instances);
+    const isMuted = isMissed() || instances.length > 1;
+    const inFlight = await killInMidStream(plan, { instance, load, random, isMuted });
+    leastInFlight = Math.min(leastInFlight, inFlight);
+    // Other programs than the service are made to lose or damage something.
+    if (plan.program === undefined) await requireIntactDatabase(database);
+    const began = performance.now();
+    await instance.restart();
+    slowestStart = Math.max(slowestStart, Math.round(performance.now() - began));
   }
+  await load.moreAcks(100);
+  await load.finish();
+  const stored = await collectStored(load.client, database);
+  const sql = await outsideSql(database);
+  const mergedRows = await countMergedRows(sql).finally(() => sql.close());
+  const violations = checkHistory(history, stored);
+  const unackedButStored = history.replayedStored + unknownButStored(history, stored);
+  const { replayedStored, surprises } = history;
+  const figures = {
+    seed: random.seed,
+    servers: instances.length,
+    kills,
+    ...figuresOf(history, violations),
+    'least in flight at a kill': leastInFlight,
+    'unacked but stored': unackedButStored,
+    'of these sent again': replayedStored,
+    'merged rows': mergedRows,
+    'slowest start, ms': slowestStart,
+  };
+  return { violations, surprises, leastInFlight, unackedButStored, replayedStored, mergedRows, figures };
 }
 
 interface KillScene {
-  readonly server: SpawnedServer;
-  readonly proxy: TcpProxy;
+  readonly instance: Instance;
   readonly load: Load;
   readonly random: Random;
   /** Whether the server's answers are held back for a moment before the kill, which loses them. */
@@ -113,18 +107,18 @@ interface KillScene {
 
 /** Kills the server and loses its last answers in transit. Returns how many steps had no answer. */
 async function killInMidStream({ grants = 4 }: KillPlan, scene: KillScene): Promise<number> {
-  const { server, proxy, load, random, isMuted } = scene;
+  const { instance, load, random, isMuted } = scene;
   await load.moreGrants(grants, 4_000);
   await load.moreAcks(random.between(100, 600));
-  if (isMuted) proxy.mute();
-  await delay(random.between(0, 20)); // at any point of a commit
+  if (isMuted) instance.proxy.mute();
+  // At any point of a commit, or after some whose acks are lost.
+  await delay(random.between(0, 20) + (isMuted ? MUTED_MS : 0));
   // On a busy machine, all writers can be idle for a moment.
   while (load.history.inFlight === 0) await delay(1);
-  const killed = server.kill();
-  proxy.cut();
+  const killed = instance.kill();
   const { inFlight } = load.history;
   await killed;
-  if (isMuted) await proxy.release();
+  if (isMuted) await instance.proxy.release();
   return inFlight;
 }
 
@@ -139,8 +133,4 @@ export function figuresOf(history: History, violations: readonly Violation[]): F
     'followed steps checked': followed,
     'branches and seals checked': history.branchings.length + history.sealings.length,
   };
-}
-
-export async function reportKills(plan: KillPlan, { figures }: KillOutcome): Promise<void> {
-  reportFigures(`kill -9 of the server on ${plan.engine}`, figures);
 }

@@ -1,22 +1,14 @@
 import { setTimeout as delay } from 'node:timers/promises';
-import { createMigratedDatabase } from '../support/migrated_database.ts';
-import type { SpawnedServer } from '../support/spawned-server.ts';
-import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 import type { Figures } from './figures.ts';
 import { checkHistory, unknownButStored, type Violation } from './history/check.ts';
 import { Load } from './history/load.ts';
 import { collectStored } from './history/stored.ts';
+import { createDatabaseOf, type Installation, type Instance, startInstances } from './instances.ts';
 import { figuresOf } from './kill-server.ts';
 import { type Random, seededRandom } from './random.ts';
 import { spawnMergingServer } from './spawn-merging.ts';
 
-/** One of the two servers, and its proxy. */
-interface Instance {
-  readonly server: SpawnedServer;
-  readonly proxy: TcpProxy;
-}
-
-export interface TwoServersOutcome {
+export interface SeveralServersOutcome {
   readonly violations: readonly Violation[];
   /** Errors that no fault explains. */
   readonly surprises: readonly string[];
@@ -24,20 +16,18 @@ export interface TwoServersOutcome {
   readonly figures: Figures;
 }
 
-/** Writers, readers and followers of 8 branches use two servers at random, which get faults in turn. */
-export async function injectFaultsIntoTwoServers(rounds: number): Promise<TwoServersOutcome> {
+/** Writers, readers and followers of 8 branches use several servers at random, which get faults in turn. */
+export async function injectFaultsIntoServers(
+  installation: Installation,
+  rounds: number,
+): Promise<SeveralServersOutcome> {
   const random = seededRandom();
-  await using database = await createMigratedDatabase('postgres');
-  await using first = await spawnMergingServer({ database: database.url });
-  await using second = await spawnMergingServer({ database: database.url });
-  await using way = await startTcpProxy(first);
-  await using otherWay = await startTcpProxy(second);
-  const instances: Instance[] = [
-    { server: first, proxy: way },
-    { server: second, proxy: otherWay },
-  ];
+  await using database = await createDatabaseOf(installation);
+  await using stack = new AsyncDisposableStack();
+  const start = () => spawnMergingServer({ database: database.url });
+  const instances = await startInstances(installation, start, stack);
   using load = await Load.start({
-    addresses: [way.url, otherWay.url],
+    addresses: instances.map(({ proxy }) => proxy.url),
     random,
     rawWriters: 2,
     readers: 4,
@@ -85,7 +75,7 @@ const cut: InjectFault = async ({ proxy }, _load, _random, faultCounts) => {
 };
 
 /**
- * Frames of clients are held back; the clients give up and take over through the other server; then the frames reach
+ * Frames of clients are held back; the clients give up and take over through another server; then the frames reach
  * the first server.
  */
 const late: InjectFault = async ({ proxy }, load, random, faultCounts) => {

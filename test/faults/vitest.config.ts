@@ -39,8 +39,8 @@ const SIDE_BY_SIDE = [
   'previous-release',
   'restored',
   'retention-full',
+  'several-servers',
   'small-heap',
-  'two-servers',
 ].map((name) => `test/faults/${name}.test.ts`);
 
 /** Tests that mostly wait, for the ends of deadlines, drains and silences. */

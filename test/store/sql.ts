@@ -14,10 +14,9 @@ export interface OutsideSql {
   close(): Promise<void>;
 }
 
-export async function outsideSql(
-  database: Pick<TestDatabase, 'engine' | 'url'>,
-  schema = 'anabranch',
-): Promise<OutsideSql> {
+type Outside = Pick<TestDatabase, 'engine' | 'url' | 'directUrl'>;
+
+export async function outsideSql(database: Outside, schema = 'anabranch'): Promise<OutsideSql> {
   return database.engine === 'sqlite' ? outsideSqlite(database) : outsidePostgres(database, schema);
 }
 
@@ -41,8 +40,8 @@ function outsideSqlite(database: Pick<TestDatabase, 'url'>): OutsideSql {
   };
 }
 
-async function outsidePostgres(database: Pick<TestDatabase, 'url'>, schema: string): Promise<OutsideSql> {
-  const client = new pg.Client({ connectionString: database.url });
+async function outsidePostgres({ url, directUrl = url }: Outside, schema: string): Promise<OutsideSql> {
+  const client = new pg.Client({ connectionString: directUrl });
   client.on('error', () => undefined); // a query on a cut connection fails by itself
   await client.connect();
   await client.query(`set search_path to ${schema}`);

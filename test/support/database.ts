@@ -23,6 +23,8 @@ export interface TestDatabase {
   readonly engine: Engine;
   /** The value of `--database`. On Postgres it names a role that may only connect and create a schema. */
   readonly url: string;
+  /** The same without the pooler, which keeps no session. Undefined: there is none. */
+  readonly directUrl?: string;
   /** Postgres: the same database as its owner, for tests that end backends or change settings. SQLite: the same url. */
   readonly adminUrl: string;
   /** Removes it with all its content, even while connections are open. Safe to call twice. */
@@ -105,7 +107,7 @@ export async function copyPostgresDatabase(server: string, login: Login): Promis
   const copied = postgresDatabase(server, name, login, () =>
     administer(server, [`DROP DATABASE IF EXISTS ${name} WITH (FORCE)`]),
   );
-  return process.env.TEST_POOLER ? pooled(copied) : copied;
+  return process.env.TEST_POOLER ? behindPooler(copied) : copied;
 }
 
 function grantOnly(database: string, { user }: Login): string[] {
@@ -123,13 +125,13 @@ function postgresDatabase(server: string, name: string, login: Login, drop: () =
 }
 
 /** The same database through a pgbouncer in transaction mode. */
-async function pooled(database: TestDatabase): Promise<TestDatabase> {
+export async function behindPooler(database: TestDatabase): Promise<TestDatabase> {
   const pooler = await startPgbouncer(database.url, { poolSize: 10 });
   const drop = async () => {
     await pooler.stop();
     await database.drop();
   };
-  return { ...database, url: pooler.url, drop, [Symbol.asyncDispose]: drop };
+  return { ...database, url: pooler.url, directUrl: database.url, drop, [Symbol.asyncDispose]: drop };
 }
 
 async function administer(server: string, statements: readonly string[]): Promise<void> {

@@ -3,12 +3,9 @@ import type { Attempt } from '../../../gen/es/anabranch/v1/rollout_pb.js';
 import { StageKind } from '../../../gen/es/anabranch/v1/run_pb.js';
 import { Status } from '../../../gen/es/anabranch/v1/status_pb.js';
 import { type AnabranchClient, connectClient, reasonOf } from '../../../src/client/index.ts';
-import type { Engine } from '../../support/database.ts';
 import { requireIntact } from '../../support/intact.ts';
-import { createMigratedDatabase } from '../../support/migrated_database.ts';
-import type { SpawnedServer } from '../../support/spawned-server.ts';
-import { startTcpProxy, type TcpProxy } from '../../support/tcp-proxy.ts';
 import type { Figures } from '../figures.ts';
+import { createDatabaseOf, type Installation, type Instance, startInstances } from '../instances.ts';
 import { type Random, seededRandom } from '../random.ts';
 import { spawnMergingServer } from '../spawn-merging.ts';
 import { checkClaims, type Violation } from './check.ts';
@@ -16,9 +13,7 @@ import { GIVEN_BACK, Journal, type Token } from './journal.ts';
 import { collectRollouts, type StoredRollouts } from './stored.ts';
 import { startWorkers, type WorkerProcess } from './worker_process.ts';
 
-export interface ClaimsPlan {
-  readonly engine: Engine;
-  readonly servers: number;
+export interface ClaimsPlan extends Installation {
   /** Number of worker processes, and of workers in each. */
   readonly processes: number;
   readonly workersEach: number;
@@ -51,29 +46,17 @@ const LEASE_SECONDS = 4;
 /** Many more than faults: other proofs cover rollouts that fail. */
 const MOST_ATTEMPTS = 100;
 
-/** A server, and a proxy that outlives it. */
-interface Instance {
-  server: SpawnedServer;
-  readonly proxy: TcpProxy;
-}
-
 /**
  * Workers claim and complete all rollouts of a stage while they and the servers are killed, and stopped longer than
  * their leases.
  */
 export async function injectFaultsIntoClaims(plan: ClaimsPlan): Promise<ClaimsOutcome> {
-  await using database = await createMigratedDatabase(plan.engine);
+  await using database = await createDatabaseOf(plan);
   await using stack = new AsyncDisposableStack();
-  const instances: Instance[] = [];
-  for (let i = 0; i < plan.servers; i += 1) {
-    const server = await spawnMergingServer({ database: database.url });
-    const instance: Instance = { server, proxy: stack.use(await startTcpProxy(server)) };
-    stack.defer(async () => void (await instance.server.kill()));
-    instances.push(instance);
-  }
+  const instances = await startInstances(plan, () => spawnMergingServer({ database: database.url }), stack);
   const client = stack.adopt(connectClient({ address: instances[0]!.proxy.url }), (open) => open.close());
   const stageId = await makeRollouts(client, plan);
-  using trial = new Trial(plan, database.url, instances, client, stageId);
+  using trial = new Trial(plan, instances, client, stageId);
   await trial.play();
   await requireIntact(client);
   const stored = await collectRollouts(database);
@@ -105,22 +88,14 @@ class Trial {
   readonly random: Random = seededRandom();
   readonly began = performance.now();
   readonly #plan: ClaimsPlan;
-  readonly #database: string;
   readonly #instances: readonly Instance[];
   readonly #client: AnabranchClient;
   readonly #stageId: string;
   readonly #processes: WorkerProcess[] = [];
   readonly #died: WorkerProcess[] = [];
 
-  constructor(
-    plan: ClaimsPlan,
-    database: string,
-    instances: readonly Instance[],
-    client: AnabranchClient,
-    stageId: string,
-  ) {
+  constructor(plan: ClaimsPlan, instances: readonly Instance[], client: AnabranchClient, stageId: string) {
     this.#plan = plan;
-    this.#database = database;
     this.#instances = instances;
     this.#client = client;
     this.#stageId = stageId;
@@ -165,12 +140,9 @@ class Trial {
 
   async #killServer(): Promise<void> {
     const instance = this.random.pick(this.#instances);
-    const killed = instance.server.kill();
-    instance.proxy.cut();
-    await killed;
+    await instance.kill();
     this.faultCounts['servers killed'] += 1;
-    instance.server = await spawnMergingServer({ database: this.#database });
-    instance.proxy.retarget(instance.server);
+    await instance.restart();
   }
 
   /** Stops processes until all their rollouts belong to others, then lets them continue. */
@@ -264,7 +236,7 @@ function figuresOf(
   return {
     seed,
     workers: plan.processes * plan.workersEach,
-    servers: plan.servers,
+    servers: plan.servers ?? 1,
     rollouts: rollouts.length,
     'completed once': rollouts.filter(({ status }) => status === 'COMPLETED').length,
     lost: violations.filter(({ rule }) => LOSSES.has(rule)).length,
