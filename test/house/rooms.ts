@@ -201,6 +201,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
       '@bufbuild/protobuf/wire',
       '@bufbuild/protobuf/wkt',
       '@connectrpc/connect',
+      '@msgpack/msgpack',
       'preact',
       'preact/hooks',
       'rfc6902',

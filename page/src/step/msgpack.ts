@@ -4,8 +4,8 @@ import { decode, ExtData } from '@msgpack/msgpack';
 const SHOWN_BYTES = 32;
 
 /**
- * Reads MessagePack, as the checkpointer of LangGraph for Python writes it, into what JSON can hold. Throws if the bytes
- * are no MessagePack.
+ * Reads MessagePack, as the checkpointer of LangGraph for Python writes it, into what JSON can hold. Throws if the
+ * bytes are no MessagePack.
  */
 export function readMsgpack(bytes: Uint8Array): unknown {
   return plain(

@@ -108,12 +108,10 @@ def label_of(value: object) -> str:
 
 def _measured(serde: SerializerProtocol, layout: Layout, checkpoint: Checkpoint) -> Iterable[tuple[str, Typed]]:
     """Yields the values that are large or may be."""
-    versions, measured, large = checkpoint["channel_versions"], layout.measured, layout.large
-    for channel, value in checkpoint["channel_values"].items():
-        version = versions.get(channel)
-        if channel not in large and version is not None and measured.get(channel) == version:
-            continue
-        measured[channel] = version
+    values, versions, measured = checkpoint["channel_values"], checkpoint["channel_versions"], layout.measured
+    changed = {channel for channel, _ in versions.items() - measured.items()}
+    for channel in sorted(values.keys() & (changed | layout.large | (values.keys() - versions.keys()))):
+        value, measured[channel] = values[channel], versions.get(channel)
         # A character has at most four bytes.
         if isinstance(value, _SMALL) or (isinstance(value, (str, bytes)) and 4 * len(value) <= _LARGE_BYTES):
             continue
