@@ -10,7 +10,14 @@ import { follow, followRemote } from './benches/follow.ts';
 import { backupBesideWriter, exportBesideWriter, retentionBesideWriter } from './benches/greedy_beside_writer.ts';
 import { growth } from './benches/growth.ts';
 import { hostileNeighbour } from './benches/hostile_neighbour.ts';
-import { fanIn, ingestBatch, ingestSingle, ingestSingleTls, sharedStates } from './benches/ingest.ts';
+import {
+  fanIn,
+  ingestBatch,
+  ingestSingle,
+  ingestSingleTls,
+  ingestSingleTraced,
+  sharedStates,
+} from './benches/ingest.ts';
 import { instances, pooled } from './benches/instances.ts';
 import { lineage, lineageAppend } from './benches/lineage.ts';
 import { listBest } from './benches/list_best.ts';
@@ -29,12 +36,13 @@ import { series } from './benches/series.ts';
 import { start } from './benches/start.ts';
 import { storage } from './benches/storage.ts';
 import { storageSteps } from './benches/storage_steps.ts';
-import { idleFollowers, waitingClaims, watchers } from './benches/waiting.ts';
+import { besideWaitingClaims, idleFollowers, waitingClaims, watchers } from './benches/waiting.ts';
 
 /** All benches, in the order in which they run. */
 export const BENCHES: readonly Bench[] = [
   ingestSingle,
   ingestSingleTls,
+  ingestSingleTraced,
   ...authBenches,
   ingestBatch,
   lockstep,
@@ -65,6 +73,7 @@ export const BENCHES: readonly Bench[] = [
   pooled,
   idleFollowers,
   waitingClaims,
+  besideWaitingClaims,
   watchers,
   metricsIngest,
   metricsRead,

@@ -73,7 +73,7 @@ export class BenchResources {
     kind: ServerSettings['kind'],
     engine: Engine,
     database?: string,
-    settings: Pick<ServerSettings, 'mergeIdleMs' | 'tls' | 'keyFile' | 'issuer'> = {},
+    settings: Pick<ServerSettings, 'mergeIdleMs' | 'tls' | 'keyFile' | 'issuer' | 'otel'> = {},
   ): Promise<BenchServer> {
     const url = database ?? (await this.database(engine));
     const server = await spawnServer(

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { createAuthority, writeIssued } from '../../test/support/certificates.ts';
+import { startCollector } from '../../test/support/collector.ts';
 import { alternate, type Bench, compare, median, type Result, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { AppendFigures, AppendSettings } from '../programs/append.ts';
@@ -87,6 +88,29 @@ export const ingestSingleTls: Bench = {
     const note = `${costNote(seen.over)}; without it server ${cpuOf(seen.plain)}`;
     const row = { bench: 'ingest-single-tls', aim: '>= 0.8', unit: 'steps/s', note } as const;
     return [compare(run, row, samples.TLS, samples.plain)];
+  },
+};
+
+export const ingestSingleTraced: Bench = {
+  names: ['ingest-single-traced'],
+  about: '`ingest-single` while traces of 1 % of the calls are sent to a collector; against the same without',
+  engines: ['sqlite', 'postgres'],
+  async run(run) {
+    await using collector = await startCollector();
+    const otel = {
+      OTEL_EXPORTER_OTLP_ENDPOINT: collector.url,
+      OTEL_TRACES_SAMPLER: 'parentbased_traceidratio',
+      OTEL_TRACES_SAMPLER_ARG: '0.01',
+    };
+    const traced = await run.resources.server('real', run.engine, undefined, { otel });
+    const plain = await run.resources.server('real', run.engine);
+    const samples = await alternate(run, {
+      traced: () => ingest(run, traced, SINGLE),
+      plain: () => ingest(run, plain, SINGLE),
+    });
+    await traced.stop();
+    const row = { bench: 'ingest-single-traced', aim: '>= 0.97', unit: 'steps/s' } as const;
+    return [compare(run, row, samples.traced, samples.plain)];
   },
 };
 

@@ -7,6 +7,7 @@ import { alternate, type Bench, compare, figure, type Run } from '../bench.ts';
 import { runProgram } from '../processes.ts';
 import type { WaitingFigures, WaitingSettings } from '../programs/waiting.ts';
 import type { BenchServer } from '../resources.ts';
+import { ingest, SINGLE } from './ingest.ts';
 
 function encoded<Desc extends DescMessage>(schema: Desc, init: MessageInitShape<Desc>): string {
   return Buffer.from(toBinary(schema, create(schema, init))).toString('base64');
@@ -51,6 +52,13 @@ export const idleFollowers: Bench = {
   },
 };
 
+const CLAIM = { workerId: 'w', wait: { seconds: 30n }, leaseDuration: { seconds: 60n } };
+const CLAIMS: Waits = {
+  method: '/anabranch.v1.RolloutService/ClaimRollouts',
+  requests: Array<string>(256).fill(encoded(ClaimRolloutsRequestSchema, CLAIM)),
+  answers: false,
+};
+
 export const waitingClaims: Bench = {
   names: ['waiting-claims', 'waiting-claims-transactions'],
   about: 'cores of server and database while 256 claims wait for rollouts of any run',
@@ -58,14 +66,27 @@ export const waitingClaims: Bench = {
   async run(run) {
     const server = await run.resources.server('real', run.engine);
     await server.stages();
-    const init = { workerId: 'w', wait: { seconds: 30n }, leaseDuration: { seconds: 60n } };
-    const requests = Array<string>(256).fill(encoded(ClaimRolloutsRequestSchema, init));
-    const method = '/anabranch.v1.RolloutService/ClaimRollouts';
-    const { cores, transactions } = await measured(run, server, { method, requests, answers: false });
+    const { cores, transactions } = await measured(run, server, CLAIMS);
     return [
       figure(run, { bench: 'waiting-claims', aim: '<= 0.03', unit: 'cores' }, cores),
       figure(run, { bench: 'waiting-claims-transactions', unit: '/s' }, transactions),
     ];
+  },
+};
+
+export const besideWaitingClaims: Bench = {
+  names: ['ingest-beside-claims'],
+  about: 'acked steps/s of ingest-single while 256 claims wait for rollouts of any run; against the same without',
+  engines: ['postgres'],
+  async run(run) {
+    const server = await run.resources.server('real', run.engine);
+    await server.stages();
+    const samples = await alternate(run, {
+      claims: async () => (await Promise.all([ingest(run, server, SINGLE), wait(run, server, CLAIMS)]))[0],
+      alone: () => ingest(run, server, SINGLE),
+    });
+    const row = { bench: 'ingest-beside-claims', aim: '>= 0.95', unit: 'steps/s' } as const;
+    return [compare(run, row, samples.claims, samples.alone)];
   },
 };
 

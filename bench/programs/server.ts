@@ -6,6 +6,7 @@ import { ensureAdminKey } from '../../src/admin_key.ts';
 import { type Config, loadConfig } from '../../src/config/config.ts';
 import { countExternalMemoryAsHeap } from '../../src/external_memory.ts';
 import { limitToThisThread } from '../../src/initial_heap.ts';
+import { exportTraces } from '../../src/observe/otlp.ts';
 import { serveStore } from '../../src/server.ts';
 import { openStore } from '../../src/store/open.ts';
 import type { IssuedFiles } from '../../test/support/certificates.ts';
@@ -33,6 +34,8 @@ export interface ServerSettings {
     readonly flags: { readonly jwtIssuer: string; readonly jwtJwks: string; readonly principals: string };
     readonly token: string;
   };
+  /** Default: no traces. Environment variables of OpenTelemetry, with a collector. */
+  readonly otel?: Readonly<Record<string, string>>;
 }
 
 countExternalMemoryAsHeap(process.versions.node);
@@ -46,7 +49,7 @@ await once(process.stdin, 'end');
 await server.drain();
 process.exit(0);
 
-async function serve({ kind, database, mergeIdleMs, tls, keyFile, issuer }: ServerSettings) {
+async function serve({ kind, database, mergeIdleMs, tls, keyFile, issuer, otel }: ServerSettings) {
   const auth = keyFile === undefined && issuer === undefined ? {} : { auth: 'required', ...issuer?.flags };
   const flags = { listen: '127.0.0.1:0', database, drainSeconds: '1', ...tls, ...auth };
   const config: Config = loadConfig({ env: {}, flags, cwd: '/', readFile: () => undefined });
@@ -58,5 +61,7 @@ async function serve({ kind, database, mergeIdleMs, tls, keyFile, issuer }: Serv
   );
   if (keyFile !== undefined) await ensureAdminKey(store, keyFile, randomUUID());
   const chosen = kind === 'null' ? nullStore(store) : kind === 'memory' ? memoryStore(store) : store;
-  return serveStore(chosen, config, { logger, settings: mergeIdleMs === undefined ? {} : { mergeIdleMs } });
+  // The exporter reads the process.
+  const tracing = otel && exportTraces(Object.assign(process.env, otel), 'bench', logger);
+  return serveStore(chosen, config, { logger, tracing, settings: mergeIdleMs === undefined ? {} : { mergeIdleMs } });
 }
