@@ -210,9 +210,11 @@ async function encodeAfter(namespace: string, { digest, data }: NewState, last: 
   const options = { isCompressible: (last?.wholeShare ?? 1) < 0.5 };
   const expected = (last?.wholeShare ?? 0) * size;
   let whole: EncodedBytes | undefined;
+  // After a state that was stored as changes, the next one is most likely compressible as changes too.
+  const isChange = options.isCompressible || (last?.depth ?? 0) > 0;
   for (const { base, place } of bases) {
     base.dependents += 1;
-    const delta = await encodeBytes(data, { ...options, dictionary: base.data });
+    const delta = await encodeBytes(data, { isCompressible: isChange, dictionary: base.data });
     if (!isBelow(delta, expected * SURELY_SMALL)) whole ??= await encodeBytes(data, options);
     if (whole === undefined || isBelow(delta, whole.data.length * SMALL_ENOUGH)) {
       const encoded = { digest, size, ...place, ...delta };
