@@ -15,6 +15,12 @@ export interface Weather {
 /** Bytes that a source may send before it is paused. */
 const ROOM = 4 * 1024 * 1024;
 
+/** Breaks a connection. A Unix socket cannot be reset. */
+export function breakOff(socket: Socket): void {
+  if (socket.remoteAddress === undefined) socket.destroy();
+  else socket.resetAndDestroy();
+}
+
 /** One direction of one connection: chunks in order, each delivered when it is due and the conditions allow. */
 export class Lane {
   readonly #to: Socket;
@@ -49,7 +55,7 @@ export class Lane {
    */
   sourceClosed(failed: boolean): void {
     if (!failed) return;
-    if (!this.#weather.stopped.has(this.#direction)) this.#to.resetAndDestroy();
+    if (!this.#weather.stopped.has(this.#direction)) breakOff(this.#to);
     else this.#brokeUnseen = this.#direction === 'toClient';
   }
 
@@ -61,7 +67,7 @@ export class Lane {
     clearTimeout(this.#timer);
     while (this.#queue.length > 0 && !this.#to.destroyed) this.#next();
     if (this.#to.writable) await new Promise((resolve) => this.#to.write('', resolve));
-    if (this.#brokeUnseen) this.#to.resetAndDestroy();
+    if (this.#brokeUnseen) breakOff(this.#to);
     this.#pass();
   }
 

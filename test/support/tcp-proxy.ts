@@ -4,7 +4,7 @@
  */
 import { once } from 'node:events';
 import { type AddressInfo, connect, createServer, type Socket } from 'node:net';
-import { type Direction, Lane, type Weather } from './tcp-lane.ts';
+import { breakOff, type Direction, Lane, type Weather } from './tcp-lane.ts';
 
 export type { Direction } from './tcp-lane.ts';
 
@@ -83,9 +83,7 @@ export async function startTcpProxy(target: Target): Promise<TcpProxy> {
     for (const { client, server } of links) {
       for (const socket of [client, server]) {
         if (how === 'end') socket.destroySoon();
-        // A Unix socket cannot be reset.
-        else if (socket === server && 'path' in to) socket.destroy();
-        else socket.resetAndDestroy();
+        else breakOff(socket);
       }
     }
   };
@@ -139,7 +137,7 @@ export async function startTcpProxy(target: Target): Promise<TcpProxy> {
       weather.stopped = new Set(['toClient']);
     },
     cutClients: () => {
-      for (const { client } of links) client.resetAndDestroy();
+      for (const { client } of links) breakOff(client);
     },
     release: async () => {
       weather.stopped = new Set();
