@@ -57,14 +57,11 @@ describeApp('a run that is watched with rollouts', (on) => {
       const before = new Map(snapshot.flatMap(({ rollouts }) => rollouts.map(({ id, revision }) => [id, revision])));
       const claim = await scene.claimOne({ stageId: stage.id });
       const { id } = claim.rollout;
-      const told = await until(watching, ({ rollouts }) => rollouts.some(({ status }) => status === 'INITIALIZING'));
+      const told = await untilBoth(watching, 'INITIALIZING', { pending: 2n, live: 1n });
       const changed = told.flatMap(({ rollouts }) => rollouts).findLast((rollout) => rollout.id === id);
       expect(changed?.revision).toBeGreaterThan(before.get(id)!);
-      expect(told.flatMap(({ groups }) => groups).at(-1)?.statistics).toMatchObject({ pending: 2n, live: 1n });
       await scene.complete(claim);
-      const ended = await until(watching, ({ rollouts }) => rollouts.some(({ status }) => status === 'COMPLETED'));
-      const groups = ended.flatMap((part) => part.groups);
-      expect(groups.at(-1)?.statistics).toMatchObject({ live: 0n, completed: 1n });
+      await untilBoth(watching, 'COMPLETED', { live: 0n, completed: 1n });
       await watching.return();
     }));
 
@@ -129,4 +126,19 @@ async function until(watching: Watching, last: (shown: RunShown) => boolean): Pr
     shown.push(value);
     if (last(value)) return shown;
   }
+}
+
+/** Groups and rollouts are read one after the other, so a poll between them can send them apart. */
+function untilBoth(watching: Watching, status: string, statistics: Readonly<Record<string, bigint>>) {
+  let [moved, counted] = [false, false];
+  return until(watching, ({ rollouts, groups }) => {
+    moved ||= rollouts.some((rollout) => rollout.status === status);
+    counted ||= groups.some((group) => isMatch(group.statistics, statistics));
+    return moved && counted;
+  });
+}
+
+function isMatch(found: object | undefined, wanted: Readonly<Record<string, bigint>>): boolean {
+  const values = new Map<string, unknown>(Object.entries(found ?? {}));
+  return Object.entries(wanted).every(([name, value]) => values.get(name) === value);
 }
