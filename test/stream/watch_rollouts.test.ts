@@ -57,11 +57,15 @@ describeApp('a run that is watched with rollouts', (on) => {
       const before = new Map(snapshot.flatMap(({ rollouts }) => rollouts.map(({ id, revision }) => [id, revision])));
       const claim = await scene.claimOne({ stageId: stage.id });
       const { id } = claim.rollout;
-      const told = await untilBoth(watching, 'INITIALIZING', { pending: 2n, live: 1n });
+      const claimed = { pending: 2n, live: 1n };
+      const told = await untilBoth(watching, 'INITIALIZING', claimed);
       const changed = told.flatMap(({ rollouts }) => rollouts).findLast((rollout) => rollout.id === id);
       expect(changed?.revision).toBeGreaterThan(before.get(id)!);
+      expect(told.flatMap(({ groups }) => groups).at(-1)?.statistics).toMatchObject(claimed);
       await scene.complete(claim);
-      await untilBoth(watching, 'COMPLETED', { live: 0n, completed: 1n });
+      const completed = { live: 0n, completed: 1n };
+      const ended = await untilBoth(watching, 'COMPLETED', completed);
+      expect(ended.flatMap(({ groups }) => groups).at(-1)?.statistics).toMatchObject(completed);
       await watching.return();
     }));
 
@@ -133,12 +137,7 @@ function untilBoth(watching: Watching, status: string, statistics: Readonly<Reco
   let [moved, counted] = [false, false];
   return until(watching, ({ rollouts, groups }) => {
     moved ||= rollouts.some((rollout) => rollout.status === status);
-    counted ||= groups.some((group) => isMatch(group.statistics, statistics));
+    counted ||= groups.some((group) => expect.objectContaining(statistics).asymmetricMatch(group.statistics));
     return moved && counted;
   });
-}
-
-function isMatch(found: object | undefined, wanted: Readonly<Record<string, bigint>>): boolean {
-  const values = new Map<string, unknown>(Object.entries(found ?? {}));
-  return Object.entries(wanted).every(([name, value]) => values.get(name) === value);
 }
