@@ -22,7 +22,7 @@ const PART = 32;
 const FEW = 5;
 
 const OTHER_TEXTS: Readonly<Record<string, string>> = {
-  commits: `'[[0,7,"2001-01-01T00:00:00.000000Z"]]'`,
+  commits: `'[[[7,"2001-01-01T00:00:00.000000Z"]],[0]]'`,
   rewards: `'[9]'`,
   ends: `'{"0":3}'`,
   metric_sums: `'{"wrong":[1,1,1]}'`,

@@ -132,12 +132,12 @@ create view steps as
     cast(r.reward as double precision) as reward,
     coalesce(cast(cast(s.ends as json) ->> cast(r.number - 1 as text) as int) & 1, 0) = 1 as terminated,
     coalesce(cast(cast(s.ends as json) ->> cast(r.number - 1 as text) as int) & 2, 0) = 2 as truncated,
-    case when s.commits is null then s.commit_time else (
-      select cast(c.run ->> 2 as timestamptz)
-      from json_array_elements(cast(s.commits as json)) with ordinality as c(run, place)
-      where cast(c.run ->> 0 as bigint) < r.number order by c.place desc limit 1) end as commit_time,
+    case when s.commits is null then s.commit_time
+      else cast(c.commits -> 0 -> cast(c.commits -> 1 ->> cast(r.number - 1 as int) as int) ->> 1 as timestamptz)
+      end as commit_time,
     s.first_step_number, s.next_step_number
   from segments as s
+    cross join lateral (select cast(s.commits as jsonb) as commits offset 0) as c
     cross join lateral json_array_elements_text(cast(s.rewards as json)) with ordinality as r(reward, number);
 
 -- A segment that is appended, without its commit time, and the end and the sums of its trajectory after the append.

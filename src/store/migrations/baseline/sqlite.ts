@@ -126,9 +126,8 @@ create view steps as
       when 'null' then null else cast(r.value as real) end as reward,
     coalesce((s.ends ->> cast(r.key as text)) & 1, 0) as terminated,
     coalesce(((s.ends ->> cast(r.key as text)) >> 1) & 1, 0) as truncated,
-    case when s.commits is null then s.commit_time else (
-      select c.value ->> 2 from json_each(s.commits) as c
-      where c.value ->> 0 <= r.key order by c.key desc limit 1) end as commit_time,
+    case when s.commits is null then s.commit_time
+      else s.commits ->> ('$[0][' || (s.commits ->> ('$[1][' || r.key || ']')) || '][1]') end as commit_time,
     s.first_step_number, s.next_step_number
   from segments as s cross join json_each(s.rewards) as r;
 

@@ -136,7 +136,7 @@ export class SegmentBuilder {
   }
 
   #commitColumns(commitTime: string): StoredCommits {
-    if (this.#commits !== undefined) return commitColumns(this.#commits);
+    if (this.#commits !== undefined) return commitColumns(this.#commits, this.#steps.length);
     const { writerEpoch } = this.#owner;
     return { writer_epoch: writerEpoch, commit_time: commitTime, commits: null, last_commit_time: null };
   }
@@ -202,7 +202,10 @@ export function segmentUntil(row: Segment & Pick<SegmentRow, CutColumns>, end: b
     max_reward: bindOptionalReal(known.reduce(largerReward, undefined)),
     ends: JSON.stringify(Object.fromEntries(ends.filter(([index]) => Number(index) < count))),
     metric_sums: JSON.stringify(Object.fromEntries(metrics)),
-    ...commitColumns(commitRuns(row).filter(([index]) => index < count)),
+    ...commitColumns(
+      commitRuns(row).filter(([index]) => index < count),
+      count,
+    ),
     ...indexedBody(first, body),
     state_names: runsUntil(row.state_names, count),
     labels: runsUntil(row.labels, count),

@@ -49,7 +49,7 @@ export async function mergedSegment(
     first_step_number: first.first_step_number,
     next_step_number: last.next_step_number,
     namespace: first.namespace,
-    ...commitColumns(commits),
+    ...commitColumns(commits, Number(last.next_step_number - first.first_step_number)),
     reward_sum: first.reward_sum,
     byte_sum: first.byte_sum,
     rewards: `[${rewards.join(',')}]`,

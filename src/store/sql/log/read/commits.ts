@@ -8,17 +8,26 @@ export type StoredCommits = Pick<SegmentRow, 'writer_epoch' | 'commit_time' | 'c
 /** Consecutive steps of one commit, from the step with this index in the segment on. */
 export type CommitRun = readonly [index: number, epoch: number, time: string];
 
+/** What `commits` holds: the commits in order of step, and of each step the index of its commit. */
+type CommitLists = readonly [commits: (readonly [epoch: number, time: string])[], ofSteps: number[]];
+
 /** Returns the commits of a segment in order of step. */
 export function commitRuns({
   commits,
   writer_epoch,
   commit_time,
 }: Omit<StoredCommits, 'last_commit_time'>): CommitRun[] {
-  return commits === null ? [[0, Number(writer_epoch), commit_time]] : (JSON.parse(commits) as CommitRun[]);
+  if (commits === null) return [[0, Number(writer_epoch), commit_time]];
+  const [all, ofSteps] = JSON.parse(commits) as CommitLists;
+  let index = -1;
+  return all.map(([epoch, time], i) => {
+    index = ofSteps.indexOf(i, index + 1);
+    return [index, epoch, time];
+  });
 }
 
-/** Returns the columns for commits in order of step. Neighbours with equal values become one. */
-export function commitColumns(runs: readonly CommitRun[]): StoredCommits {
+/** Returns the columns for commits of `count` steps in order of step. Neighbours with equal values become one. */
+export function commitColumns(runs: readonly CommitRun[], count: number): StoredCommits {
   const kept: CommitRun[] = [];
   for (const run of runs) {
     const last = kept.at(-1);
@@ -30,9 +39,14 @@ export function commitColumns(runs: readonly CommitRun[]): StoredCommits {
   return {
     writer_epoch: BigInt(kept[0]![1]),
     commit_time: earliest,
-    commits: kept.length === 1 ? null : JSON.stringify(kept),
+    commits: kept.length === 1 ? null : JSON.stringify(listsOf(kept, count)),
     last_commit_time: latest === earliest ? null : latest,
   };
+}
+
+function listsOf(runs: readonly CommitRun[], count: number): CommitLists {
+  const ofSteps = runs.flatMap(([from], i) => Array<number>((runs[i + 1]?.[0] ?? count) - from).fill(i));
+  return [runs.map(([, epoch, time]) => [epoch, time]), ofSteps];
 }
 
 /** Finds the commit of each step of a segment. Parsing a time costs as much as a small step, so each is parsed once. */

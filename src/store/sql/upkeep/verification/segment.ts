@@ -9,7 +9,7 @@ import type { SegmentRow } from '../../kit/tables/steps.ts';
 import { readOptionalReal, readReal } from '../../kit/values.ts';
 import type { MetricSum } from '../../log/append/metric_sums.ts';
 import { SegmentBuilder } from '../../log/append/segment_builder.ts';
-import { commitRuns } from '../../log/read/commits.ts';
+import { commitColumns, commitRuns, type StoredCommits } from '../../log/read/commits.ts';
 import { SegmentCursor } from '../../log/read/segment.ts';
 import { readRuns } from '../../log/read/step_runs.ts';
 import { bytesOf, readStates } from '../../log/read/stored_body.ts';
@@ -188,18 +188,16 @@ function attachedItems(
 
 function checkCommits(row: SegmentRow, count: number, report: Report): void {
   const runs = commitRuns(row);
-  const times = runs.map(([, , time]) => time).sort();
   const isOrdered = runs.every(([index, epoch], i) => {
     const before = runs[i - 1];
     return before === undefined ? index === 0 : index > before[0] && epoch >= before[1];
   });
-  if (
-    !isOrdered ||
-    runs.at(-1)![0] >= count ||
-    row.writer_epoch !== BigInt(runs[0]![1]) ||
-    times[0] !== row.commit_time ||
-    times.at(-1) !== (row.last_commit_time ?? row.commit_time)
-  ) {
+  if (!isOrdered || runs.at(-1)![0] >= count || !hasColumns(row, commitColumns(runs, count))) {
     report('COLUMNS', 'the commits of the steps are inconsistent');
   }
+}
+
+function hasColumns(row: SegmentRow, columns: StoredCommits): boolean {
+  const names = Object.keys(columns) as (keyof StoredCommits)[];
+  return names.every((name) => row[name] === columns[name]);
 }
