@@ -21,9 +21,12 @@ export function belongs({ engine, namespace }: ReadScope, of: Belonging, alias =
     where b.namespace = ${namespace} and b.id = ${id} and not b.hidden)`;
 }
 
-/** Conditions on a step `s` of the view `steps`. They need the tables of `matchingRuns`. */
-export function stepConditions(where: Omit<StepFilter, 'of'>): RawBuilder<unknown>[] {
-  const conditions = runFilters(where).map((_, i) => isInRun(runTable(i)));
+/**
+ * Conditions on a step `s` of the view `steps`. They need the tables of `matchingRuns`; all of `known` is selected by
+ * another condition.
+ */
+export function stepConditions(where: Omit<StepFilter, 'of'>, known?: RunTable): RawBuilder<unknown>[] {
+  const conditions = runFilters(where).flatMap((_, i) => (known?.i === i ? [] : [isInRun(runTable(i))]));
   if (where.terminalOnly === true) conditions.push(sql`(s.terminated = ${1} or s.truncated = ${1})`);
   // SQLite stores the text 'NaN' and Postgres its own NaN; both would sort it above every number.
   if (where.minReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward >= ${where.minReward}`);
@@ -53,6 +56,18 @@ function runFilters({ hasState, anyOfStates, labels }: Omit<StepFilter, 'of'>): 
 
 function runTable(i: number): RawBuilder<unknown> {
   return sql.ref(`m${i}`);
+}
+
+/** A table of `matchingRuns` whose runs do not overlap, so that each step is in one of them at most. */
+export interface RunTable {
+  readonly i: number;
+  readonly table: RawBuilder<unknown>;
+}
+
+/** Returns the table of the first filter that asks for one name. */
+export function separateRuns(where: Omit<StepFilter, 'of'>): RunTable | undefined {
+  const i = runFilters(where).findIndex(({ names }) => names !== true && names.length === 1);
+  return i < 0 ? undefined : { i, table: runTable(i) };
 }
 
 /**

@@ -12,6 +12,7 @@ import {
   matchingRuns,
   namesOfStates,
   segmentConditions,
+  separateRuns,
   stepConditions,
 } from './list_conditions.ts';
 import { afterRank, directionOf, type OrderTerms, reverseOf, termsOf } from './list_orders.ts';
@@ -19,8 +20,11 @@ import { isSmall, smallParts } from './list_parts.ts';
 import type { FirstSteps, ListedStep, Rank } from './listed_step.ts';
 import { isRanges, type Search, type SearchedPart } from './searched_part.ts';
 
-/** Segments that the first statement of a search looks into. Each further one looks into four times as many. */
-const FEWEST_CANDIDATES = 16;
+/**
+ * Segments that the first statement of a search looks into, unless it searches fewer steps. Each further one looks into
+ * four times as many.
+ */
+const FIRST_CANDIDATES = 16;
 /** The most that are looked into before a part of many steps is searched in smaller parts. */
 const MOST_CANDIDATES = 1024;
 
@@ -40,7 +44,7 @@ export async function searchPart(
 ): Promise<FirstSteps> {
   if (search.order.by === 'METRIC') return searchScores(scope, search, part, before);
   const most = isSmall(part) ? Number.POSITIVE_INFINITY : MOST_CANDIDATES;
-  for (let count = FEWEST_CANDIDATES; count <= most; count *= 4) {
+  for (let count = Math.min(search.limit, FIRST_CANDIDATES); count <= most; count *= 4) {
     const found = await searchCandidates(scope, search, part, { count, worst: before.last });
     const first = before.with(found.steps);
     if (found.candidates < count || found.last === undefined || first.excludes(found.last)) return first;
@@ -63,7 +67,7 @@ async function searchScores(
 ): Promise<FirstSteps> {
   let first = before;
   let { after } = search;
-  for (let count = FEWEST_CANDIDATES; ; count = Math.min(count * 4, MOST_SCORES)) {
+  for (let count = Math.min(search.limit, FIRST_CANDIDATES); ; count = Math.min(count * 4, MOST_SCORES)) {
     const found = await searchCandidates(scope, { ...search, after }, part, { count, worst: first.last });
     first = first.with(found.steps);
     if (found.candidates < count || found.last === undefined || first.excludes(found.last)) return first;
@@ -109,7 +113,8 @@ async function searchCandidates(
     sql`o.tree = c.tree and o.key = c.trajectory and o.namespace = ${namespace}`,
     ...('tree' in where.of || where.inherited === true ? [] : [sql`o.hidden = ${0}`]),
   ];
-  const filters = stepConditions(where);
+  const known = table === 'segments' ? separateRuns(where) : undefined;
+  const filters = stepConditions(where, known);
   const runs = matchingRuns(engine, where, {
     from: sql`(select distinct tree, trajectory, first_step_number from d) as d cross join ${engine.sql.table('segments')} as e`,
     of: sql`e.tree = d.tree and e.trajectory = d.trajectory and e.first_step_number = d.first_step_number`,
@@ -120,6 +125,12 @@ async function searchCandidates(
   const conditions = [
     sql`s.tree = d.tree and s.trajectory = d.trajectory and s.first_step_number = d.first_step_number`,
     ...(isKnown ? [] : [sql`s.step_number >= d.lo and s.step_number < d.hi`]),
+    ...(known === undefined
+      ? []
+      : [
+          sql`d.tree = m.tree and d.trajectory = m.trajectory and d.first_step_number = m.first_step_number`,
+          sql`s.step_number - m.first_step_number >= m.lo and s.step_number - m.first_step_number < m.hi`,
+        ]),
     // Postgres would evaluate the filters for all steps of the segment, and then choose one.
     ...(table === 'step_scores' && !isKnown
       ? [sql`case when s.step_number = d.lo then ${sql.join(filters, sql` and `)} end`]
@@ -137,16 +148,16 @@ async function searchCandidates(
       from c cross join ${engine.sql.table('trajectories')} as o
       where ${sql.join(owners, sql` and `)})${runs},
     f as (
-      select s.tree, s.trajectory, d.id, ${number} as step_number, s.first_step_number, ${bodyBytes(engine)} as body_bytes, ${value} as value
-      from d cross join ${engine.sql.table(isKnown ? 'segments' : 'steps')} as s
+      select s.tree, s.trajectory, d.id, ${number} as step_number, s.first_step_number, ${value} as value
+      from ${known === undefined ? sql`` : sql`${known.table} as m cross join `}d cross join ${engine.sql.table(isKnown ? 'segments' : 'steps')} as s
       where ${sql.join(conditions, sql` and `)}
       order by value ${direction}, s.trajectory ${direction}, ${number} ${direction}
-      limit ${limit}),
+      limit ${sql.lit(powerOfTwo(limit))}),
     l as (
       select (select count(*) from c) as candidates, c.trajectory, c.place, c.bound from c
       order by c.bound ${reverseOf(order)}, c.trajectory ${reverseOf(order)}, c.place ${reverseOf(order)}
       limit 1)
-    select 1, tree, trajectory, id, step_number, first_step_number, body_bytes, value from f
+    select 1, s.tree, s.trajectory, s.id, s.step_number, s.first_step_number, ${bodyBytes(engine)}, s.value from f as s
     union all
     select 0, candidates, trajectory, null, place, null, null, bound from l`);
   const steps: ListedStep[] = [];
@@ -162,6 +173,14 @@ async function searchCandidates(
     }
   }
   return { steps, candidates, last };
+}
+
+/**
+ * Returns a limit that is at least this one. Engines plan badly for a limit in a parameter, and cache a limited number of
+ * statements.
+ */
+function powerOfTwo(limit: number): number {
+  return 2 ** Math.ceil(Math.log2(limit));
 }
 
 /** Size of the encoded steps of the segment of `s`, which neither engine reads for it. */
