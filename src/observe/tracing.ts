@@ -34,22 +34,25 @@ export class Spans implements Tracing {
     return span.isRecording() ? new Part(this.#tracer, span, parent) : undefined;
   }
 
+  /** A part of its first call, so that no sampler drops it alone. */
   groupCommit(calls: readonly Trace[]): TracePart {
-    const links: Link[] = calls.flatMap((call) => (call instanceof Part ? { context: call.spanContext } : []));
-    const span = this.#tracer.startSpan('group commit', { kind: SpanKind.INTERNAL, links, root: true });
-    return new Part(this.#tracer, span, context.active());
+    const parts = calls.filter((call) => call instanceof Part);
+    const links: Link[] = parts.map(({ spanContext }) => ({ context: spanContext }));
+    const parent = parts[0]?.context ?? context.active();
+    const span = this.#tracer.startSpan('group commit', { kind: SpanKind.INTERNAL, links }, parent);
+    return new Part(this.#tracer, span, parent);
   }
 }
 
 class Part implements CallTrace {
+  readonly context: Context;
   readonly #tracer: Tracer;
   readonly #span: Span;
-  readonly #context: Context;
 
   constructor(tracer: Tracer, span: Span, parent: Context) {
     this.#tracer = tracer;
     this.#span = span;
-    this.#context = trace.setSpan(parent, span);
+    this.context = trace.setSpan(parent, span);
   }
 
   get spanContext() {
@@ -63,8 +66,8 @@ class Part implements CallTrace {
   begin(name: string): TracePart {
     return new Part(
       this.#tracer,
-      this.#tracer.startSpan(name, { kind: SpanKind.CLIENT }, this.#context),
-      this.#context,
+      this.#tracer.startSpan(name, { kind: SpanKind.CLIENT }, this.context),
+      this.context,
     );
   }
 

@@ -83,6 +83,7 @@ describe.each(ENGINES)('V10: traces, on %s', (engine) => {
     expect([append?.name, get?.name]).toEqual([`${CALL}/AppendStep`, `${CALL}/GetTrajectory`]);
     const [commit] = spans.commitsOf(append!);
     expect(commit?.name).toBe('group commit');
+    expect(spans.under(append!)).toContain(commit);
     expect(spans.under(commit!).map(({ name }) => name)).toContain(
       engine === 'sqlite' ? 'transaction' : 'update trajectories',
     );
@@ -111,6 +112,20 @@ describe.each(ENGINES)('V10: traces, on %s', (engine) => {
       expect(JSON.stringify(spans.of(id))).not.toContain('canary');
     }
     expect(spans.of(web.spanContext().traceId).map(({ name }) => name)).toContain(`${CALL}/CreateTrajectory`);
+  });
+
+  it('have the commit of each sampled call, whatever the sampler does with other calls', async () => {
+    const traceId = randomUUID().replaceAll('-', '');
+    const spans = await traced(
+      async ({ url }) => {
+        const interceptors = [withHeaders({ traceparent: `00-${traceId}-b7ad6b7169203331-01` })];
+        const client = createClient(TrajectoryService, createGrpcTransport({ baseUrl: url, interceptors }));
+        const { trajectory } = await client.createTrajectory({});
+        await client.appendStep({ trajectoryId: trajectory!.id, step: { stepNumber: 0n } });
+      },
+      { OTEL_TRACES_SAMPLER: 'parentbased_always_off' },
+    );
+    expect(spans.of(traceId).map(({ name }) => name)).toContain('group commit');
   });
 
   it('are not made of calls that their callers do not sample', async () => {
