@@ -64,11 +64,7 @@ class Part implements CallTrace {
   }
 
   begin(name: string): TracePart {
-    return new Part(
-      this.#tracer,
-      this.#tracer.startSpan(name, { kind: SpanKind.CLIENT }, this.context),
-      this.context,
-    );
+    return new Part(this.#tracer, this.#tracer.startSpan(name, { kind: SpanKind.CLIENT }, this.context), this.context);
   }
 
   /** Texts of errors can have content, so only their kind is told. */

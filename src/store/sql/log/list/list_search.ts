@@ -176,8 +176,8 @@ async function searchCandidates(
 }
 
 /**
- * Returns a limit that is at least this one. Engines plan badly for a limit in a parameter, and cache a limited number of
- * statements.
+ * Returns a limit that is at least this one. Engines plan badly for a limit in a parameter, and cache a limited number
+ * of statements.
  */
 function powerOfTwo(limit: number): number {
   return 2 ** Math.ceil(Math.log2(limit));
