@@ -9,7 +9,7 @@ import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
-import { parseAllDocuments } from 'yaml';
+import { parse, parseAllDocuments } from 'yaml';
 import { commandsOf } from '../docs/commands.ts';
 import { createAuthority } from '../support/certificates.ts';
 import { type Docker, dockerReference } from './docker_reference.ts';
@@ -115,13 +115,6 @@ describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
     const { spec } = manifests.find((each) => each?.kind === 'Deployment').spec.template;
     expect(spec.containers[0].image).toBe(`registry.example/anabranch:0.${history.length}.0`);
 
-    const names = OPERATIONS.flatMap(
-      (command) => command.match(/(?<=[ =])(?:deployment|service|cronjob)\/[\w-]+/gu) ?? [],
-    );
-    expect(names.length).toBeGreaterThan(3);
-    const installed = manifests.filter(Boolean).map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`);
-    expect(installed).toEqual(expect.arrayContaining(names));
-
     const created: Record<string, string[]> = {};
     for (const command of OPERATIONS.filter((each) => / create secret /u.test(each))) {
       const secret = JSON.parse(await shell(`${command} --dry-run=client --output=json`));
@@ -136,6 +129,17 @@ describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
     for (const { valueFrom } of spec.containers[0].env)
       used[valueFrom.secretKeyRef.name] = [valueFrom.secretKeyRef.key];
     expect(created).toEqual(used);
+
+    const names = OPERATIONS.flatMap(
+      (command) => command.match(/(?<=[ =])(?:deployment|service|cronjob|pod|secret)\/[\w-]+/gu) ?? [],
+    );
+    expect(names.length).toBeGreaterThan(3);
+    const pod = parse(readFileSync(path.join(folder, 'deploy/kubernetes/restore.yaml'), 'utf8'));
+    const installed = [...manifests, pod]
+      .filter(Boolean)
+      .map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`);
+    const secrets = Object.keys(created).map((name) => `secret/${name}`);
+    expect([...installed, ...secrets]).toEqual(expect.arrayContaining(names));
 
     const { notes } = first.info;
     const noted = notes.split('\n').filter((line) => line.startsWith('  '));

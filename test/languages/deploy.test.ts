@@ -227,6 +227,19 @@ describe('the example of workers', () => {
   });
 });
 
+describe('the pod that restores', () => {
+  it('mounts what the job of the chart writes, as the same user', async () => {
+    const { one } = await render(EVERYTHING);
+    const job = one('CronJob').spec.jobTemplate.spec.template.spec;
+    const [{ spec }]: Manifest[] = await read('manifests', path.join(ROOT, 'deploy/kubernetes/restore.yaml'));
+    const mounted = ({ containers: [container], volumes, securityContext }: Manifest) => {
+      const { image: program, volumeMounts, securityContext: rights } = container;
+      return { program, volumeMounts, rights, volumes, securityContext };
+    };
+    expect(mounted(spec)).toEqual(mounted(job));
+  });
+});
+
 describe('docker-compose.yml', () => {
   const FILE = path.join(ROOT, 'docker-compose.yml');
 
