@@ -14,7 +14,7 @@ export const SEGMENTS = table('segments', {
   /** Epoch and commit time of all steps. If `commits` is set: the epoch of the first step, and the earliest time. */
   writer_epoch: int,
   commit_time: time,
-  /** Set in merged segments with several commits: `[epoch, commit time]` of each, and of each step which one it is of. */
+  /** Set in merged segments with several commits: `[epoch, commit time]` of each, and for each step its index. */
   commits: nullable(text),
   /** The latest commit time of a step. Null if it is `commit_time`. */
   last_commit_time: nullable(time),
