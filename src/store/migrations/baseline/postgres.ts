@@ -126,19 +126,21 @@ create index segments_with_labels on segments (tree, trajectory, first_step_numb
 create index segments_with_states on segments (tree, trajectory, first_step_number)
   where state_names <> '[]' and body_bytes is not null;
 
--- A row for each step.
+-- A row for each step. Lists are parsed once for each segment.
 create view steps as
   select s.tree, s.trajectory, s.first_step_number + r.number - 1 as step_number, s.namespace,
     cast(r.reward as double precision) as reward,
-    coalesce(cast(cast(s.ends as json) ->> cast(r.number - 1 as text) as int) & 1, 0) = 1 as terminated,
-    coalesce(cast(cast(s.ends as json) ->> cast(r.number - 1 as text) as int) & 2, 0) = 2 as truncated,
+    coalesce(cast(c.ends ->> cast(r.number - 1 as text) as int) & 1, 0) = 1 as terminated,
+    coalesce(cast(c.ends ->> cast(r.number - 1 as text) as int) & 2, 0) = 2 as truncated,
     case when s.commits is null then s.commit_time
       else cast(c.commits -> 0 -> cast(c.commits -> 1 ->> cast(r.number - 1 as int) as int) ->> 1 as timestamptz)
       end as commit_time,
     s.first_step_number, s.next_step_number
   from segments as s
-    cross join lateral (select cast(s.commits as jsonb) as commits offset 0) as c
-    cross join lateral json_array_elements_text(cast(s.rewards as json)) with ordinality as r(reward, number);
+    cross join lateral (
+      select cast(s.rewards as json) as rewards, cast(s.ends as jsonb) as ends, cast(s.commits as jsonb) as commits
+      offset 0) as c
+    cross join lateral json_array_elements_text(c.rewards) with ordinality as r(reward, number);
 
 -- A segment that is appended, without its commit time, and the end and the sums of its trajectory after the append.
 create type appended_segment as (
