@@ -8,7 +8,6 @@ import type { ReadingDbs } from '../sql/kit/reading/dbs.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import { nameOf } from '../sql/kit/statement_times.ts';
 import type { Tables } from '../sql/kit/tables.ts';
-import type { KeyReads } from './key_reads.ts';
 import {
   kindOf,
   objectsOf,
@@ -17,10 +16,11 @@ import {
   type ReadThreads,
   type StatementJob,
 } from './read_threads.ts';
+import type { ServingReads } from './serving_reads.ts';
 
 export interface ReadsDeps {
   readonly threads: ReadThreads;
-  readonly keyReads: KeyReads;
+  readonly serving: ServingReads;
   readonly dbs: ReadingDbs;
   readonly watch: FileWatch;
   readonly slots: ReadSlots;
@@ -42,8 +42,11 @@ export class SqliteReads implements Reads {
     return this.#db;
   }
 
-  async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
-    return (await this.#rows('arrays', 'compile' in query ? query.compile(this.db) : query)) as Row[];
+  async rows<Row extends readonly unknown[]>(
+    query: RawBuilder<unknown> | CompiledQuery<unknown>,
+    { isBrief } = { isBrief: false },
+  ): Promise<Row[]> {
+    return (await this.#rows('arrays', 'compile' in query ? query.compile(this.db) : query, isBrief)) as Row[];
   }
 
   async snapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
@@ -58,18 +61,19 @@ export class SqliteReads implements Reads {
     return this.#deps.slots.handOver(await this.#runOnThread(job), this.#call?.namespace);
   }
 
-  async #rows(kind: StatementJob['kind'], query: CompiledQuery<unknown>): Promise<unknown[]> {
+  async #rows(kind: StatementJob['kind'], query: CompiledQuery<unknown>, isBrief = false): Promise<unknown[]> {
     const job: StatementJob = { kind, text: query.sql, parameters: query.parameters };
-    const found = isByKey(query) ? await this.#traced(job.text, () => this.#runHere(job)) : undefined;
+    const isHere = isBrief || isByKey(query);
+    const found = isHere ? await this.#traced(job.text, () => this.#runHere(job, isBrief)) : undefined;
     return found === undefined ? this.read(job) : this.#deps.slots.handOver(found, this.#call?.namespace);
   }
 
   /** Returns undefined if a thread must read the rows. */
-  async #runHere(job: StatementJob): Promise<unknown[] | undefined> {
-    await this.#deps.slots.takeByKey(this.#call?.namespace);
+  async #runHere(job: StatementJob, isBrief: boolean): Promise<unknown[] | undefined> {
+    await this.#deps.slots.takeServing(this.#call?.namespace);
     this.#call?.signal.throwIfAborted();
     try {
-      return this.#deps.keyReads.run(job);
+      return this.#deps.serving.run(job, isBrief);
     } catch (error) {
       throw await this.#deps.watch.explain(error);
     }
