@@ -46,8 +46,8 @@ it('A15: behind a pooler, a failover that cuts a statement closes all connection
   await (await openOn(database)).close();
   await using standby = await startStandby(primary);
   await using proxy = await startTcpProxy({ path: socketOf(primary) });
-  const { username, pathname } = new URL(database.url);
-  const cable = `postgres://${username}@127.0.0.1:${proxy.port}${pathname}`;
+  const { username, password, pathname } = new URL(database.url);
+  const cable = `postgres://${username}:${password}@127.0.0.1:${proxy.port}${pathname}`;
   await using pooler = await startPgbouncer(cable, { poolSize: 4 });
   const warnings: string[] = [];
   const warn = (_details: object, message: string) => void warnings.push(message);

@@ -10,7 +10,7 @@ import { runAs } from './postgres-binaries.ts';
 
 /** A real pgbouncer in front of a database. It must be installed: `apt-get install pgbouncer`. */
 export interface Pgbouncer {
-  /** The URL of the same database, through the pooler. */
+  /** The URL of the same database, for the same role, through the pooler. */
   readonly url: string;
   readonly port: number;
   stop(): Promise<void>;
@@ -33,10 +33,12 @@ export async function startPgbouncer(databaseUrl: string, options: PgbouncerOpti
   const user = runAs();
   const dir = await mkdtemp(path.join(os.tmpdir(), 'anabranch-pgbouncer-'));
   const port = options.port ?? (await freePort());
-  const config = path.join(dir, 'pgbouncer.ini');
-  await writeFile(config, configOf(new URL(databaseUrl), dir, port, options), { mode: 0o600 });
+  const [config, users] = [path.join(dir, 'pgbouncer.ini'), path.join(dir, 'users.txt')];
+  const url = new URL(databaseUrl);
+  await writeFile(config, configOf(url, dir, port, options), { mode: 0o600 });
+  await writeFile(users, `"${url.username}" "${url.password}"\n`, { mode: 0o600 });
   if (user.uid !== undefined && user.gid !== undefined) {
-    await Promise.all([dir, config].map((file) => chown(file, user.uid!, user.gid!)));
+    await Promise.all([dir, config, users].map((file) => chown(file, user.uid!, user.gid!)));
   }
   const pooler = spawn(PROGRAM, [config], {
     ...user,
@@ -69,26 +71,21 @@ export async function startPgbouncer(databaseUrl: string, options: PgbouncerOpti
     await janitor.dismiss();
     await rm(dir, { recursive: true, force: true });
   };
-  return { url: `postgres://anabranch@127.0.0.1:${port}/pooled`, port, stop, [Symbol.asyncDispose]: stop };
+  const { username, password, pathname } = url;
+  const pooled = `postgres://${username}:${password}@127.0.0.1:${port}${pathname}`;
+  return { url: pooled, port, stop, [Symbol.asyncDispose]: stop };
 }
 
-/** Every client uses the database as the role of the URL. */
 function configOf(url: URL, dir: string, port: number, options: PgbouncerOptions): string {
-  const target = {
-    host: url.searchParams.get('host') ?? url.hostname,
-    port: url.port === '' ? '5432' : url.port,
-    dbname: url.pathname.slice(1),
-    user: decodeURIComponent(url.username),
-    password: decodeURIComponent(url.password),
-  };
-  const place = Object.entries(target).filter(([, value]) => value !== '');
+  const host = url.searchParams.get('host') ?? url.hostname;
   return `[databases]
-pooled = ${place.map(([name, value]) => `${name}=${value}`).join(' ')}
+* = host=${host} port=${url.port || 5432}
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = ${port}
 unix_socket_dir = ${dir}
-auth_type = any
+auth_type = scram-sha-256
+auth_file = ${dir}/users.txt
 pool_mode = ${options.mode ?? 'transaction'}
 default_pool_size = ${options.poolSize}
 max_client_conn = 200
