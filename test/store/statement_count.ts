@@ -1,6 +1,7 @@
 import { StatementSync } from 'node:sqlite';
 import pg from 'pg';
 import { vi } from 'vitest';
+import { Lease } from '../../src/store/postgres/pool.ts';
 import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
 import type { Engine } from '../support/database.ts';
 
@@ -65,23 +66,27 @@ function sourceOf(statement: StatementSync): string {
 }
 
 /**
- * Notifications, the set-up of each new connection (how many connections exist depends on earlier work), and the
- * questions about a database that is slow or read-only.
- */
-const OWN_WAY =
-  /pg_notify|^set \w+ = |current_setting\('fsync'\)|pg_control_system|pg_stat_activity|show transaction_read_only/;
-
-/**
- * The statements that the work sends to Postgres, in order, without those that depend on other work and on time.
+ * The statements that the work sends to Postgres, in order, without notifications. What a pool sends by itself does not
+ * count either: the set-up of a connection, and the transaction of a single statement behind a pooler.
  */
 export async function textsOf(work: () => Promise<unknown>): Promise<string[]> {
-  const spy = vi.spyOn(pg.Client.prototype, 'query');
+  const spies = [
+    vi.spyOn(Lease.prototype, 'query'),
+    vi.spyOn(Lease.prototype, 'rows'),
+    vi.spyOn(Lease.prototype, 'copy'),
+    vi.spyOn(Lease.prototype, 'rollback'),
+  ];
   try {
     await work();
-    const calls = spy.mock.calls as unknown[][];
-    return calls.map(([query]) => textOf(query)).filter((text) => !OWN_WAY.test(text));
+    const sent = spies.flatMap(({ mock }) =>
+      mock.calls.map(([text = 'rollback'], i) => ({ text, at: mock.invocationCallOrder[i]! })),
+    );
+    return sent
+      .sort((a, b) => a.at - b.at)
+      .map(({ text }) => text)
+      .filter((text) => !text.includes('pg_notify'));
   } finally {
-    spy.mockRestore();
+    for (const spy of spies) spy.mockRestore();
   }
 }
 
@@ -106,8 +111,4 @@ export async function mostParametersOf(engine: Engine, work: () => Promise<unkno
 function parametersOf(statement: unknown): readonly unknown[] {
   const { values, parameters } = statement as { values?: unknown[]; parameters?: unknown[] };
   return values ?? parameters ?? [];
-}
-
-function textOf(query: unknown): string {
-  return typeof query === 'string' ? query : String((query as { text?: string }).text ?? '');
 }
