@@ -82,12 +82,8 @@ export async function prepareSession(client: pg.ClientBase, settings: Settings):
       `This Postgres runs with ${setting} = off, so an acked step could be lost: set it to on (for synchronous_commit also: alter role … set synchronous_commit = on).`,
     );
   }
-  if (pid !== (client as { processID?: number }).processID) {
-    // Alone, because a pooler in statement mode answers why it refuses this, and then closes the connection.
-    await client.query('begin');
-    await client.query('rollback');
+  if (pid !== (client as { processID?: number }).processID)
     return { beginWith: statements('set local', settings), appendedSegment };
-  }
   await client.query(statements('set', { ...settings, ...TRANSACTION_DEFAULTS }));
   return { beginWith: undefined, appendedSegment };
 }

@@ -224,11 +224,13 @@ async function using<T>(pool: Pool, work: (db: Kysely<Tables>) => Promise<T>): P
 }
 
 async function checkServer(db: Kysely<Tables>, pool: Pool): Promise<Inspected> {
-  const { rows } = await sql<{ version: number; encoding: string; access: string; identity: string }>`select
+  const question = sql<{ version: number; encoding: string; access: string; identity: string }>`select
     current_setting('server_version_num')::int as version, current_setting('server_encoding') as encoding,
     current_setting('transaction_read_only') as access,
     (select oid::text from pg_database where datname = current_database()) || ' ' || pg_postmaster_start_time()::text
-      as identity`.execute(db);
+      as identity`;
+  // A pooler in statement mode answers to `begin`, if nothing follows at once, why it refuses a transaction.
+  const { rows } = await db.transaction().execute((transaction) => question.execute(transaction));
   const { version = 0, encoding = '', access = '', identity = '' } = rows[0] ?? {};
   if (version < 150_000) {
     throw new StoreOpenError(
