@@ -18,7 +18,7 @@ export async function dropSchema(url: string): Promise<void> {
     const connections = await connectionsAfterWaiting(client);
     if (connections > 0) {
       throw new StoreOpenError(
-        `The database is being served: connections of servers: ${connections}. Stop them first. Nothing was deleted.`,
+        `The database is being served: connections of servers: ${connections}. Stop them first, and let a pooler close its idle ones (pgbouncer: RECONNECT). Nothing was deleted.`,
       );
     }
     await client.query(`drop schema if exists ${SCHEMA} cascade`);
