@@ -11,13 +11,15 @@ import { type OutsideSql, outsideSql, sqlitePath } from './sql.ts';
 export const logger = pino({ level: process.env.TEST_LOG_LEVEL ?? 'silent' });
 
 /** The database for `openStore`. */
-export function openedAs(database: Pick<TestDatabase, 'engine' | 'url'>): Database {
-  const { engine, url } = database;
-  return engine === 'sqlite' ? { engine, path: sqlitePath(database) } : { engine, url };
+export function openedAs(database: Pick<TestDatabase, 'engine' | 'url' | 'directUrl'>): Database {
+  const { engine, url, directUrl } = database;
+  return engine === 'sqlite'
+    ? { engine, path: sqlitePath(database) }
+    : { engine, url, ...(directUrl && { directUrl }) };
 }
 
 /** Opens a store on the database as the service does; opening runs the migrations. */
-export function openOn(database: Pick<TestDatabase, 'engine' | 'url'>): Promise<Store> {
+export function openOn(database: Parameters<typeof openedAs>[0]): Promise<Store> {
   return openStore(openedAs(database), { logger });
 }
 

@@ -26,7 +26,7 @@ export interface Deafened {
 
 export async function openDeafened(): Promise<Deafened> {
   const database = await createMigratedDatabase('postgres');
-  const directUrl = new URL(database.url);
+  const directUrl = new URL(database.directUrl ?? database.url);
   const { hostname, searchParams } = directUrl;
   const folder = searchParams.get('host');
   const port = directUrl.port || searchParams.get('port') || '5432';

@@ -109,7 +109,8 @@ describeApp('a watched run', (on) => {
       },
     });
     await withApp(
-      {},
+      // A look at a poll could read the rows before a change, and the progress after it.
+      { pollMs: NEVER },
       async (watcher) => {
         const run = await watcher.makeRun({ status: 'RUNNING' });
         const stages = await Promise.all([1n, 2n, 3n].map((number) => watcher.stage(run, { number })));
