@@ -1,4 +1,5 @@
 import { availableParallelism } from 'node:os';
+import { matchesGlob } from 'node:path';
 import process from 'node:process';
 import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config';
 import { MEASURES_MEMORY } from './test/support/measures-memory.ts';
@@ -23,6 +24,7 @@ const ELSEWHERE = [
   'python-faults',
 ].map((folder) => `test/${folder}/**`);
 const STORE = 'test/store/**';
+const CALLS = 'test/wire/**';
 
 /** The engines of the tests: ENGINES, in test/support/database.ts. */
 const ON_SQLITE = { TEST_ENGINES: 'sqlite' };
@@ -35,7 +37,9 @@ function projects(
   exclude: readonly string[],
   env: Readonly<Record<string, string>>,
 ): TestProjectInlineConfiguration[] {
-  const measuring = MEASURES_MEMORY.filter((file) => file.startsWith('test/store/') === (include === STORE));
+  const measuring = MEASURES_MEMORY.filter(
+    (file) => matchesGlob(file, include) && !exclude.some((each) => matchesGlob(file, each)),
+  );
   return [
     {
       test: {
@@ -62,19 +66,28 @@ function projects(
 }
 
 const setups = ['test/support/memory-folder.ts', ...globalSetup, 'test/support/whole_run.ts'];
-const everythingElse = ['everything else', 'test/**', [STORE, ...ELSEWHERE]] as const;
+const NOT_ELSE = [STORE, ...ELSEWHERE];
 
 /** `npm test`: all tests that need nothing but Node and npm, `test/store` on both engines, everything else on SQLite. */
 const usual = {
   globalSetup: [...setups, 'test/support/told_engines.ts'],
-  projects: [...projects('the store', STORE, [], ON_BOTH), ...projects(...everythingElse, ON_SQLITE)],
+  projects: [
+    ...projects('the store', STORE, [], ON_BOTH),
+    ...projects('everything else', 'test/**', NOT_ELSE, ON_SQLITE),
+  ],
 };
 
-/** `npm run test:postgres`: the tests that `npm test` leaves out, which are those of everything else on Postgres. */
+/**
+ * `npm run test:postgres`: the tests that `npm test` leaves out, which are those of everything else on Postgres. CI runs
+ * the calls through a pooler.
+ */
 const onPostgres = {
   globalSetup: setups,
   testNamePattern: /on postgres/i,
-  projects: projects(...everythingElse, ON_BOTH),
+  projects: [
+    ...projects('calls', CALLS, [], ON_BOTH),
+    ...projects('everything else', 'test/**', [CALLS, ...NOT_ELSE], ON_BOTH),
+  ],
 };
 
 export default defineConfig(({ mode }) => ({

@@ -32,7 +32,8 @@ describe.each(ENGINES)('V8: metrics, on %s', (engine) => {
     server = await startTestServer({
       database,
       settings: { authenticated: true },
-      flags: { metricsListen: '0' },
+      // A server behind a pooler listens over this way only.
+      flags: { metricsListen: '0', ...(database.directUrl && { directDatabase: database.directUrl }) },
       processMetrics: measureProcess(),
     });
   });
