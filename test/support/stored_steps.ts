@@ -25,18 +25,21 @@ function readRows(sql: OutsideSql): Promise<Record<string, unknown>[]> {
 function stepsOf(owner: string, row: Record<string, unknown>): TableStep[] {
   const stored = row.body as Uint8Array;
   const body = `${row.encoding}` === '2' ? zstdDecompressSync(stored) : stored;
-  const commits = (row.commits === null ? [[0, row.writer_epoch]] : JSON.parse(`${row.commits}`)) as [
-    index: number,
-    epoch: number | string,
-  ][];
+  const epochs = row.commits === null ? undefined : epochsOf(`${row.commits}`);
   const reader = new BinaryReader(body);
   const steps: TableStep[] = [];
   while (reader.pos < reader.len) {
-    const [, epoch] = commits.findLast(([index]) => index <= steps.length)!;
+    const epoch = epochs === undefined ? row.writer_epoch : epochs[steps.length];
     steps.push({ owner, writerEpoch: BigInt(`${epoch}`), step: fromBinary(StepSchema, reader.bytes()) });
   }
   const count = BigInt(`${row.next_step_number}`) - BigInt(`${row.first_step_number}`);
   if (BigInt(steps.length) !== count)
     throw new Error(`a row of ${owner} has ${steps.length} steps instead of ${count}`);
   return steps;
+}
+
+/** The epoch of each step. Steps have the index of their commit. */
+function epochsOf(commits: string): (number | string)[] {
+  const [all, ofSteps] = JSON.parse(commits) as [[epoch: number | string, time: string][], number[]];
+  return ofSteps.map((index) => all[index]![0]);
 }
