@@ -157,6 +157,34 @@ describeApp('a watched run', (on) => {
     await withApp({ pollMs: NEVER }, shared, store);
   });
 
+  it('M5: the reads for watchers of a run do not overlap: a look that ends later has not seen less', async () => {
+    let [open, most] = [0, 0];
+    const store = wrappedStore(on.store, {
+      readRunChanges: async (...args) => {
+        open += 1;
+        most = Math.max(most, open);
+        const read = await on.store.readRunChanges(...args);
+        open -= 1;
+        return read;
+      },
+    });
+    const joining = async (watcher: Watcher) => {
+      const run = await watcher.makeRun({ status: 'RUNNING' });
+      const stage = await watcher.stage(run, { number: 1n });
+      const untilTold = async (each: AsyncGenerator<RunShown>) => {
+        for await (const { stages } of each) if (stages.some(({ phase }) => phase === '19')) return;
+      };
+      const told: Promise<void>[] = [];
+      for (let i = 0; i < 20; i += 1) {
+        told.push(untilTold(watcher.watch(run)));
+        await watcher.store.updateStage(watcher.namespace, stage.id, { phase: `${i}` });
+      }
+      await Promise.all(told);
+    };
+    await withApp({ pollMs: NEVER }, joining, store);
+    expect(most).toBe(1);
+  });
+
   it('M5: a watcher that takes nothing for long gets the latest values, and the shared looks go on', () =>
     withApp({ pollMs: NEVER }, async (watcher) => {
       const run = await watcher.makeRun({ status: 'RUNNING' });

@@ -24,7 +24,7 @@ interface FeedDeps {
 
 /** What a look at a run has found. All watchers share the objects. */
 export interface RunLook {
-  /** Looks of a feed are numbered in the order in which they begin. */
+  /** Looks of a feed are numbered in the order in which they read the run. */
   readonly number: number;
   readonly own: readonly RunNews[];
   /** Groups and rollouts, for watchers that want them. */
@@ -58,7 +58,7 @@ export class RunFeeds {
 
 class RunFeed {
   readonly followers = new Set<RunFollower>();
-  /** Number of looks that have begun. */
+  /** Number of looks that have begun to read the run. */
   looks = 0;
   readonly #store: Store;
   readonly #namespace: string;
@@ -70,6 +70,8 @@ class RunFeed {
   #rows: KnownRows | undefined;
   /** Of the previous look. Undefined: no watcher has read the run yet. */
   #since: Horizon | undefined;
+  /** Settles when all reads of the run have ended that were asked for so far. */
+  #reads: Promise<unknown> = Promise.resolve();
 
   constructor(
     { store, changes, drain, settings }: FeedDeps,
@@ -93,6 +95,13 @@ class RunFeed {
     void this.#look();
   }
 
+  /** Reads the run once all earlier reads have ended, so that it sees what they saw. */
+  readInTurn<T>(read: () => Promise<T>): Promise<T> {
+    const turn = this.#reads.then(read);
+    this.#reads = turn.catch(() => undefined);
+    return turn;
+  }
+
   leave(follower: RunFollower): void {
     if (this.followers.delete(follower) && this.followers.size === 0) this.#stop();
   }
@@ -108,9 +117,8 @@ class RunFeed {
       await this.#schedule.nextLook();
       if (this.#schedule.ended) return;
       this.#schedule.beginLook();
-      this.looks += 1;
       try {
-        const look = await this.#read(this.looks);
+        const look = await this.#read();
         for (const follower of this.followers) follower.give(look);
       } catch (error) {
         // A watcher that comes later begins another feed.
@@ -122,11 +130,16 @@ class RunFeed {
   }
 
   /** Returns undefined if there is too much to share. */
-  async #read(number: number): Promise<RunLook | undefined> {
+  async #read(): Promise<RunLook | undefined> {
     const { id, key } = this.#run;
     const wantsRows = [...this.followers].some((follower) => follower.wantsRows);
     this.#rows = wantsRows ? (this.#rows ?? new KnownRows()) : undefined;
-    const read = await this.#store.readRunChanges(this.#namespace, id, this.#since, true);
+    let number = 0;
+    const read = await this.readInTurn(() => {
+      this.looks += 1;
+      number = this.looks;
+      return this.#store.readRunChanges(this.#namespace, id, this.#since, true);
+    });
     if (read?.run.key !== key) throw runDeleted(id);
     const own = [...this.#known.news(read)];
     const rows: RunNews[] = [];
@@ -149,7 +162,7 @@ export class RunFollower {
   readonly #feed: RunFeed;
   readonly #listener: () => void;
   #looks: RunLook[] = [];
-  /** Looks up to this number began before the watcher read for itself. */
+  /** Looks up to this number have read the run before the watcher did for itself. */
   #from = 0;
   #isBehind = true;
   #failure: { readonly error: unknown } | undefined;
@@ -166,16 +179,16 @@ export class RunFollower {
     return this.#isBehind;
   }
 
-  /** Must be called before the watcher reads for itself. It then gets the looks that begin from now on. */
-  catchUp(): void {
-    this.#isBehind = false;
-    this.#looks = [];
-    this.#from = this.#feed.looks;
-  }
-
-  /** Must be called with what the watcher has read for itself. */
-  start(read: RunChangesRead): void {
-    this.#feed.start(read);
+  /** Has the watcher read for itself. It then gets the looks that read later. */
+  catchUp(read: () => Promise<RunChangesRead>): Promise<RunChangesRead> {
+    return this.#feed.readInTurn(async () => {
+      this.#isBehind = false;
+      this.#looks = [];
+      this.#from = this.#feed.looks;
+      const found = await read();
+      this.#feed.start(found);
+      return found;
+    });
   }
 
   /** Returns the looks that the watcher has not taken yet. Throws the error of a look that failed. */

@@ -106,10 +106,11 @@ export class WatchedRun implements Subject<RunNews> {
     const { store } = this.#app;
     const { namespace } = this.#caller;
     const since = this.#since;
-    follower.catchUp();
-    const read = await store.readRunChanges(namespace, id, since, this.#args.allStages);
-    if (read?.run.key !== key) throw runDeleted(id);
-    follower.start(read);
+    const read = await follower.catchUp(async () => {
+      const found = await store.readRunChanges(namespace, id, since, this.#args.allStages);
+      if (found?.run.key !== key) throw runDeleted(id);
+      return found;
+    });
     yield* new KnownRun().news(read);
     if (follower.wantsRows) {
       const rows = new KnownRows();
