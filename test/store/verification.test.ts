@@ -9,7 +9,7 @@ import { makeStep, newState, smallRef, stateRef, textObservation } from '../supp
 import { furnishRollouts } from './furnish_rollouts.ts';
 import { describeStore } from './on_store.ts';
 import { RunScene } from './run_scene.ts';
-import { putState, refusalOf } from './scene.ts';
+import { putState, refusalOf, Scene } from './scene.ts';
 import { stateOf } from './state_chains.ts';
 import { expectVerified, faultsOf } from './verified.ts';
 
@@ -397,6 +397,43 @@ describeStore('verification', (on) => {
     const metadata = { first_step_number: '1', next_step_number: '2' };
     expect(await refusalOf(scene.steps(root))).toMatchObject({ reason: 'STEP_CORRUPT', metadata });
     await scene.delete(root, 'CASCADE');
+  });
+
+  it.each([
+    ['no list', '7'],
+    ['null', 'null'],
+    ['no commits', '[[],[]]'],
+    ['commits of no steps', '[[[0,"TIME"],[0,"TIME"]],[]]'],
+    ['commits of too few steps', '[[[0,"TIME"],[0,"TIME"]],[0,1,1]]'],
+    ['commits of too many steps', '[[[0,"TIME"],[0,"TIME"]],[0,1,1,1,1]]'],
+    ['a commit of no step', '[[[0,"TIME"],[0,"TIME"],[0,"TIME"]],[0,1,1,1]]'],
+    ['commits out of order', '[[[0,"TIME"],[0,"TIME"]],[1,1,0,0]]'],
+    ['a negative index', '[[[0,"TIME"],[0,"TIME"]],[-1,0,1,1]]'],
+    ['an index without a commit', '[[[0,"TIME"],[0,"TIME"]],[0,1,2,2]]'],
+    ['a huge index', '[[[0,"TIME"],[0,"TIME"]],[0,1,1,1e300]]'],
+    ['a text for an index', '[[[0,"TIME"],[0,"TIME"]],[0,"1","1","1"]]'],
+    ['a fraction for an epoch', '[[[0.5,"TIME"],[0,"TIME"]],[0,1,1,1]]'],
+    ['a huge epoch', '[[[0,"TIME"],[1e300,"TIME"]],[0,1,1,1]]'],
+    ['no time', '[[[0,"TIME"],[0]],[0,1,1,1]]'],
+  ])('V1, D5: finds commits of merged steps with %s; no read, merge or deletion relies on them', async (_, damage) => {
+    const before = on.scene();
+    const made = await before.createWith(['0']);
+    await before.appendWords(made, ['1', '2', '3']);
+    const branch = await before.branch(made, 1n);
+    await before.store.mergeSteps([{ ref: made.ref, rest: true }]);
+    await before.appendWords(made, ['4']);
+    const row = `where trajectory = ${made.ref.key} and commits is not null`;
+    const commits = damage.replaceAll('TIME', '2001-01-01T00:00:00.000000Z');
+    await on.sql.rows(`update segments set commits = '${commits}' ${row}`);
+    await on.reopen();
+    const scene = new Scene(on.store, before.namespace);
+    const faults = (await faultsOf(on.store)).filter(({ namespace }) => namespace === scene.namespace);
+    expect(faults).toContainEqual(expect.objectContaining({ check: 'COLUMNS', ...stepsOf(made, 0n, 4n) }));
+    expect(await refusalOf(scene.steps(made))).toMatchObject({ reason: 'STEP_CORRUPT' });
+    await scene.store.mergeSteps([{ ref: made.ref, rest: true }]);
+    expect(await on.sql.rows(`select commits from segments ${row}`)).toEqual([{ commits }]);
+    await scene.delete(made, 'KEEP_SHARED');
+    await scene.delete(branch, 'CASCADE');
   });
 
   describe('of changed columns', () => {

@@ -26,18 +26,19 @@ export async function mergedSegment(
   let [minReward, maxReward]: (number | undefined)[] = [];
   for (const segment of segments) {
     const body = readBody(segment.first_step_number, segment);
-    if (body === undefined) return undefined;
+    const columns = readColumns(segment);
+    if (body === undefined || columns === undefined) return undefined;
     bodies.push(body);
     const offset = Number(segment.first_step_number - first.first_step_number);
-    for (const [name, from, to] of readRuns(segment.state_names)) names.addRun(name, offset + from, offset + to);
-    for (const [name, from, to] of readRuns(segment.labels)) labels.addRun(name, offset + from, offset + to);
+    for (const [name, from, to] of columns.names) names.addRun(name, offset + from, offset + to);
+    for (const [name, from, to] of columns.labels) labels.addRun(name, offset + from, offset + to);
     states.push(readStates(segment));
     rewards.push(segment.rewards.slice(1, -1));
     minReward = smallerReward(minReward, readOptionalReal(segment.min_reward));
     maxReward = largerReward(maxReward, readOptionalReal(segment.max_reward));
-    for (const [index, end] of entriesOf<number>(segment.ends)) ends[offset + Number(index)] = end;
-    for (const [name, sum] of entriesOf<MetricSum>(segment.metric_sums)) addMetricSums(metrics, name, sum);
-    for (const [index, epoch, time] of commitRuns(segment)) commits.push([offset + index, epoch, time]);
+    for (const [index, end] of columns.ends) ends[offset + Number(index)] = end;
+    for (const [name, sum] of columns.metrics) addMetricSums(metrics, name, sum);
+    for (const [index, epoch, time] of columns.commits) commits.push([offset + index, epoch, time]);
   }
   const [packedStates, packedBody] = await Promise.all([
     compressedStates(compressor, Buffer.concat(states)),
@@ -62,6 +63,21 @@ export async function mergedSegment(
     ...packedStates,
     ...packedBody,
   };
+}
+
+/** Returns the columns that are lists, or undefined if one cannot be read. */
+function readColumns(segment: SegmentRow) {
+  try {
+    return {
+      names: [...readRuns(segment.state_names)],
+      labels: [...readRuns(segment.labels)],
+      ends: entriesOf<number>(segment.ends),
+      metrics: entriesOf<MetricSum>(segment.metric_sums),
+      commits: commitRuns(segment),
+    };
+  } catch {
+    return undefined;
+  }
 }
 
 function entriesOf<Value>(json: string): [string, Value][] {

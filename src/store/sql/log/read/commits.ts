@@ -5,25 +5,33 @@ import type { SegmentRow } from '../../kit/tables/steps.ts';
 /** The columns that hold the commits of a segment. */
 export type StoredCommits = Pick<SegmentRow, 'writer_epoch' | 'commit_time' | 'commits' | 'last_commit_time'>;
 
+/** Columns that the commits of the steps are read from. */
+type CommitsOfSteps = Omit<StoredCommits, 'last_commit_time'> &
+  Pick<SegmentRow, 'first_step_number' | 'next_step_number'>;
+
 /** Consecutive steps of one commit, from the step with this index in the segment on. */
 export type CommitRun = readonly [index: number, epoch: number, time: string];
 
 /** What `commits` holds: the commits in order of step, and of each step the index of its commit. */
 type CommitLists = readonly [commits: (readonly [epoch: number, time: string])[], ofSteps: number[]];
 
-/** Returns the commits of a segment in order of step. */
-export function commitRuns({
-  commits,
-  writer_epoch,
-  commit_time,
-}: Omit<StoredCommits, 'last_commit_time'>): CommitRun[] {
+/** Returns the commits of a segment in order of step. Throws an error if `commits` is damaged. */
+export function commitRuns(row: CommitsOfSteps): CommitRun[] {
+  const { commits, writer_epoch, commit_time } = row;
   if (commits === null) return [[0, Number(writer_epoch), commit_time]];
   const [all, ofSteps] = JSON.parse(commits) as CommitLists;
-  let index = -1;
-  return all.map(([epoch, time], i) => {
-    index = ofSteps.indexOf(i, index + 1);
-    return [index, epoch, time];
-  });
+  const runs: CommitRun[] = [];
+  // What follows allocates as many elements as these indexes say.
+  for (const [index, i] of ofSteps.entries()) {
+    if (index > 0 && i === runs.length - 1) continue;
+    const [epoch, time] = all[runs.length]!;
+    const isKnown = i === runs.length && Number.isSafeInteger(epoch) && typeof time === 'string';
+    if (!isKnown) throw new Error(`the commit of step ${index} is damaged`);
+    runs.push([index, epoch, time]);
+  }
+  const count = Number(row.next_step_number - row.first_step_number);
+  if (ofSteps.length !== count || runs.length !== all.length) throw new Error('the commits are not those of the steps');
+  return runs;
 }
 
 /** Returns the columns for commits of `count` steps in order of step. Neighbours with equal values become one. */
@@ -53,7 +61,7 @@ function listsOf(runs: readonly CommitRun[], count: number): CommitLists {
 export class Commits {
   readonly #runs: readonly { readonly from: bigint; readonly commit: Commit }[];
 
-  constructor(row: Omit<StoredCommits, 'last_commit_time'> & { readonly first_step_number: bigint }) {
+  constructor(row: CommitsOfSteps) {
     this.#runs = commitRuns(row).map(([index, epoch, time]) => ({
       from: row.first_step_number + BigInt(index),
       commit: { writerEpoch: BigInt(epoch), commitTime: parseInstant(time) },

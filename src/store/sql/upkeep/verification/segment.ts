@@ -188,11 +188,8 @@ function attachedItems(
 
 function checkCommits(row: SegmentRow, count: number, report: Report): void {
   const runs = commitRuns(row);
-  const isOrdered = runs.every(([index, epoch], i) => {
-    const before = runs[i - 1];
-    return before === undefined ? index === 0 : index > before[0] && epoch >= before[1];
-  });
-  if (!isOrdered || runs.at(-1)![0] >= count || !hasColumns(row, commitColumns(runs, count))) {
+  const isOrdered = runs.every(([, epoch], i) => i === 0 || epoch >= runs[i - 1]![1]);
+  if (!isOrdered || !hasColumns(row, commitColumns(runs, count))) {
     report('COLUMNS', 'the commits of the steps are inconsistent');
   }
 }
