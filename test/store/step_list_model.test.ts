@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { Trajectory, TrajectoryRef } from '../../src/domain/trajectory.ts';
+import { isKept } from '../../src/domain/step.ts';
+import { ownBegin, type Trajectory, type TrajectoryRef } from '../../src/domain/trajectory.ts';
 import type { OwnedStep, StepCursor, StepFilter, StepSort } from '../../src/store/contract/step.ts';
 import { dose } from '../support/dose.ts';
 import { newState, stateRef, wordStep } from '../support/steps.ts';
@@ -47,14 +48,14 @@ const QUERY: fc.Arbitrary<Query> = fc.record({
   scope: fc.constantFrom<Scope>('run', 'experiment', 'task', 'root', 'branch', 'leaf', 'copies'),
   by: fc.constantFrom('REWARD', 'TIME', 'NUMBER', 'METRIC'),
   descending: fc.boolean(),
-  limit: fc.constantFrom(7, 40, 150, 1000),
+  limit: fc.constantFrom(1, 2, 3, 7, 40, 150, 1000),
   filter: fc.record(
     {
       minReward: BOUND,
       maxReward: BOUND,
       terminalOnly: fc.boolean(),
-      hasState: fc.constantFrom<true | string>(true, 'env', 'ENV', 'none'),
-      anyOfStates: fc.constantFrom(['env', 'none'], ['env', 'agent'], ['agent']),
+      hasState: fc.constantFrom<true | string>(true, 'env', 'ENV', 'late', 'none'),
+      anyOfStates: fc.constantFrom(['env', 'none'], ['env', 'agent'], ['agent', 'late'], ['agent']),
       labels: fc.constantFrom(
         new Map([PHASE]),
         new Map([PHASE, ODD]),
@@ -74,7 +75,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
   /** Draws the same numbers on every engine and in every run. */
   function steps(drawn: Random, from: bigint, count: number) {
     return Array.from({ length: count }, (_, i) => {
-      const states = drawn.below(9) === 0 ? [stateRef(state, drawn.below(2) === 0 ? 'env' : 'agent')] : [];
+      const states = ['env', 'agent'].filter(() => drawn.below(6) === 0).map((name) => stateRef(state, name));
       const [terminated, truncated] = [drawn.below(12) === 0, drawn.below(15) === 0];
       const reward = REWARDS[drawn.below(REWARDS.length)];
       const score = REWARDS[drawn.below(REWARDS.length)];
@@ -90,6 +91,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
   let all: Readonly<Record<Scope, readonly OwnedStep[]>>;
   let times: readonly bigint[];
   let long: Trajectory;
+  /** The last is merged first: by the last query of the usual dose, each of many steps has been merged. */
   let unmerged: TrajectoryRef[];
   let unscored: ReadonlySet<bigint>;
 
@@ -100,10 +102,13 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     const run = await scene.makeRunWith([], { experiment: { id: experimentId } });
     const fields = { runId: run.id, taskId: 'task' };
     long = await scene.create({ ...fields, scoredMetrics: [METRIC] });
+    let writerEpoch: bigint | undefined;
     for (let i = 0; i < SINGLE_STEPS; i += 1) {
-      await scene.append(long, steps(drawn, BigInt(i), 1), { states: [state] });
+      if (i % 40 === 20) writerEpoch = await scene.open(long, `writer ${i}`, writerEpoch);
+      await scene.append(long, steps(drawn, BigInt(i), 1), { states: [state], writerEpoch });
     }
-    await scene.append(long, steps(drawn, BigInt(SINGLE_STEPS), 300), { states: [state] });
+    await scene.append(long, steps(drawn, BigInt(SINGLE_STEPS), 100), { states: [state], writerEpoch });
+    await scene.append(long, steps(drawn, BigInt(SINGLE_STEPS + 100), 200), { states: [state], writerEpoch });
     const small = await Promise.all(
       Array.from({ length: SMALL_TRAJECTORIES }, (_, i) =>
         scene.create({ experimentId, taskId: 'task', scoredMetrics: i % 2 === 0 ? ['other', METRIC] : ['other'] }),
@@ -128,9 +133,12 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     const ofCopy = await scene.branch(copies[0]!, 218n);
     await scene.append(ofCopy, steps(drawn, 219n, 3), { states: [state] });
     await scene.delete(small[5]!);
+    for (const each of [long, branch, ...small.slice(6, 12)]) await attachAndPrune(drawn, each);
+    await setClocksBack();
 
     unscored = new Set(small.filter((_, i) => i % 2 === 1).map(({ ref }) => ref.key));
-    unmerged = [long, branch, leaf, ...small].map(({ ref }) => ref);
+    const large = [long, branch, leaf, ...copies, ofCopy];
+    unmerged = [...small.slice(20), ...large, ...small.slice(0, 20)].map(({ ref }) => ref);
     const lineages = { root: long, branch, leaf };
     of = {
       run: { runId: run.id },
@@ -163,6 +171,29 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     };
     times = [...new Set(all.experiment.map(({ step }) => step.commitTime))].sort((a, b) => Number(a - b));
   });
+
+  /** Attaches states, and prunes some of all states. Merges write those that were attached into their steps. */
+  async function attachAndPrune(drawn: Random, { id, ref }: Trajectory): Promise<void> {
+    const to = await scene.get(id);
+    const sent = { name: 'late', digest: state.digest, mediaType: '', data: state.data };
+    const attaching = { trajectoryId: id, uid: undefined, writerEpoch: to.writerEpoch || undefined, ...sent };
+    for (let stepNumber = ownBegin(to); stepNumber < to.nextStepNumber; stepNumber += BigInt(1 + drawn.below(9))) {
+      const kind = drawn.below(3);
+      if (kind < 2) await scene.store.attachState(scene.caller, { ...attaching, stepNumber });
+      const pruned = { stepNumber, names: kind === 1 ? ['late'] : ['env'], mediaTypes: [] };
+      if (kind > 0) await scene.store.pruneStates(scene.namespace, ref, [pruned]);
+    }
+  }
+
+  /** As if clocks had been set back between appends. The store must not know the segments from before. */
+  async function setClocksBack(): Promise<void> {
+    for (let part = 1; part < 5; part += 1) {
+      const time = on.sql.earlier('commit_time', part * 10);
+      await on.sql.rows(`update segments set commit_time = ${time} where first_step_number % 5 = ${part}`);
+    }
+    await on.reopen();
+    scene = new RunScene(on.store, scene.namespace);
+  }
 
   it('RD4, W11: every filter and order returns the same steps as a naive sort, in pages of any size', async () => {
     await fc.assert(
@@ -238,8 +269,9 @@ function distinct(steps: readonly OwnedStep[]): OwnedStep[] {
   return [...new Map(steps.map((step) => [nameOf(step), step])).values()];
 }
 
+/** What identifies a step, and the values that it has of its commit. */
 function nameOf({ owner, step }: OwnedStep): string {
-  return `${owner.key}/${step.stepNumber}`;
+  return `${owner.key}/${step.stepNumber} ${step.writerEpoch} ${step.commitTime}`;
 }
 
 function timeAt(times: readonly bigint[], part: number | undefined): bigint | undefined {
@@ -262,14 +294,14 @@ function naive(steps: readonly OwnedStep[], query: Query, times: readonly bigint
   const [from, to] = [timeAt(times, filter.fromTime), timeAt(times, filter.toTime)];
   const matching = steps.filter(({ step }) => {
     const reward = step.reward ?? Number.NaN;
+    const names = step.states.filter(isKept).map(({ name }) => name);
     return (
       (by !== 'METRIC' || !Number.isNaN(step.metrics.get(METRIC) ?? Number.NaN)) &&
       (minReward === undefined || reward >= minReward) &&
       (maxReward === undefined || reward <= maxReward) &&
       (filter.terminalOnly !== true || step.terminated || step.truncated) &&
-      (filter.hasState === undefined ||
-        step.states.some(({ name }) => filter.hasState === true || name === filter.hasState)) &&
-      (filter.anyOfStates === undefined || step.states.some(({ name }) => filter.anyOfStates?.includes(name))) &&
+      (filter.hasState === undefined || names.some((name) => filter.hasState === true || name === filter.hasState)) &&
+      (filter.anyOfStates === undefined || names.some((name) => filter.anyOfStates?.includes(name))) &&
       [...(filter.labels ?? [])].every(([key, value]) => step.labels.get(key) === value) &&
       (from === undefined || step.commitTime >= from) &&
       (to === undefined || step.commitTime < to)
