@@ -14,6 +14,10 @@ export const sqliteExpressions = Object.freeze<Expressions>({
   hasPair: (column, key, value) =>
     sql`exists (select 1 from json_each(${column}) as pair where pair.key = ${key} and pair.value = ${value})`,
   hasItem: (column, item) => sql`exists (select 1 from json_each(${column}) as item where item.value = ${item})`,
+  // SQLite makes an index of the key.
+  ranges: (from, to) => ({ columns: sql`${from} as lo, ${to} as hi`, grouping: sql`` }),
+  joinsRanges: false,
+  isInRanges: (number) => sql`m.lo <= ${number} and m.hi > ${number}`,
   selectRanges: (ranges) => {
     const json = `[${ranges.map(({ tree, key, from, to }) => `[${tree},${key},${from},${to}]`).join()}]`;
     return sql`select value ->> 0, value ->> 1, value ->> 2, value ->> 3 from json_each(${json})`;

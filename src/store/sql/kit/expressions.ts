@@ -31,6 +31,22 @@ export interface Expressions {
   /** Whether a column of JSON text, an array of strings, has this item. */
   hasItem(column: Expression<string>, item: string): Expression<SqlBool>;
 
+  /**
+   * Columns for ranges [from, to) of integers, and how they are grouped, so that `isInRanges` finds a number fast among
+   * the ranges with the same key.
+   */
+  ranges(
+    from: RawBuilder<number>,
+    to: RawBuilder<number>,
+    key: RawBuilder<unknown>,
+  ): { readonly columns: RawBuilder<unknown>; readonly grouping: RawBuilder<unknown> };
+
+  /** Whether `ranges` has one row for each key. */
+  readonly joinsRanges: boolean;
+
+  /** Whether a row `m` with such columns has a range that contains a number. */
+  isInRanges(number: RawBuilder<unknown>): RawBuilder<unknown>;
+
   /** Returns a select of the rows `(tree, key, from, to)`. Its text is the same for any number of ranges. */
   selectRanges(ranges: readonly TreeRange[]): RawBuilder<unknown>;
 }

@@ -127,7 +127,7 @@ async function listWindow(
     sql`o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}`,
     sql`s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi`,
     sql`s.step_number >= p.lo and s.step_number < p.hi`,
-    ...stepConditions(where),
+    ...stepConditions(engine, where),
   ];
   const runs = matchingRuns(engine, where, {
     from: sql`p cross join ${engine.sql.table('segments')} as e`,

@@ -22,11 +22,17 @@ export function belongs({ engine, namespace }: ReadScope, of: Belonging, alias =
 }
 
 /**
- * Conditions on a step `s` of the view `steps`. They need the tables of `matchingRuns`; all of `known` is selected by
- * another condition.
+ * Conditions on a step `s` of the view `steps`. They need the tables of `matchingRuns`; if `beginsWithRuns`, the table
+ * `firstRuns` is joined as `m`.
  */
-export function stepConditions(where: Omit<StepFilter, 'of'>, known?: RunTable): RawBuilder<unknown>[] {
-  const conditions = runFilters(where).flatMap((_, i) => (known?.i === i ? [] : [isInRun(runTable(i))]));
+export function stepConditions(
+  engine: Engine,
+  where: Omit<StepFilter, 'of'>,
+  beginsWithRuns = false,
+): RawBuilder<unknown>[] {
+  const conditions = runFilters(where).map((_, i) =>
+    i === 0 && beginsWithRuns && engine.sql.joinsRanges ? engine.sql.isInRanges(INDEX) : isInRun(engine, runTable(i)),
+  );
   if (where.terminalOnly === true) conditions.push(sql`(s.terminated = ${1} or s.truncated = ${1})`);
   // SQLite stores the text 'NaN' and Postgres its own NaN; both would sort it above every number.
   if (where.minReward !== undefined) conditions.push(sql`s.reward <> 'NaN' and s.reward >= ${where.minReward}`);
@@ -58,16 +64,9 @@ function runTable(i: number): RawBuilder<unknown> {
   return sql.ref(`m${i}`);
 }
 
-/** A table of `matchingRuns` whose runs do not overlap, so that each step is in one of them at most. */
-export interface RunTable {
-  readonly i: number;
-  readonly table: RawBuilder<unknown>;
-}
-
-/** Returns the table of the first filter that asks for one name. */
-export function separateRuns(where: Omit<StepFilter, 'of'>): RunTable | undefined {
-  const i = runFilters(where).findIndex(({ names }) => names !== true && names.length === 1);
-  return i < 0 ? undefined : { i, table: runTable(i) };
+/** The table of `matchingRuns` for the first filter, or only its segments. Has a row for each segment. */
+export function firstRuns({ sql: { joinsRanges } }: Engine): RawBuilder<unknown> {
+  return joinsRanges ? runTable(0) : sql`(select distinct tree, trajectory, first_step_number from ${runTable(0)})`;
 }
 
 /**
@@ -82,10 +81,12 @@ export function matchingRuns(
   const tables = runFilters(where).map(({ column, names }, i) => {
     const runs = runsIn(engine, sql.ref<string>(`e.${column}`), 'r');
     const matches = names === true ? sql`` : sql`and ${engine.sql.amongTexts(runName('r'), names)}`;
+    const key = sql`e.tree, e.trajectory, e.first_step_number`;
+    const { columns, grouping } = engine.sql.ranges(runBegin('r'), runEnd('r'), key);
     return sql`, ${runTable(i)} as materialized (
-      select e.tree, e.trajectory, e.first_step_number, ${runBegin('r')} as lo, ${runEnd('r')} as hi
+      select ${key}, ${columns}
       from ${segments.from} cross join ${runs}
-      where ${segments.of} ${matches})`;
+      where ${segments.of} ${matches} ${grouping})`;
   });
   return sql.join(tables, sql` `);
 }
@@ -96,12 +97,14 @@ export function hasOneOf(engine: Engine, names: readonly string[]): RawBuilder<u
     where ${engine.sql.amongTexts(runName('r'), names)})`;
 }
 
+/** Index of a step `s` in its segment. */
+const INDEX = sql`s.step_number - s.first_step_number`;
+
 /** Whether a step `s` is in one of the runs. */
-function isInRun(runs: RawBuilder<unknown>): RawBuilder<unknown> {
-  const index = sql`s.step_number - s.first_step_number`;
+function isInRun(engine: Engine, runs: RawBuilder<unknown>): RawBuilder<unknown> {
   return sql`exists (select 1 from ${runs} as m
     where m.tree = s.tree and m.trajectory = s.trajectory and m.first_step_number = s.first_step_number
-      and m.lo <= ${index} and m.hi > ${index})`;
+      and ${engine.sql.isInRanges(INDEX)})`;
 }
 
 /**

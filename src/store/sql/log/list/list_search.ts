@@ -8,11 +8,11 @@ import { rangeTable } from '../trajectory/range_table.ts';
 import {
   asksForRuns,
   belongs,
+  firstRuns,
   hasOneOf,
   matchingRuns,
   namesOfStates,
   segmentConditions,
-  separateRuns,
   stepConditions,
 } from './list_conditions.ts';
 import { afterRank, directionOf, type OrderTerms, reverseOf, termsOf } from './list_orders.ts';
@@ -44,7 +44,7 @@ export async function searchPart(
 ): Promise<FirstSteps> {
   if (search.order.by === 'METRIC') return searchScores(scope, search, part, before);
   const most = isSmall(part) ? Number.POSITIVE_INFINITY : MOST_CANDIDATES;
-  for (let count = Math.min(search.limit, FIRST_CANDIDATES); count <= most; count *= 4) {
+  for (let count = firstCount(search); count <= most; count *= 4) {
     const found = await searchCandidates(scope, search, part, { count, worst: before.last });
     const first = before.with(found.steps);
     if (found.candidates < count || found.last === undefined || first.excludes(found.last)) return first;
@@ -53,6 +53,10 @@ export async function searchPart(
   let first = before;
   for await (const small of smallParts(scope, search, part)) first = await searchPart(scope, search, small, first);
   return first;
+}
+
+function firstCount({ limit }: Search): number {
+  return Math.min(powerOfTwo(limit), FIRST_CANDIDATES);
 }
 
 /** The most scores that one statement looks up the steps of. */
@@ -67,7 +71,7 @@ async function searchScores(
 ): Promise<FirstSteps> {
   let first = before;
   let { after } = search;
-  for (let count = Math.min(search.limit, FIRST_CANDIDATES); ; count = Math.min(count * 4, MOST_SCORES)) {
+  for (let count = firstCount(search); ; count = Math.min(count * 4, MOST_SCORES)) {
     const found = await searchCandidates(scope, { ...search, after }, part, { count, worst: first.last });
     first = first.with(found.steps);
     if (found.candidates < count || found.last === undefined || first.excludes(found.last)) return first;
@@ -113,8 +117,9 @@ async function searchCandidates(
     sql`o.tree = c.tree and o.key = c.trajectory and o.namespace = ${namespace}`,
     ...('tree' in where.of || where.inherited === true ? [] : [sql`o.hidden = ${0}`]),
   ];
-  const known = table === 'segments' ? separateRuns(where) : undefined;
-  const filters = stepConditions(where, known);
+  // Only segments with a run that matches the first filter are looked into.
+  const beginsWithRuns = table === 'segments' && asksForRuns(where);
+  const filters = stepConditions(engine, where, beginsWithRuns);
   const runs = matchingRuns(engine, where, {
     from: sql`(select distinct tree, trajectory, first_step_number from d) as d cross join ${engine.sql.table('segments')} as e`,
     of: sql`e.tree = d.tree and e.trajectory = d.trajectory and e.first_step_number = d.first_step_number`,
@@ -125,12 +130,9 @@ async function searchCandidates(
   const conditions = [
     sql`s.tree = d.tree and s.trajectory = d.trajectory and s.first_step_number = d.first_step_number`,
     ...(isKnown ? [] : [sql`s.step_number >= d.lo and s.step_number < d.hi`]),
-    ...(known === undefined
-      ? []
-      : [
-          sql`d.tree = m.tree and d.trajectory = m.trajectory and d.first_step_number = m.first_step_number`,
-          sql`s.step_number - m.first_step_number >= m.lo and s.step_number - m.first_step_number < m.hi`,
-        ]),
+    ...(beginsWithRuns
+      ? [sql`d.tree = m.tree and d.trajectory = m.trajectory and d.first_step_number = m.first_step_number`]
+      : []),
     // Postgres would evaluate the filters for all steps of the segment, and then choose one.
     ...(table === 'step_scores' && !isKnown
       ? [sql`case when s.step_number = d.lo then ${sql.join(filters, sql` and `)} end`]
@@ -149,7 +151,7 @@ async function searchCandidates(
       where ${sql.join(owners, sql` and `)})${runs},
     f as (
       select s.tree, s.trajectory, d.id, ${number} as step_number, s.first_step_number, ${value} as value
-      from ${known === undefined ? sql`` : sql`${known.table} as m cross join `}d cross join ${engine.sql.table(isKnown ? 'segments' : 'steps')} as s
+      from ${beginsWithRuns ? sql`${firstRuns(engine)} as m cross join ` : sql``}d cross join ${engine.sql.table(isKnown ? 'segments' : 'steps')} as s
       where ${sql.join(conditions, sql` and `)}
       order by value ${direction}, s.trajectory ${direction}, ${number} ${direction}
       limit ${sql.lit(powerOfTwo(limit))}),
