@@ -1,7 +1,7 @@
 import { expect, vi } from 'vitest';
 import { Lease } from '../../src/store/postgres/pool.ts';
+import { KeyReads } from '../../src/store/sqlite/key_reads.ts';
 import { type ReadJob, ReadThreads } from '../../src/store/sqlite/read_threads.ts';
-import { ServingReads } from '../../src/store/sqlite/serving_reads.ts';
 import type { Engine } from '../support/database.ts';
 
 /** Runs `change` just before the first statement of `read` whose text matches, and after all statements before it. */
@@ -42,11 +42,11 @@ function holdStatements(changed: (text: string) => Promise<unknown> | undefined)
   ];
 }
 
-/** All reads run on threads, because a read on the serving thread waits for nothing. */
+/** All reads run on threads, because a read by key waits for nothing. */
 function holdJobs(changed: (text: string) => Promise<unknown> | undefined) {
   const { run } = ReadThreads.prototype;
   return [
-    vi.spyOn(ServingReads.prototype, 'run').mockReturnValue(undefined),
+    vi.spyOn(KeyReads.prototype, 'run').mockReturnValue(undefined),
     vi.spyOn(ReadThreads.prototype, 'run').mockImplementation(async function (this: ReadThreads, job, signal) {
       await changed((job as ReadJob & { text?: string }).text ?? '');
       return run.call(this, job, signal) as never;

@@ -3,7 +3,6 @@ import { expect, it, vi } from 'vitest';
 import { addAggregates } from '../../src/store/sqlite/connection.ts';
 import { makeInterruptible } from '../../src/store/sqlite/interruption.ts';
 import { ReadThreads } from '../../src/store/sqlite/read_threads.ts';
-import { ServingReads } from '../../src/store/sqlite/serving_reads.ts';
 import { describeStore, describeStoreOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
 import { Scene } from './scene.ts';
@@ -60,9 +59,7 @@ async function readMuch(here: RolloutScene): Promise<void> {
 
 describeStoreOn(['sqlite'], 'A6: the look at whether a statement is still wanted', (on) => {
   it('the interruption condition does not change which indexes SQLite uses', async () => {
-    const onThreads = vi.spyOn(ServingReads.prototype, 'run').mockReturnValue(undefined);
     const { reading } = await sqliteTextsByThread(() => readMuch(new RolloutScene(on.store)));
-    onThreads.mockRestore();
     expect(reading.length).toBeGreaterThan(20);
     const [plain, interruptible] = [open(), open()];
     makeInterruptible(interruptible, () => undefined);

@@ -72,7 +72,7 @@ describe('A5: slots of readers', () => {
     slots.wrote();
     const seen: string[] = [];
     const read = async (namespace: string) => {
-      await slots.takeServing(namespace);
+      await slots.takeByKey(namespace);
       seen.push(namespace);
     };
     await Promise.all([...Array.from({ length: 10 }, () => 'many'), 'one'].map(read));
@@ -82,13 +82,13 @@ describe('A5: slots of readers', () => {
 
   it('let four reads by key run in each iteration of the event loop while there are writes, and any number otherwise', async () => {
     const slots = new ReadSlots();
-    expect(Array.from({ length: 10 }, () => slots.takeServing())).toEqual(Array(10).fill(undefined));
+    expect(Array.from({ length: 10 }, () => slots.takeByKey())).toEqual(Array(10).fill(undefined));
     // Writes go on for as long as the reads wait, however slow the machine is.
     vi.spyOn(performance, 'now').mockReturnValue(0);
     slots.wrote();
     const loop = countIterations();
     const read = async () => {
-      await slots.takeServing();
+      await slots.takeByKey();
       return loop.iterations;
     };
     const iterations = await Promise.all(Array.from({ length: 10 }, read));

@@ -44,9 +44,7 @@ export async function sqliteTextsByThread(
     await work();
     return {
       serving: serving
-        // One that threw runs again on a thread.
-        .flatMap(({ mock }) => mock.contexts.filter((_, i) => mock.results[i]?.type === 'return'))
-        .map((each) => sourceOf(each as StatementSync))
+        .flatMap((spy) => spy.mock.contexts.map((each) => sourceOf(each as StatementSync)))
         .filter((text) => text !== FIND_OTHERS),
       // Jobs that a thread splits into statements itself have no text.
       reading: reading.mock.calls.flatMap(([job]) => ('text' in job ? [job.text] : [])),

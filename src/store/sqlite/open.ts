@@ -23,11 +23,11 @@ import { Connection, openWriter } from './connection.ts';
 import { SqliteEngine } from './engine.ts';
 import { isFileError, translateError } from './errors.ts';
 import { sqliteAggregates, sqliteExpressions } from './expressions.ts';
+import { KeyReads } from './key_reads.ts';
 import { SqliteKeys } from './keys.ts';
 import { SqliteLocks } from './locks.ts';
 import { PointWriter } from './points.ts';
 import { COPY_LOG, ReadThreadHandle, ReadThreads } from './read_threads.ts';
-import { ServingReads } from './serving_reads.ts';
 import { SqliteStateRows } from './state_rows.ts';
 import { Wal } from './wal.ts';
 import { WriteLock } from './write_lock.ts';
@@ -82,7 +82,7 @@ export async function openSqlite(
       pauseWriters: (work) => writeLock.run(work),
       onFault,
     });
-    const serving = new ServingReads(path, times);
+    const keyReads = new KeyReads(path, times);
     const known = new KnownHeads();
     const writes = new Writes({ writer, writing, lock: writeLock, watch, wal, slots, known });
     const kept = new KeptQueries();
@@ -95,7 +95,7 @@ export async function openSqlite(
       await threads.close();
       await wal.close();
       await copier.stop(new Error('the store is closed'));
-      serving.close();
+      keyReads.close();
       await writing.destroy();
       watch.release();
       lock?.release();
@@ -134,7 +134,7 @@ export async function openSqlite(
       path,
       shared,
       threads,
-      serving,
+      keyReads,
       dbs: new ReadingDbs(dialect),
       watch,
       slots,

@@ -8,6 +8,7 @@ import type { ReadingDbs } from '../sql/kit/reading/dbs.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import { nameOf } from '../sql/kit/statement_times.ts';
 import type { Tables } from '../sql/kit/tables.ts';
+import type { KeyReads } from './key_reads.ts';
 import {
   kindOf,
   objectsOf,
@@ -16,11 +17,10 @@ import {
   type ReadThreads,
   type StatementJob,
 } from './read_threads.ts';
-import type { ServingReads } from './serving_reads.ts';
 
 export interface ReadsDeps {
   readonly threads: ReadThreads;
-  readonly serving: ServingReads;
+  readonly keyReads: KeyReads;
   readonly dbs: ReadingDbs;
   readonly watch: FileWatch;
   readonly slots: ReadSlots;
@@ -42,11 +42,8 @@ export class SqliteReads implements Reads {
     return this.#db;
   }
 
-  async rows<Row extends readonly unknown[]>(
-    query: RawBuilder<unknown> | CompiledQuery<unknown>,
-    { isBrief } = { isBrief: false },
-  ): Promise<Row[]> {
-    return (await this.#rows('arrays', 'compile' in query ? query.compile(this.db) : query, isBrief)) as Row[];
+  async rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]> {
+    return (await this.#rows('arrays', 'compile' in query ? query.compile(this.db) : query)) as Row[];
   }
 
   async snapshot<const Rows extends readonly object[]>(queries: QueriesOf<Rows>): Promise<RowsOf<Rows>> {
@@ -61,19 +58,18 @@ export class SqliteReads implements Reads {
     return this.#deps.slots.handOver(await this.#runOnThread(job), this.#call?.namespace);
   }
 
-  async #rows(kind: StatementJob['kind'], query: CompiledQuery<unknown>, isBrief = false): Promise<unknown[]> {
+  async #rows(kind: StatementJob['kind'], query: CompiledQuery<unknown>): Promise<unknown[]> {
     const job: StatementJob = { kind, text: query.sql, parameters: query.parameters };
-    const isHere = isBrief || isByKey(query);
-    const found = isHere ? await this.#traced(job.text, () => this.#runHere(job, isBrief)) : undefined;
+    const found = isByKey(query) ? await this.#traced(job.text, () => this.#runHere(job)) : undefined;
     return found === undefined ? this.read(job) : this.#deps.slots.handOver(found, this.#call?.namespace);
   }
 
   /** Returns undefined if a thread must read the rows. */
-  async #runHere(job: StatementJob, isBrief: boolean): Promise<unknown[] | undefined> {
-    await this.#deps.slots.takeServing(this.#call?.namespace);
+  async #runHere(job: StatementJob): Promise<unknown[] | undefined> {
+    await this.#deps.slots.takeByKey(this.#call?.namespace);
     this.#call?.signal.throwIfAborted();
     try {
-      return this.#deps.serving.run(job, isBrief);
+      return this.#deps.keyReads.run(job);
     } catch (error) {
       throw await this.#deps.watch.explain(error);
     }

@@ -53,12 +53,9 @@ export interface Engine {
 export interface Reads {
   /**
    * Reads rows as arrays, with integers as numbers. Rejects integers beyond 2^53. Costs half as much as objects with
-   * bigints. SQLite tries a read that is probably brief on the serving thread, for a millisecond (A5).
+   * bigints.
    */
-  rows<Row extends readonly unknown[]>(
-    query: RawBuilder<unknown> | CompiledQuery<unknown>,
-    options?: { readonly isBrief: boolean },
-  ): Promise<Row[]>;
+  rows<Row extends readonly unknown[]>(query: RawBuilder<unknown> | CompiledQuery<unknown>): Promise<Row[]>;
 
   /**
    * Returns the rows of each query, all read from one snapshot: no query sees a commit that another one does not see.

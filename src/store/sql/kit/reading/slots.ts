@@ -14,8 +14,8 @@ const WRITER_MS = 20;
 const PAUSE_PER_WORK = 3;
 /** Results with fewer rows do not wait for a slot: processing them takes less time than waiting. */
 const MANY_ROWS = 32;
-/** Reads on the serving thread in an iteration of the event loop beside writes. Their calls take longer than they. */
-const SERVING_READS = 4;
+/** Reads by key in one iteration of the event loop while there are writes. Their calls take longer than they do. */
+const KEY_READS = 4;
 
 /**
  * Shares the serving thread between large reads and everything else. Large results are returned to their readers one at
@@ -41,9 +41,9 @@ export class ReadSlots implements Slots {
   #working = false;
   /** True while slots are granted to waiting readers. */
   #granting = false;
-  /** Reads on the serving thread in this iteration of the event loop, and those that wait for a later one. */
-  #servingReads = 0;
-  readonly #waitingToServe = new InTurn<() => void>();
+  /** Reads by key in this iteration of the event loop, and those that wait for a later one. */
+  #keyReads = 0;
+  readonly #waitingByKey = new InTurn<() => void>();
 
   /** Records that a write was requested, by `writer` if it is known. */
   wrote(writer?: object): void {
@@ -85,22 +85,21 @@ export class ReadSlots implements Slots {
     return this.#isWritten(performance.now()) ? Math.min(milliseconds, LONGEST_REST_MS) : 0;
   }
 
-  /** Waits, while there are writes, until few reads have run on the serving thread in this iteration. */
-  takeServing(namespace = ''): Promise<void> | undefined {
+  /** Waits, while there are writes, until few reads by key have run in this iteration of the event loop. */
+  takeByKey(namespace = ''): Promise<void> | undefined {
     if (!this.#isWritten(performance.now())) return undefined;
-    if (this.#servingReads >= SERVING_READS)
-      return new Promise((resolve) => void this.#waitingToServe.add(namespace, resolve));
-    if (this.#servingReads === 0) setImmediate(() => this.#grantServing());
-    this.#servingReads += 1;
+    if (this.#keyReads >= KEY_READS) return new Promise((resolve) => void this.#waitingByKey.add(namespace, resolve));
+    if (this.#keyReads === 0) setImmediate(() => this.#grantByKey());
+    this.#keyReads += 1;
     return undefined;
   }
 
-  #grantServing(): void {
-    this.#servingReads = Math.min(this.#waitingToServe.size, SERVING_READS);
-    if (this.#servingReads > 0) setImmediate(() => this.#grantServing());
-    for (let granted = 0; granted < this.#servingReads; granted += 1) {
-      const next = this.#waitingToServe.next()!;
-      this.#waitingToServe.serve(next);
+  #grantByKey(): void {
+    this.#keyReads = Math.min(this.#waitingByKey.size, KEY_READS);
+    if (this.#keyReads > 0) setImmediate(() => this.#grantByKey());
+    for (let granted = 0; granted < this.#keyReads; granted += 1) {
+      const next = this.#waitingByKey.next()!;
+      this.#waitingByKey.serve(next);
       next.item();
     }
   }

@@ -18,8 +18,7 @@ type InheritedRow = [tree: number, key: number, from: number, to: number, heir: 
 export async function inheritedRanges(scope: ReadScope, of: Belonging): Promise<InheritedRange[]> {
   const { engine, namespace } = scope;
   const trajectories = engine.sql.table('trajectories');
-  const rows = await engine.reads.rows<InheritedRow>(
-    sql`
+  const rows = await engine.reads.rows<InheritedRow>(sql`
     with recursive chain(tree, key, hi, heir) as (
       select o.tree, o.parent, o.branch_point + 1, cast(o.id as text) from ${trajectories} as o
       where ${belongs(scope, of)} and o.parent is not null
@@ -28,9 +27,7 @@ export async function inheritedRanges(scope: ReadScope, of: Belonging): Promise<
       where t.tree = c.tree and t.key = c.key and t.namespace = ${namespace} and t.parent is not null
         and not (${belongs(scope, of, 't')}))
     select c.tree, c.key, coalesce(t.branch_point + 1, 0), c.hi, c.heir from chain as c cross join ${trajectories} as t
-    where t.tree = c.tree and t.key = c.key and t.namespace = ${namespace} and not (${belongs(scope, of, 't')})`,
-    { isBrief: true },
-  );
+    where t.tree = c.tree and t.key = c.key and t.namespace = ${namespace} and not (${belongs(scope, of, 't')})`);
   const ranges = new Map<number, InheritedRange>();
   for (const [tree, key, from, to, heir] of rows) {
     const known = ranges.get(key);

@@ -196,9 +196,6 @@ function* bySegments(listed: readonly ListedStep[]): Generator<ListedStep[]> {
   if (some.length > 0) yield some;
 }
 
-/** So many segments are probably read within a millisecond. */
-const FEW_SEGMENTS = 16;
-
 interface FoundStep extends Pick<OwnedStep, 'step' | 'states'> {
   readonly bytes: number;
 }
@@ -228,7 +225,7 @@ async function readSegments(
       where a.tree = g.tree and a.trajectory = g.key and a.step_number >= g.lo and a.step_number < g.hi`,
     withStates: inlineBytes > 0,
   });
-  const stored = await readStored(engine, query, { isBrief: ranges.length <= FEW_SEGMENTS });
+  const stored = await readStored(engine, query);
   const passed = ranges.reduce((steps, { from, to }) => steps + (to - from), 0n);
   if (passed >= MANY_STEPS) await engine.slots.take(namespace);
   const found = new Map<string, FoundStep>();

@@ -143,7 +143,7 @@ async function searchCandidates(
   ];
   // All of the key of a segment comes from one table: Postgres could take a part of it from another one, and read all
   // segments of the trajectory.
-  const query = sql`
+  const rows = await engine.reads.rows<FoundRow>(sql`
     with ${candidateTable(scope, search, part, wanted)},
     d as materialized (
       select c.tree, c.trajectory, ${first} as first_step_number, c.lo, c.hi, c.bound, cast(o.id as text) as id
@@ -161,8 +161,7 @@ async function searchCandidates(
       limit 1)
     select 1, s.tree, s.trajectory, s.id, s.step_number, s.first_step_number, ${bodyBytes(engine)}, s.value from f as s
     union all
-    select 0, candidates, trajectory, null, place, null, null, bound from l`;
-  const rows = await engine.reads.rows<FoundRow>(query, { isBrief: wanted.count <= FIRST_CANDIDATES });
+    select 0, candidates, trajectory, null, place, null, null, bound from l`);
   const steps: ListedStep[] = [];
   let last: Rank | undefined;
   let candidates = 0;

@@ -105,13 +105,13 @@ export function selectStored(
     order by 1`;
 }
 
-/** Reads what `selectStored` selects, with the same `from`. `isBrief`: see `Reads.rows`. */
+/** Reads what `selectStored` selects, with the same `from`. */
 export async function readStored(
   engine: Pick<Engine, 'reads'>,
   query: RawBuilder<StoredRow> | CompiledQuery<StoredRow>,
-  { from = 0n, isBrief = false } = {},
+  from = 0n,
 ): Promise<{ readonly segments: OwnedSegment[]; readonly attached: AttachedStates }> {
-  const rows = await engine.reads.rows<StoredRow>(query, { isBrief });
+  const rows = await engine.reads.rows<StoredRow>(query);
   const found: OwnedSegment[] = [];
   let states: Map<string, AttachedState[]> | undefined;
   for (const row of rows) {

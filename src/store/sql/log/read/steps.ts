@@ -161,7 +161,7 @@ export async function readPage(
   if (window.length === 0) return { rows: [], attached: undefined };
   const page = { namespace, tree, owner: ownerOf(lineage, from), from, maxBytes: BigInt(maxBytes), withStates };
   const query = window.length === 1 ? selectOwned(engine, page, window[0]!) : selectPage(engine, page, window);
-  const stored = await readStored(engine, query, { from });
+  const stored = await readStored(engine, query, from);
   const ranges = new Map(window.map((range) => [range.key, range]));
   let count = 0n;
   const rows = stored.segments.map((found) => {

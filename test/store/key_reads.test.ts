@@ -1,16 +1,13 @@
-import { randomBytes } from 'node:crypto';
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import path from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { afterEach, beforeAll, beforeEach, expect, it, vi } from 'vitest';
-import type { OwnedStep } from '../../src/store/contract/step.ts';
 import { KeptQueries } from '../../src/store/sql/kit/kept_queries.ts';
+import { KeyReads } from '../../src/store/sqlite/key_reads.ts';
 import type { StatementJob } from '../../src/store/sqlite/read_threads.ts';
-import { ServingReads } from '../../src/store/sqlite/serving_reads.ts';
-import { newState, smallRef, wordStep } from '../support/steps.ts';
+import { wordStep } from '../support/steps.ts';
 import { describeStoreOn } from './on_store.ts';
 import { RolloutScene } from './rollout_scene.ts';
-import type { Scene } from './scene.ts';
 import { sqlitePath } from './sql.ts';
 import { sqliteTextsByThread } from './statement_count.ts';
 
@@ -120,7 +117,7 @@ describeStoreOn(['sqlite'], 'A5: reads by key', (on) => {
     const { serving, reading } = await sqliteTextsByThread(() => here.get(id));
     expect(first).toBeLessThan(40 * PAGE_BYTES);
     expect(second).toBeLessThan(40 * PAGE_BYTES);
-    expect([serving.length, reading.length]).toEqual([0, 1]);
+    expect([serving.length, reading.length]).toEqual([1, 1]);
     expect((await here.get(id)).metadataJson).toHaveLength(900_002);
     const appended = await here.create();
     await here.append(appended, [wordStep(0n, 'x'.repeat(20_000))]);
@@ -137,7 +134,7 @@ describeStoreOn(['sqlite'], 'A5: reads by key', (on) => {
     }
     for (const [what, read] of Object.entries(reads)) {
       const onServing = await read();
-      const run = vi.spyOn(ServingReads.prototype, 'run').mockReturnValue(undefined);
+      const run = vi.spyOn(KeyReads.prototype, 'run').mockReturnValue(undefined);
       expect(await read(), what).toEqual(onServing);
       run.mockRestore();
     }
@@ -146,17 +143,17 @@ describeStoreOn(['sqlite'], 'A5: reads by key', (on) => {
   const ONE: StatementJob = { kind: 'arrays', text: 'select 1', parameters: [] };
 
   it('leave all to threads for three times as long as a read takes that waits for the disk', () => {
-    const serving = new ServingReads(sqlitePath(on.database));
+    const keyReads = new KeyReads(sqlitePath(on.database));
     const now = vi.spyOn(performance, 'now');
     const runFrom = (begin: number, end: number) => {
       now.mockReset().mockReturnValueOnce(begin).mockReturnValueOnce(end);
-      return serving.run(ONE);
+      return keyReads.run(ONE);
     };
     expect(runFrom(0, 1)).toEqual([[1]]);
     expect(runFrom(1, 11)).toEqual([[1]]);
     expect(runFrom(40, 40)).toBeUndefined();
     expect(runFrom(41, 41)).toEqual([[1]]);
-    serving.close();
+    keyReads.close();
     expect(runFrom(50, 50)).toBeUndefined();
   });
 
@@ -164,76 +161,13 @@ describeStoreOn(['sqlite'], 'A5: reads by key', (on) => {
     const locked = `${sqlitePath(on.database)}-locked`;
     const other = new DatabaseSync(locked);
     other.exec('create table numbers (key integer primary key)');
-    const serving = new ServingReads(locked);
+    const keyReads = new KeyReads(locked);
     other.exec('begin exclusive');
-    expect(serving.run({ ...ONE, text: 'select key from numbers' })).toBeUndefined();
+    expect(keyReads.run({ ...ONE, text: 'select key from numbers' })).toBeUndefined();
     other.exec('commit');
-    expect(serving.run({ ...ONE, text: 'select key from numbers' })).toEqual([]);
-    serving.close();
+    expect(keyReads.run({ ...ONE, text: 'select key from numbers' })).toEqual([]);
+    keyReads.close();
     other.close();
-  });
-});
-
-describeStoreOn(['sqlite'], 'A5: brief reads', (on) => {
-  let here: Scene;
-  let list: () => Promise<readonly OwnedStep[]>;
-  beforeAll(async () => {
-    here = on.scene();
-    const task = { taskId: `task of ${here.namespace}` };
-    const root = await here.create(task);
-    await here.append(
-      root,
-      Array.from({ length: 40 }, (_, i) =>
-        wordStep(BigInt(i), `word ${i}`, { states: [smallRef(newState(`state ${i}`))] }),
-      ),
-    );
-    const order = { by: 'TIME', descending: true } as const;
-    const page = { limit: 3, after: undefined, maxBytes: 1e6 };
-    list = () =>
-      on.store.listSteps(here.namespace, { of: task, hasState: 'env', inherited: true }, order, page, 'FULL');
-  });
-  afterEach(() => void vi.restoreAllMocks());
-
-  it('run on the serving thread, and return the same rows as threads', async () => {
-    const onThreads = vi.spyOn(ServingReads.prototype, 'run').mockReturnValue(undefined);
-    const expected = await list();
-    onThreads.mockRestore();
-    vi.spyOn(performance, 'now').mockReturnValue(1e9);
-    let found: readonly OwnedStep[] = [];
-    const { serving, reading } = await sqliteTextsByThread(async () => {
-      found = await list();
-    });
-    expect(found).toEqual(expected);
-    expect(found.map(({ step }) => step.stepNumber)).toEqual([39n, 38n, 37n]);
-    expect([serving.length, reading.length]).toEqual([3, 0]);
-  });
-
-  const ROWS: StatementJob = { kind: 'arrays', text: 'select count(*) from segments', parameters: [] };
-
-  it('end after a millisecond; threads read their statement for a hundred times as long', () => {
-    const serving = new ServingReads(sqlitePath(on.database));
-    const now = vi.spyOn(performance, 'now');
-    const runFrom = (begin: number, later: number, job = ROWS) => {
-      now.mockReset().mockReturnValueOnce(begin).mockReturnValue(later);
-      return serving.run(job, true);
-    };
-    expect(runFrom(0, 1)).toEqual([[expect.any(Number)]]);
-    expect(runFrom(1, 3)).toBeUndefined();
-    const other = { ...ROWS, text: 'select min(tree) from segments' };
-    expect(runFrom(8, 8, other)).toBeUndefined(); // Threads read all for three times as long.
-    expect(runFrom(9, 9, other)).toEqual([[expect.any(Number)]]);
-    expect(runFrom(202, 202)).toBeUndefined();
-    expect(runFrom(203, 203)).toEqual([[expect.any(Number)]]);
-    serving.close();
-  });
-
-  it('leave a value above 16 KiB to a thread', async () => {
-    const large = await here.create({ taskId: `large of ${here.namespace}` });
-    await here.append(large, [wordStep(0n, randomBytes(20_000).toString('base64'))]);
-    const serving = new ServingReads(sqlitePath(on.database));
-    expect(serving.run({ ...ROWS, text: 'select max(octet_length(body)) > 20000 from segments' }, true)).toEqual([[1]]);
-    expect(serving.run({ ...ROWS, text: 'select body from segments' }, true)).toBeUndefined();
-    serving.close();
   });
 });
 
