@@ -134,10 +134,8 @@ class RunFeed {
     const { id, key } = this.#run;
     const wantsRows = [...this.followers].some((follower) => follower.wantsRows);
     this.#rows = wantsRows ? (this.#rows ?? new KnownRows()) : undefined;
-    let number = 0;
     const read = await this.readInTurn(() => {
       this.looks += 1;
-      number = this.looks;
       return this.#store.readRunChanges(this.#namespace, id, this.#since, true);
     });
     if (read?.run.key !== key) throw runDeleted(id);
@@ -152,7 +150,7 @@ class RunFeed {
         if (rows.length > MOST_SHARED) return undefined;
       }
     }
-    return { number, own, rows, horizon: read.horizon, isTerminal: isTerminal(read.run.status) };
+    return { number: this.looks, own, rows, horizon: read.horizon, isTerminal: isTerminal(read.run.status) };
   }
 }
 

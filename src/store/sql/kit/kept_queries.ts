@@ -104,6 +104,11 @@ function slotsFor<Values extends readonly unknown[]>(values: Values): Values {
   return values.map((value) => (Array.isArray(value) ? value.map(next) : next())) as unknown as Values;
 }
 
+/** Returns the least power of two that is at least this number, so that a text with it has few variants. */
+export function powerOfTwo(least: number): number {
+  return 2 ** Math.ceil(Math.log2(least));
+}
+
 /**
  * Repeats the last item until the length is a power of two. For `in`, where repeated items have no effect. Each length
  * of a list produces another statement, and engines cache a limited number of prepared ones.
@@ -111,8 +116,7 @@ function slotsFor<Values extends readonly unknown[]>(values: Values): Values {
 export function padded<T>(items: readonly T[]): T[] {
   const last = items.at(-1);
   if (last === undefined) return [];
-  const length = 2 ** Math.ceil(Math.log2(items.length));
-  return [...items, ...Array<T>(length - items.length).fill(last)];
+  return [...items, ...Array<T>(powerOfTwo(items.length) - items.length).fill(last)];
 }
 
 /** Splits a list into parts whose lengths are powers of two, for the same reason; at most `most`, which is one too. */

@@ -64,7 +64,7 @@ function runTable(i: number): RawBuilder<unknown> {
   return sql.ref(`m${i}`);
 }
 
-/** The table of `matchingRuns` for the first filter, or only its segments. Has a row for each segment. */
+/** The segments with a run that matches the first filter, a row for each; with the runs if `joinsRanges`. */
 export function firstRuns({ sql: { joinsRanges } }: Engine): RawBuilder<unknown> {
   return joinsRanges ? runTable(0) : sql`(select distinct tree, trajectory, first_step_number from ${runTable(0)})`;
 }

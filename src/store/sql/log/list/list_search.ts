@@ -1,5 +1,6 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Engine } from '../../kit/engine.ts';
+import { powerOfTwo } from '../../kit/kept_queries.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { columnOfSegment, indexedTo } from '../read/segment_lookup.ts';
@@ -21,8 +22,8 @@ import type { FirstSteps, ListedStep, Rank } from './listed_step.ts';
 import { isRanges, type Search, type SearchedPart } from './searched_part.ts';
 
 /**
- * Segments that the first statement of a search looks into, unless it searches fewer steps. Each further one looks into
- * four times as many.
+ * Most segments that the first statement of a search looks into; it looks into fewer if the page has fewer steps. Each
+ * further statement looks into four times as many.
  */
 const FIRST_CANDIDATES = 16;
 /** The most that are looked into before a part of many steps is searched in smaller parts. */
@@ -142,7 +143,7 @@ async function searchCandidates(
     ...(after === undefined ? [] : [afterRank(order, value, number, sql`s.trajectory`, after)]),
   ];
   // All of the key of a segment comes from one table: Postgres could take a part of it from another one, and read all
-  // segments of the trajectory.
+  // segments of the trajectory. The limit is in the text, because engines plan badly for one in a parameter.
   const rows = await engine.reads.rows<FoundRow>(sql`
     with ${candidateTable(scope, search, part, wanted)},
     d as materialized (
@@ -175,14 +176,6 @@ async function searchCandidates(
     }
   }
   return { steps, candidates, last };
-}
-
-/**
- * Returns a limit that is at least this one. Engines plan badly for a limit in a parameter, and cache a limited number
- * of statements.
- */
-function powerOfTwo(limit: number): number {
-  return 2 ** Math.ceil(Math.log2(limit));
 }
 
 /** Size of the encoded steps of the segment of `s`, which neither engine reads for it. */
