@@ -34,7 +34,7 @@ export class Spans implements Tracing {
     return span.isRecording() ? new Part(this.#tracer, span, parent) : undefined;
   }
 
-  /** A part of its first call, so that no sampler drops it alone. */
+  /** It belongs to the trace of its first call: a sampler keeps or drops both. */
   groupCommit(calls: readonly Trace[]): TracePart {
     const parts = calls.filter((call) => call instanceof Part);
     const links: Link[] = parts.map(({ spanContext }) => ({ context: spanContext }));

@@ -157,7 +157,7 @@ describeApp('a watched run', (on) => {
     await withApp({ pollMs: NEVER }, shared, store);
   });
 
-  it('M5: the reads for watchers of a run do not overlap: a look that ends later has not seen less', async () => {
+  it('M5: reads of a watched run do not overlap, so that each sees what those before it saw', async () => {
     let [open, most] = [0, 0];
     const store = wrappedStore(on.store, {
       readRunChanges: async (...args) => {

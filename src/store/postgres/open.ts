@@ -229,7 +229,7 @@ async function checkServer(db: Kysely<Tables>, pool: Pool): Promise<Inspected> {
     current_setting('transaction_read_only') as access,
     (select oid::text from pg_database where datname = current_database()) || ' ' || pg_postmaster_start_time()::text
       as identity`;
-  // A pooler in statement mode answers to `begin`, if nothing follows at once, why it refuses a transaction.
+  // In a transaction: a pooler in statement mode refuses `begin`, and says why if no statement follows at once.
   const { rows } = await db.transaction().execute((transaction) => question.execute(transaction));
   const { version = 0, encoding = '', access = '', identity = '' } = rows[0] ?? {};
   if (version < 150_000) {

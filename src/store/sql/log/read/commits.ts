@@ -21,7 +21,7 @@ export function commitRuns(row: CommitsOfSteps): CommitRun[] {
   if (commits === null) return [[0, Number(writer_epoch), commit_time]];
   const [all, ofSteps] = JSON.parse(commits) as CommitLists;
   const runs: CommitRun[] = [];
-  // What follows allocates as many elements as these indexes say.
+  // Callers allocate as much as the indexes of runs say, so these are counted here, and not read.
   for (const [index, i] of ofSteps.entries()) {
     if (index > 0 && i === runs.length - 1) continue;
     const [epoch, time] = all[runs.length]!;

@@ -211,10 +211,10 @@ async function encodeAfter(namespace: string, { digest, data }: NewState, last: 
   const expected = (last?.wholeShare ?? 0) * size;
   let whole: EncodedBytes | undefined;
   // After a state that was stored as changes, the next one is most likely compressible as changes too.
-  const isChange = options.isCompressible || (last?.depth ?? 0) > 0;
+  const isCompressibleAsChanges = options.isCompressible || (last?.depth ?? 0) > 0;
   for (const { base, place } of bases) {
     base.dependents += 1;
-    const delta = await encodeBytes(data, { isCompressible: isChange, dictionary: base.data });
+    const delta = await encodeBytes(data, { isCompressible: isCompressibleAsChanges, dictionary: base.data });
     if (!isBelow(delta, expected * SURELY_SMALL)) whole ??= await encodeBytes(data, options);
     if (whole === undefined || isBelow(delta, whole.data.length * SMALL_ENOUGH)) {
       const encoded = { digest, size, ...place, ...delta };
