@@ -116,6 +116,7 @@ it('docs/operations.md recovers the moment before a deletion, from a base backup
   const recovering = inside(shell, programOf(SNIPPETS, 'recover'))
     .replace('2026-11-30 12:00:00', moment)
     .replace("'-p 5433'", `'-p ${port}'`)
+    .replace('--port=5433', `--host=127.0.0.1 --port=${port}`)
     .replace('postgres://localhost:5433/anabranch', recovered);
   await shell.run(recovering);
   const there = await useRestored(recovered, scene.namespace, kept);
