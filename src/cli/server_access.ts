@@ -135,8 +135,8 @@ function connect({ env }: CliContext, address: string): AnabranchClient {
 }
 
 /**
- * Prints where the page shows the same, below an output for people. A server within the command ends with it, so only
- * the page of a server at `--address` is named.
+ * Prints where the page shows the same, below an output for people. A server within the command ends with it, and a
+ * browser cannot open a Unix socket, so only the page of a server at the port of an `--address` is named.
  */
 export async function writePageLink(
   cli: CliContext,
@@ -144,7 +144,7 @@ export async function writePageLink(
   client: AnabranchClient,
   path: string,
 ): Promise<void> {
-  if (cli.stdout.isTTY !== true || flags.database !== undefined) return;
+  if (cli.stdout.isTTY !== true || flags.database !== undefined || client.url.startsWith('unix:')) return;
   await write(cli.stdout, `\n${paintFor(cli.stdout, cli.env).dim(`Page: ${client.url}${path}`)}\n`);
 }
 

@@ -4,21 +4,23 @@ import { Code } from '@connectrpc/connect';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { ListRunsResponseSchema } from '../../gen/es/anabranch/v1/run_service_pb.js';
 import { widthOf } from '../../src/cli/columns.ts';
-import { refusal, type ScriptedPeer, startPeer } from '../client/scripted-peer.ts';
+import { refusal, type ScriptedPeer, type Scripts, startPeer } from '../client/scripted-peer.ts';
 import { type CliOptions, runCli, withoutPageLink } from './run_cli.ts';
 import { runId, sampleRuns, trajectoryId } from './run_samples.ts';
 
+const scripts = (): Scripts => ({
+  runs: sampleRuns(),
+  rollouts: { listGroups: () => ({}) },
+  trajectories: {
+    getTree() {
+      throw refusal(Code.NotFound, 'TRAJECTORY_NOT_FOUND');
+    },
+  },
+});
+
 let peer: ScriptedPeer;
 beforeAll(async () => {
-  peer = await startPeer({
-    runs: sampleRuns(),
-    rollouts: { listGroups: () => ({}) },
-    trajectories: {
-      getTree() {
-        throw refusal(Code.NotFound, 'TRAJECTORY_NOT_FOUND');
-      },
-    },
-  });
+  peer = await startPeer(scripts(), 'port');
 });
 afterAll(() => peer?.[Symbol.asyncDispose]());
 
@@ -149,6 +151,12 @@ describe('anabranch tree of runs', () => {
   it('prints the link to the page on a terminal', async () => {
     const drawn = await outputOf(['tree', runId(4)], { terminal: true, env: { NO_COLOR: '1' } });
     expect(withoutPageLink(drawn, `${peer.url}/trees/${trajectoryId(4)}`)).toBe(await outputOf(['tree', runId(4)]));
+  });
+
+  it('prints no link for a Unix socket, which no browser opens', async () => {
+    await using socket = await startPeer(scripts());
+    const { stdout } = await runCli(['tree', runId(4), '--address', socket.url], { terminal: true });
+    expect(stripVTControlCharacters(stdout)).toBe(await outputOf(['tree', runId(4)]));
   });
 
   it('--json prints the answer of GetRunTree', async () => {

@@ -2,8 +2,11 @@
  * A server that follows the script of a test: late, misleading and failing answers that the real service cannot produce
  * on demand. It stores no steps and checks no rules.
  */
+import { mkdtemp, rm } from 'node:fs/promises';
 import { createServer, type Http2Server, type ServerHttp2Session } from 'node:http2';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, ListenOptions } from 'node:net';
+import os from 'node:os';
+import path from 'node:path';
 import { create, type MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError, type ConnectRouter, type HandlerContext, type ServiceImpl } from '@connectrpc/connect';
 import { connectNodeAdapter } from '@connectrpc/connect-node';
@@ -81,7 +84,11 @@ export interface ScriptedPeer {
   [Symbol.asyncDispose](): Promise<void>;
 }
 
-export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
+/**
+ * Starts a server. By default, it listens on a Unix socket of its own: a client of another test, whose server is gone,
+ * can reach a new one on the same port, and would take a script.
+ */
+export async function startPeer(scripts: Scripts, at: 'socket' | 'port' = 'socket'): Promise<ScriptedPeer> {
   const opens: AppendOpen[] = [];
   const reads: ReadStepsRequest[] = [];
   const appendScripts = [...(scripts.append ?? [])];
@@ -132,9 +139,11 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
     sessions.add(session);
     session.on('close', () => sessions.delete(session));
   });
-  await listening(server);
+  const folder = await mkdtemp(path.join(os.tmpdir(), 'anabranch-peer-'));
+  const socket = path.join(folder, 'sock');
+  await listening(server, at === 'socket' ? { path: socket } : { port: 0, host: '127.0.0.1' });
   return {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    url: at === 'socket' ? `unix:${socket}` : `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     opens,
     reads,
     watches,
@@ -147,18 +156,20 @@ export async function startPeer(scripts: Scripts): Promise<ScriptedPeer> {
     drainConnections: () => {
       for (const session of sessions) session.close();
     },
-    [Symbol.asyncDispose]: () =>
-      new Promise((resolve) => {
+    async [Symbol.asyncDispose]() {
+      await new Promise<void>((resolve) => {
         server.close(() => resolve());
         for (const session of sessions) session.destroy();
-      }),
+      });
+      await rm(folder, { recursive: true });
+    },
   };
 }
 
-function listening(server: Http2Server): Promise<void> {
+function listening(server: Http2Server, at: ListenOptions): Promise<void> {
   return new Promise((resolve, reject) => {
     server.once('error', reject);
-    server.listen(0, '127.0.0.1', resolve);
+    server.listen(at, resolve);
   });
 }
 
