@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from anabranch._recording.recorder import _process
 from anabranch._wire import local
 from anabranch._wire.connection import Stubs, open_stubs
 from anabranch.v1.admin_service_pb2 import VerifyDatabaseRequest
@@ -294,8 +295,10 @@ def end_server(file: Path) -> None:
 
 
 @pytest.fixture(autouse=True)
-def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The spool folder of this test."""
+def spool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The spool folder of this test. Its recorders end with it: they would try for ever to reach a server that has ended,
+    and would reach the one of another test on the same port."""
     folder = tmp_path / "spool"
     monkeypatch.setenv("ANABRANCH_SPOOL", str(folder))
-    return folder
+    yield folder
+    _process.exit()

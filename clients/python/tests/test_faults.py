@@ -667,8 +667,8 @@ def follow_by_threads(t):
         following.acquire()
 """
 
-#: Forks beside live streams, and ends with the child's code. It is a program of its own, because other tests leave
-#: recorders whose servers are gone: gRPC cannot be copied while a stream waits for its connection.
+#: Forks beside live streams, and ends with the child's code. It is a program of its own: gRPC cannot be copied while a
+#: stream of another test waits for its connection.
 FORKS = """
 import logging, os, sys, traceback
 import anabranch as ab

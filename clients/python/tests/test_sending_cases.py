@@ -110,7 +110,7 @@ def sender(
         monkeypatch.setattr(_queue, "_WINDOW_STEPS", case["window_steps"])
     if "window_kib" in case:
         monkeypatch.setattr(_queue, "_WINDOW_BYTES", case["window_kib"] * 1024)
-    address = servers.urls[case["title"]].removeprefix("http://")
+    address = servers.urls[case["title"]]
     silence, give_up_after = (case.get(name, default) / 1000 for name, default in LIMITS.items())
     running = _sender.Sender(address, None, Sending(silence, give_up_after))
     running.spool = MemorySpool(64 * 1024 * 1024)
