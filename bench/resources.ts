@@ -1,7 +1,5 @@
-import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
-import { type AddressInfo, createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import tls from 'node:tls';
@@ -87,16 +85,6 @@ export class BenchResources {
     const made = new BenchServer(kind, server, url, pids, { ca: tls?.ca, token });
     this.#closers.push(() => made.stop());
     return made;
-  }
-
-  /** Returns a free TCP port on this machine. */
-  async freePort(): Promise<number> {
-    const probe = createServer().listen(0, '127.0.0.1');
-    await once(probe, 'listening');
-    const { port } = probe.address() as AddressInfo;
-    probe.close();
-    await once(probe, 'close');
-    return port;
   }
 
   /** Removes everything created since the last call, in reverse order. */

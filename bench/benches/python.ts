@@ -1,3 +1,4 @@
+import { freePort } from '../../test/support/free_port.ts';
 import { alternate, type Bench, type Comparison, compare, figure, median, type Result, type Run } from '../bench.ts';
 import { pythonPath, runProgram, runPython } from '../processes.ts';
 import type { WriterFigures, WriterSettings } from '../programs/writer.ts';
@@ -38,7 +39,7 @@ async function settingsOf(run: Run, address: string): Promise<object> {
 
 async function recordWith(run: Run, task: string, aims: readonly [p50: string, p99?: string]): Promise<Result[]> {
   const server = await run.resources.server('real', run.engine);
-  const absent = `127.0.0.1:${await run.resources.freePort()}`;
+  const absent = `127.0.0.1:${await freePort()}`;
   const seen = { up: [] as Percentiles[], down: [] as Percentiles[] };
   const measure = async (into: Percentiles[], address: string) => {
     into.push(await runPython<Percentiles>({ ...(await settingsOf(run, address)), task }));

@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { get } from 'node:http';
 import path from 'node:path';
 import process from 'node:process';
+import { freePort } from '../../test/support/free_port.ts';
 import { alternate, type Bench, figure } from '../bench.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
@@ -16,7 +17,7 @@ export const start: Bench = {
     const samples = await alternate(run, {
       start: async () => {
         const database = await run.resources.database('sqlite');
-        const port = await run.resources.freePort();
+        const port = await freePort();
         const begun = performance.now();
         const args = [MAIN, 'serve', '--listen', `127.0.0.1:${port}`, '--database', database];
         const child = spawn(process.execPath, args, {

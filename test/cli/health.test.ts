@@ -3,7 +3,7 @@ import os from 'node:os';
 import path from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createAuthority, writeIssued } from '../support/certificates.ts';
-import { freePort } from '../support/postgres.ts';
+import { freePort } from '../support/free_port.ts';
 import { spawnServer } from '../support/spawned-server.ts';
 import { startTestServer } from '../support/test-server.ts';
 import { runCli } from './run_cli.ts';

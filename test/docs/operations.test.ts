@@ -4,7 +4,7 @@ import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { connectClient, openWriter } from '../../src/client/index.ts';
-import { freePort } from '../support/postgres.ts';
+import { freePort } from '../support/free_port.ts';
 import { startTestServer } from '../support/test-server.ts';
 import { expectKnown } from './command_lines.ts';
 import { commandsOf } from './commands.ts';

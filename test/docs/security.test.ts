@@ -3,7 +3,7 @@ import { readFileSync } from 'node:fs';
 import path from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { isSecret } from '../../src/domain/access.ts';
-import { freePort } from '../support/postgres.ts';
+import { freePort } from '../support/free_port.ts';
 import { openShell } from './shell.ts';
 import { programOf, readSnippets } from './snippets.ts';
 

@@ -14,8 +14,9 @@ import { Watcher } from '../store/run_watcher.ts';
 import { Scene } from '../store/scene.ts';
 import { expectVerified } from '../store/verified.ts';
 import { createPostgresDatabase } from '../support/database.ts';
+import { freePort } from '../support/free_port.ts';
 import { startJanitor } from '../support/janitor.ts';
-import { freePort, startPostgres, startStandby } from '../support/postgres.ts';
+import { startPostgres, startStandby } from '../support/postgres.ts';
 import { runAs } from '../support/postgres-binaries.ts';
 
 /** See restored.test.ts. */

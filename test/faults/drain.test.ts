@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import { outsideSql } from '../store/sql.ts';
 import { ENGINES } from '../support/database.ts';
 import { dose } from '../support/dose.ts';
+import { freePort } from '../support/free_port.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
 import { reportFigures } from './figures.ts';
 import { checkHistory } from './history/check.ts';
@@ -17,8 +18,8 @@ describe.each(ENGINES)('SIGTERM under load on %s', (engine) => {
   it('A2, D1, R2: each time, no helper reports an error, no stream ends without a status, and every acked step is stored', async () => {
     const random = seededRandom();
     await using database = await createMigratedDatabase(engine);
-    let server = await spawnMergingServer({ database: database.url });
-    const listen = `127.0.0.1:${server.port}`;
+    const listen = `127.0.0.1:${await freePort()}`;
+    let server = await spawnMergingServer({ database: database.url, listen });
     // Each helper has a trajectory of its own and lives through all drains; any error it reports is caused by a drain.
     using load = await Load.start({
       addresses: [listen],

@@ -9,7 +9,8 @@ import { CONFIG_TABLE } from '../../src/config/table.ts';
 import { packageVersion } from '../../src/version.ts';
 import { run } from '../languages/run.ts';
 import { createPostgresDatabase } from '../support/database.ts';
-import { freePort, startPostgres } from '../support/postgres.ts';
+import { freePort } from '../support/free_port.ts';
+import { startPostgres } from '../support/postgres.ts';
 import { Image, readDockerfile, statusOf } from './image.ts';
 
 const ROOT = path.resolve(import.meta.dirname, '../..');

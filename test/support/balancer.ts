@@ -8,8 +8,8 @@ import path from 'node:path';
 import { text } from 'node:stream/consumers';
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Authority } from './certificates.ts';
+import { freePort } from './free_port.ts';
 import { exitOf, letGo, startJanitor } from './janitor.ts';
-import { freePort } from './postgres.ts';
 
 const CONFIG = new URL('../../deploy/compose/haproxy.cfg', import.meta.url);
 

@@ -1,10 +1,9 @@
 import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { chown, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
+import { freePort } from './free_port.ts';
 import { exitOf, letGo, startJanitor } from './janitor.ts';
 import { runAs } from './postgres-binaries.ts';
 
@@ -90,13 +89,4 @@ pool_mode = ${options.mode ?? 'transaction'}
 default_pool_size = ${options.poolSize}
 max_client_conn = 200
 `;
-}
-
-async function freePort(): Promise<number> {
-  const probe = net.createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const { port } = probe.address() as net.AddressInfo;
-  probe.close();
-  await once(probe, 'close');
-  return port;
 }

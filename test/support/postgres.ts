@@ -4,16 +4,15 @@
  * run side by side.
  */
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { chown, mkdtemp, realpath, rename, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
 import process from 'node:process';
 import { setTimeout as wait } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import pg from 'pg';
+import { freePort } from './free_port.ts';
 import { exitOf, type Janitor, letGo, startJanitor } from './janitor.ts';
 import { embeddedBinaries, programEnv, type RunAs, runAs } from './postgres-binaries.ts';
 import { killTree } from './process-tree.ts';
@@ -283,14 +282,4 @@ async function end(postmaster: ChildProcess): Promise<void> {
 function pidOf(child: ChildProcess): number {
   if (child.pid === undefined) throw new Error('Postgres was not started');
   return child.pid;
-}
-
-export async function freePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1');
-  await once(probe, 'listening');
-  const address = probe.address();
-  probe.close();
-  await once(probe, 'close');
-  if (address === null || typeof address === 'string') throw new Error('No free TCP port on 127.0.0.1');
-  return address.port;
 }

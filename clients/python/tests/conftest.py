@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import itertools
 import json
 import os
 import shutil
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -180,11 +182,22 @@ def stored_steps(server: Server, trajectory_id: str) -> list[Step]:
     return [step for message in messages for step in message.steps]
 
 
+#: Below the ports that systems give to those who ask for any (from 32,768 on Linux).
+_FIRST_PORT, _END_PORT, _PORTS_EACH = 10_000, 32_000, 100
+_taken = itertools.count()
+
+
 def free_port() -> int:
-    """Returns a port that nothing listens on."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
+    """Returns a port that nothing listens on, from a range of this process. The system gives it to nobody who asks for
+    any port, so it stays free while a server is to be away from it, and for its next start."""
+    first = _FIRST_PORT + _PORTS_EACH * (os.getpid() % ((_END_PORT - _FIRST_PORT) // _PORTS_EACH))
+    for _ in range(_PORTS_EACH):
+        port = first + next(_taken) % _PORTS_EACH
+        with socket.socket() as listener, suppress(OSError):
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError(f"no free port from {first} to {first + _PORTS_EACH - 1}")
 
 
 def package_version() -> str:
