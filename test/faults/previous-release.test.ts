@@ -52,6 +52,10 @@ async function serve(root: string, database: TestDatabase, args: readonly string
       for await (const { step } of readSteps(client, { trajectoryId })) texts.push(step.actions[0]?.content?.text);
       return texts;
     },
+    /** Whether the server says that it is ready. */
+    async isReady(): Promise<boolean> {
+      return (await fetch(`${server.url}/readyz`)).ok;
+    },
     async stop(): Promise<void> {
       client.close();
       await server.terminate();
@@ -81,12 +85,14 @@ describe.each(ENGINES)('the previous release and this one, on %s', (engine) => {
     await append(after, 'after the upgrade');
     if (engine === 'postgres') {
       await append(before, 'by the previous release, on the new schema');
+      await expect.poll(before.isReady).toBe(true);
       await append(after, 'by this one, beside it');
       await before.stop();
     }
     await after.stop();
     const back = await serve(PREVIOUS, database);
     await append(back, 'after the way back');
+    await expect.poll(back.isReady).toBe(true);
     await back.stop();
     const store = await openOn(database);
     await expectVerified(store);

@@ -33,12 +33,16 @@ describe.each(ENGINES)('A14: probes, on %s', (engine) => {
     await using server = await startTestServer({ engine });
     const sql = await outsideSql(server.database);
     const table = engine === 'postgres' ? 'anabranch.kysely_migration' : 'kysely_migration';
-    await sql.rows(`insert into ${table} (name, timestamp) values ('9999_next', '2027-01-01')`);
+    const add = (name: string) => sql.rows(`insert into ${table} (name, timestamp) values ('${name}', '2027-01-01')`);
+    await add('9999_next');
     await expect.poll(() => statuses(server), { timeout: 5000 }).toEqual(NOT_READY);
     expect(await (await fetch(`${server.url}/readyz`)).text()).toContain('another version');
-    await sql.rows(`delete from ${table} where name = '9999_next'`);
-    await sql.close();
+    // An upgrade adds this one, and the server of the release before goes on.
+    await sql.rows(`update ${table} set name = '9999_next_after_0001' where name = '9999_next'`);
     await expect.poll(() => statuses(server), { timeout: 5000 }).toEqual(ALL_WELL);
+    await sql.rows(`update ${table} set name = '0001_other' where name like '0001%'`);
+    await expect.poll(() => statuses(server), { timeout: 5000 }).toEqual(NOT_READY);
+    await sql.close();
   });
 
   it('say that it is not ready while the database does not answer, and do not wait for it', async () => {

@@ -235,6 +235,12 @@ function isServable(migration: string): boolean {
   return after !== undefined && newest !== undefined && after <= newest;
 }
 
+/** Whether this version can serve a schema with these migrations: it has all of its own, and may have further ones. */
+export function canServe(migrations: readonly string[]): boolean {
+  const hasAll = MIGRATIONS.every(({ name }) => migrations.includes(name));
+  return hasAll && migrations.every((name) => isKnown(name) || isServable(name));
+}
+
 function refuse({ tables, migrations }: Found): void {
   const unknown = migrations.filter((name) => !isKnown(name) && !isServable(name));
   const [table] = tables;

@@ -1,8 +1,7 @@
 import { Kysely, PostgresDialect, sql } from 'kysely';
 import { AnabranchError, isReadOnly } from '../../domain/errors.ts';
 import { StoreOpenError } from '../contract/store.ts';
-import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
-import { MIGRATIONS } from '../migrations/migrations.ts';
+import { canServe, type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import { explainConnecting, lineOf } from '../postgres_access/connecting.ts';
 import { Hosts } from '../postgres_access/hosts.ts';
 import { ReadOnlyWatch } from '../postgres_access/read_only_watch.ts';
@@ -123,7 +122,7 @@ export async function openPostgres(
     known,
     compressor: new SegmentCompressor(),
     slots,
-    migrations: MIGRATIONS.map(({ name }) => name),
+    canServe,
     load: () => ({
       pools: pool.load(lanes.load.waiting),
       listening: notifier.listening,

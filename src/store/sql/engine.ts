@@ -32,8 +32,8 @@ export class SharedMembers {
   readonly known: KnownHeads;
   readonly compressor: SegmentCompressor;
   readonly slots: Slots;
-  /** Names of the migrations of this program. */
-  readonly migrations: readonly string[];
+  /** Whether this program can serve a schema with these migrations. */
+  readonly canServe: (migrations: readonly string[]) => boolean;
   /** See `Store.load`. */
   readonly load: () => StoreLoad;
   /** Copies the log into the database file, when no read of this process needs it. Only SQLite has both. */
@@ -59,7 +59,7 @@ export class SharedMembers {
     this.known = shared.known;
     this.compressor = shared.compressor;
     this.slots = shared.slots;
-    this.migrations = shared.migrations;
+    this.canServe = shared.canServe;
     this.load = shared.load;
     this.emptyWal = shared.emptyWal;
     this.cutFreePages = shared.cutFreePages;

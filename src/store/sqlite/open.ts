@@ -5,8 +5,7 @@ import { refuseForeignFile } from '../file_guard/file_owner.ts';
 import { type FileLock, lockFile } from '../file_guard/lock.ts';
 import { cannotOpen, resolvePath } from '../file_guard/path.ts';
 import { FileWatch } from '../file_guard/watch.ts';
-import { type MigrateOptions, migrate } from '../migrations/migrate.ts';
-import { MIGRATIONS } from '../migrations/migrations.ts';
+import { canServe, type MigrateOptions, migrate } from '../migrations/migrate.ts';
 import type { StoreEngine } from '../sql/engine.ts';
 import { ChangeListeners } from '../sql/kit/changes.ts';
 import { SegmentCompressor } from '../sql/kit/compression.ts';
@@ -115,7 +114,7 @@ export async function openSqlite(
       known,
       compressor: new SegmentCompressor(),
       slots,
-      migrations: MIGRATIONS.map(({ name }) => name),
+      canServe,
       load: () => ({
         pools: { reads: threads.load, writes: writeLock.load },
         listening: undefined,
