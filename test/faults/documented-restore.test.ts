@@ -115,6 +115,7 @@ it('docs/operations.md recovers the moment before a deletion, from a base backup
   const name = new URL(database.url).pathname.slice(1);
   const recovered = `postgres://postgres@127.0.0.1:${port}/${name}`;
   const recovering = inside(shell, programOf(SNIPPETS, 'recover'))
+    .replace(/cp -a (\S+)2026-11-30/, 'cp -a "$(ls -d $12*)"')
     .replace('2026-11-30 12:00:00', moment)
     .replace("'-p 5433'", `'-p ${port}'`)
     .replace('--port=5433', `--host=127.0.0.1 --port=${port}`)
