@@ -1,5 +1,6 @@
 import { startPgbouncer } from '../../test/support/pgbouncer.ts';
-import { alternate, type Bench, compare, type Run } from '../bench.ts';
+import { alternate, type Bench, compare, median, type Run } from '../bench.ts';
+import { cpuSeconds } from '../processes.ts';
 import type { BenchServer } from '../resources.ts';
 import { ingest, type Load, SINGLE } from './ingest.ts';
 
@@ -7,10 +8,27 @@ import { ingest, type Load, SINGLE } from './ingest.ts';
 const SHARES = [6, 5, 5];
 const WINDOWS = { waiting: 1, pipelined: SINGLE.window } as const;
 
-/** Measures all instances at the same time. Returns the steps per second of all of them. */
-async function ingestOn(run: Run, servers: readonly BenchServer[], shares: readonly number[], load: Load) {
-  const each = servers.map((server, i) => ingest(run, server, { ...load, streams: shares[i]!, connections: 2 }));
-  return (await Promise.all(each)).reduce((sum, perSecond) => sum + perSecond, 0);
+/**
+ * Measures all instances at the same time. Returns the steps per second of all of them, and adds to `micros` the CPU of
+ * a step, in microseconds, of the instances and Postgres.
+ */
+async function ingestOn(
+  run: Run,
+  servers: readonly BenchServer[],
+  shares: readonly number[],
+  load: Load,
+  micros: number[],
+) {
+  const pids = [...new Set(servers.flatMap((server) => server.pids))];
+  const cpu = cpuSeconds(pids);
+  let steps = 0;
+  const each = servers.map((server, i) => {
+    const share = { ...load, streams: shares[i]!, connections: 2 };
+    return ingest(run, server, share, { seen: ({ allSteps }) => (steps += allSteps) });
+  });
+  const perSecond = (await Promise.all(each)).reduce((sum, one) => sum + one, 0);
+  micros.push(((cpuSeconds(pids) - cpu) / steps) * 1e6);
+  return perSecond;
 }
 
 export const instances: Bench = {
@@ -24,11 +42,14 @@ export const instances: Bench = {
     const results = [];
     for (const [name, window] of Object.entries(WINDOWS)) {
       const load = { ...SINGLE, window };
+      const micros = { three: [] as number[], one: [] as number[] };
       const samples = await alternate(run, {
-        three: () => ingestOn(run, all, SHARES, load),
-        one: () => ingestOn(run, [first], [16], load),
+        three: () => ingestOn(run, all, SHARES, load, micros.three),
+        one: () => ingestOn(run, [first], [16], load, micros.one),
       });
-      const of = { bench: `instances-${name}`, aim: '>= 0.6', unit: 'steps/s' };
+      const [three, one] = [micros.three, micros.one].map((each) => median(each).toFixed(1));
+      const note = `CPU a step, with Postgres: ${three} µs, one instance ${one} µs`;
+      const of = { bench: `instances-${name}`, aim: '>= 0.6', unit: 'steps/s', note };
       results.push(compare(run, of, samples.three, samples.one));
     }
     return results;
