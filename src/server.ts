@@ -74,8 +74,8 @@ export interface RunningServer {
   readonly unused: AbortSignal | undefined;
   /** Open resources. All counts are 0 after every client has disconnected. */
   counts(): ServerCounts;
-  /** Rereads the files of certificates and of the mapping. Returns false if there are none. Never rejects. */
-  reload(): Promise<boolean>;
+  /** Rereads the files of certificates and of the mapping. Never rejects. */
+  reload(): Promise<void>;
   /**
    * Is no longer ready, and accepts calls for `lameDuckSeconds`, in which load balancers learn that it leaves. Resolves
    * then, or at once if the file of the database is lost.
@@ -476,9 +476,7 @@ function runningServer(
       principals: app.principals.size,
     }),
     reload: async () => {
-      const reloaded = [config.tls && port.reload(), verifiers?.reload()].filter((each) => each !== undefined);
-      await Promise.all(reloaded);
-      return reloaded.length > 0;
+      await Promise.all([config.tls && port.reload(), verifiers?.reload()]);
     },
     leave: async () => {
       service.health.leave();

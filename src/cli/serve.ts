@@ -26,7 +26,10 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   const { startServer } = await import('../server.ts');
   const { measureProcess } = await import('../observe/metrics.ts');
   const tracing = await tracingOf(cli, logger);
-  const deps = { logger, validator: cli.validator, processMetrics: measureProcess(), signal: cli.signal, tracing };
+  const [started, hungUp] = [Promise.withResolvers<RunningServer>(), new AbortController()];
+  cli.onHangup?.(() => void hangUp(cli, config, started.promise, logger, hungUp));
+  const signal = AbortSignal.any([cli.signal, hungUp.signal]);
+  const deps = { logger, validator: cli.validator, processMetrics: measureProcess(), signal, tracing };
   const server = await startServer(config, deps).catch((error: unknown) => {
     if (error instanceof Error && error.name === 'AbortError') return undefined;
     throw error;
@@ -37,11 +40,10 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
     return;
   }
   logger.info({ store: server.storeDescription }, `the database was chosen by ${config.databaseChosenBy}`);
-  const hungUp = new AbortController();
-  cli.onHangup?.(() => void hangUp(cli, server, logger, hungUp));
+  started.resolve(server);
   cli.stdout.write(flags.json === true ? readyLine(server, config) : welcome(server, config));
   const { lost, unused } = server;
-  await stopped(AbortSignal.any([cli.signal, hungUp.signal, lost, unused].filter((signal) => signal !== undefined)));
+  await stopped(AbortSignal.any([signal, lost, unused].filter((each) => each !== undefined)));
   if (cli.signal.reason === 'SIGTERM' || hungUp.signal.aborted) await leave(server, config, logger);
   if (unused?.aborted === true) logger.info({ seconds: config.exitWhenUnused }, 'no client has been connected');
   const patience = lost?.aborted === true ? '' : `; open calls have ${config.drainSeconds} seconds to end`;
@@ -52,14 +54,21 @@ async function serve(cli: CliContext, flags: Readonly<Record<string, unknown>>):
   if (lost?.aborted === true) throw new CliError('The server has stopped, because the file of its database was lost.');
 }
 
-/** Rereads files, unless there are none or the terminal was closed: then the server stops. */
-async function hangUp(cli: CliContext, server: RunningServer, logger: Logger, stop: AbortController): Promise<void> {
-  if (cli.stdin?.isTTY !== true && (await server.reload())) {
-    logger.info('SIGHUP: certificates and mapping files were read again');
+/** Rereads files, as soon as the server runs, unless there are none or the terminal was closed: then it stops. */
+async function hangUp(
+  { stdin }: CliContext,
+  { tls, identity }: Config,
+  started: Promise<RunningServer>,
+  logger: Logger,
+  stop: AbortController,
+): Promise<void> {
+  if (stdin?.isTTY === true || (tls ?? identity) === undefined) {
+    logger.info('SIGHUP: the server stops');
+    stop.abort();
     return;
   }
-  logger.info('SIGHUP: the server stops');
-  stop.abort();
+  await (await started).reload();
+  logger.info('SIGHUP: certificates and mapping files were read again');
 }
 
 /** The libraries are loaded only if there is a collector. */

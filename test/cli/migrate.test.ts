@@ -30,14 +30,16 @@ async function untilListening(socket: string): Promise<void> {
 }
 
 function serving(database: string, socket: string) {
-  const stop = new AbortController();
+  const [stop, hangups] = [new AbortController(), new EventTarget()];
   const ready = Promise.withResolvers<void>();
   const ended = runCli(['serve', '--no-migrate', '--json', '--listen', `unix:${socket}`], {
     env: { DATABASE_URL: database },
     signal: stop.signal,
+    onHangup: (listener) => hangups.addEventListener('hangup', listener),
     onOutput: () => ready.resolve(),
   });
-  return { ready: ready.promise, ended, stop: () => stop.abort() };
+  const hangUp = () => hangups.dispatchEvent(new Event('hangup'));
+  return { ready: ready.promise, ended, stop: () => stop.abort(), hangUp };
 }
 
 describe.each(ENGINES)('migrate, on %s', (engine) => {
@@ -83,12 +85,12 @@ describe.runIf(ENGINES.includes('postgres'))('serve --no-migrate, on postgres', 
     expect(stderr).toContain('waits for `anabranch migrate`');
   });
 
-  it('can be stopped while it waits', async () => {
+  it.each(['stop', 'hangUp'] as const)('can be stopped while it waits, by %s', async (signal) => {
     await using database = await createDatabase('postgres');
-    const socket = path.join(folder, 'stopped', 'sock');
+    const socket = path.join(folder, signal, 'sock');
     const server = serving(database.url, socket);
     await untilListening(socket);
-    server.stop();
+    server[signal]();
     const { code, stdout, stderr } = await server.ended;
     expect({ code, stdout }).toEqual({ code: 0, stdout: '' });
     expect(stderr).toContain('stopped before the schema was migrated');

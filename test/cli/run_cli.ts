@@ -5,13 +5,13 @@ import process from 'node:process';
 import { Writable } from 'node:stream';
 import { stripVTControlCharacters } from 'node:util';
 import { expect } from 'vitest';
-import type { Output } from '../../src/cli/context.ts';
+import type { CliContext, Output } from '../../src/cli/context.ts';
 import { run } from '../../src/cli/program.ts';
 import { sharedValidator } from '../support/shared_validator.ts';
 
 const MAIN = path.resolve(import.meta.dirname, '../../src/main.ts');
 
-export interface CliOptions {
+export interface CliOptions extends Pick<CliContext, 'onHangup' | 'stdin'> {
   /** Whether output goes to a terminal instead of a pipe. */
   readonly terminal?: boolean;
   /** The width of the terminal. Default 80. A pipe has none. */
@@ -37,8 +37,10 @@ export async function runCli(args: readonly string[], options: CliOptions = {}):
     cwd: os.tmpdir(),
     fileLimit: () => undefined,
     self: [process.execPath, MAIN],
+    stdin: options.stdin,
     stdout,
     stderr,
+    onHangup: options.onHangup,
     signal: options.signal ?? new AbortController().signal,
     validator: sharedValidator(),
   });

@@ -2,6 +2,7 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import net from 'node:net';
 import os from 'node:os';
 import path from 'node:path';
+import { PassThrough } from 'node:stream';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { createAuthority, writeIssued } from '../support/certificates.ts';
 import { createDatabase, ENGINES } from '../support/database.ts';
@@ -347,6 +348,21 @@ describe('the process', () => {
     server.signal('SIGHUP');
     expect(await server.exited).toEqual({ code: 0, signal: null });
     expect(server.output()).toMatch(/SIGHUP: the server stops[\s\S]*stopped/);
+  });
+
+  it('stops on SIGHUP of the terminal that was closed, though it has a certificate', async () => {
+    const hangup = Promise.withResolvers<() => void>();
+    await using database = await createMigratedDatabase('sqlite');
+    const { tlsCert, tlsKey } = writeIssued(createAuthority().issue());
+    const tls = ['--tls-cert', tlsCert, '--tls-key', tlsKey];
+    const terminal = Object.assign(new PassThrough(), { isTTY: true });
+    const { code, stderr } = await runCli(['serve', '--listen', '127.0.0.1:0', '--database', database.url, ...tls], {
+      stdin: terminal,
+      onHangup: hangup.resolve,
+      onOutput: () => void hangup.promise.then((hangUp) => hangUp()),
+    });
+    expect(code).toBe(0);
+    expect(stderr).toMatch(/SIGHUP: the server stops[\s\S]*stopped/);
   });
 
   it('reads its certificate again on SIGHUP, keeps the one in use if the new one is wrong, and serves on', async () => {
