@@ -31,8 +31,12 @@ describe('A4: a server on which every connection has a call in progress', () => 
   afterAll(() => server.stop());
 
   it('answers health checks, by HTTP and by gRPC', async () => {
-    const response = await fetch(`${server.url}/healthz`);
-    expect([response.status, response.headers.get('connection'), await response.text()]).toEqual([200, 'close', 'ok']);
+    const ask = async (path: string) => {
+      const response = await fetch(server.url + path);
+      return [response.status, response.headers.get('connection'), await response.text()];
+    };
+    for (const path of ['/healthz', '/livez', '/readyz'])
+      await expect.poll(() => ask(path), { timeout: 5000 }).toEqual([200, 'close', 'ok']);
     const health = createClient(Health, createGrpcTransport({ baseUrl: server.url }));
     for (let i = 0; i < 2; i += 1) expect((await health.check({})).status).toBe(Serving.SERVING);
   });

@@ -1,11 +1,16 @@
 import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { type IncomingMessage, request } from 'node:http';
+import type { DescService } from '@bufbuild/protobuf';
 import { createClient } from '@connectrpc/connect';
 import { createGrpcTransport } from '@connectrpc/connect-node';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { Role } from '../../gen/es/anabranch/v1/access_pb.js';
 import { AdminService } from '../../gen/es/anabranch/v1/admin_service_pb.js';
+import { RolloutService } from '../../gen/es/anabranch/v1/rollout_service_pb.js';
+import { StageKind } from '../../gen/es/anabranch/v1/run_pb.js';
+import { RunService } from '../../gen/es/anabranch/v1/run_service_pb.js';
+import { ServerService } from '../../gen/es/anabranch/v1/server_service_pb.js';
 import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { measureProcess } from '../../src/observe/metrics.ts';
 import { packageVersion } from '../../src/version.ts';
@@ -24,10 +29,10 @@ describe.each(ENGINES)('V8: metrics, on %s', (engine) => {
     database = await createMigratedDatabase(engine);
     await using open = await startTestServer({ database });
     const admin = createClient(AdminService, createGrpcTransport({ baseUrl: open.url }));
-    const keyOf = async (name: string, namespace: string) =>
-      (await admin.createKey({ name, role: Role.WORK, namespaces: [namespace] })).secret;
-    secrets.every = await keyOf('every', '*');
-    secrets.own = await keyOf('own', 'team-a');
+    const keyOf = async (name: string, role: Role, namespace: string) =>
+      (await admin.createKey({ name, role, namespaces: [namespace] })).secret;
+    secrets.every = await keyOf('every', Role.READ, '*');
+    secrets.own = await keyOf('own', Role.WRITE, 'team-a');
     await open.stop();
     server = await startTestServer({
       database,
@@ -42,14 +47,15 @@ describe.each(ENGINES)('V8: metrics, on %s', (engine) => {
     await database?.drop();
   });
 
-  const trajectoriesOf = (token: string) =>
+  const clientOf = <S extends DescService>(service: S, token: string) =>
     createClient(
-      TrajectoryService,
+      service,
       createGrpcTransport({
         baseUrl: server.url,
         interceptors: [withHeaders({ authorization: `Bearer ${token}` })],
       }),
     );
+  const trajectoriesOf = (token: string) => clientOf(TrajectoryService, token);
   const text = async () => {
     const answer = await fetch(server.metricsUrl!);
     expect([answer.status, answer.headers.get('content-type')]).toEqual([200, expect.stringMatching(/^text\/plain; /)]);
@@ -68,6 +74,8 @@ describe.each(ENGINES)('V8: metrics, on %s', (engine) => {
       }),
     );
   };
+
+  const level = async (name: string) => (await scrape()).get(`anabranch_${name}`);
 
   it('count calls by method and code, failures by reason, refused credentials, and acked steps', async () => {
     const before = await scrape();
@@ -104,7 +112,6 @@ describe.each(ENGINES)('V8: metrics, on %s', (engine) => {
       for await (const _ of steps);
     };
     const following = follow().catch(() => undefined);
-    const level = async (name: string) => (await scrape()).get(`anabranch_${name}`);
     await expect.poll(() => level('followers')).toBe(1);
     expect(await level('connections')).toBeGreaterThan(0);
     expect(await level('calls_running')).toBe(1);
@@ -129,7 +136,7 @@ describe.each(ENGINES)('V8: metrics, on %s', (engine) => {
     const all = await scrape();
     expect(all.get(`anabranch_info{version="${packageVersion()}",engine="${database.engine}"}`)).toBe(1);
     expect(all.get('anabranch_rollouts_pending')).toBe(0);
-    expect(all.get('anabranch_leases_live')).toBe(0);
+    expect(all.get('anabranch_leases_ended')).toBe(0);
     expect(all.get('anabranch_stored_bytes')).toBeGreaterThan(0);
     expect(all.get('anabranch_unmerged_trajectories')).toBeDefined();
     expect(all.has('anabranch_wal_bytes')).toBe(database.engine === 'sqlite');
@@ -139,6 +146,29 @@ describe.each(ENGINES)('V8: metrics, on %s', (engine) => {
     const commits = all.get('anabranch_statement_seconds_count{statement="commit"}')!;
     expect(commits).toBeGreaterThan(0);
     expect(all.get('anabranch_statement_seconds_bucket{le="+Inf",statement="commit"}')).toBe(commits);
+  });
+
+  it('show who watches a run, what is leased, and which claims wait', async () => {
+    const [runs, rollouts] = [clientOf(RunService, secrets.own), clientOf(RolloutService, secrets.own)];
+    const { run } = await runs.createRun({});
+    const runId = run!.id;
+    const { stage } = await runs.getOrCreateStage({ runId, kind: StageKind.EVAL, number: 0n });
+    const stageId = stage!.id;
+    const left = new AbortController();
+    const { signal } = left;
+    const watch = clientOf(ServerService, secrets.own).watch({ subjects: { it: { run: { runId } } } }, { signal });
+    await watch[Symbol.asyncIterator]().next();
+    expect(await level('watchers')).toBe(1);
+    await rollouts.createRollouts({ stageId, rollouts: [{ groupNumber: 0n, number: 0n }] });
+    await expect.poll(() => level('rollouts_pending'), { timeout: 10_000 }).toBe(1);
+    await rollouts.claimRollouts({ stageId, workerId: 'w' });
+    await expect.poll(() => level('leases_live'), { timeout: 10_000 }).toBe(1);
+    expect(await level('rollouts_pending')).toBe(0);
+    const waiting = rollouts.claimRollouts({ stageId, workerId: 'w', wait: { seconds: 30n } }, { signal });
+    await expect.poll(() => level('claims_waiting')).toBe(1);
+    left.abort();
+    await waiting.catch(() => undefined);
+    await expect.poll(async () => [await level('claims_waiting'), await level('watchers')]).toEqual([0, 0]);
   });
 
   it('may be asked for often: neither is the database asked nor the text written each time', async () => {
