@@ -6,7 +6,7 @@ import type { RunningServer } from '../server.ts';
 import { packageVersion } from '../version.ts';
 import { valueJson } from './columns.ts';
 import { addConfigOptions, configOf, createLogger } from './config_options.ts';
-import { type CliContext, CliError } from './context.ts';
+import { type CliContext, CliError, UsageError } from './context.ts';
 
 /** Runs the server until it gets a signal, has had no clients for too long, or loses the file of its database. */
 export function serveCommand(cli: CliContext): Command {
@@ -71,9 +71,15 @@ async function hangUp(
   logger.info('SIGHUP: certificates and mapping files were read again');
 }
 
-/** The libraries are loaded only if there is a collector. */
+/** The libraries are loaded only if there is a collector. They take the default address for one that is none. */
 async function tracingOf({ env }: CliContext, logger: Logger): Promise<ExportedTracing | undefined> {
-  if (!env.OTEL_EXPORTER_OTLP_ENDPOINT) return undefined;
+  const { OTEL_EXPORTER_OTLP_ENDPOINT: collector } = env;
+  if (!collector) return undefined;
+  if (!/^https?:$/u.test(URL.parse(collector)?.protocol ?? '')) {
+    throw new UsageError(
+      'OTEL_EXPORTER_OTLP_ENDPOINT is not the address of a collector (not shown: it may hold a password): expected http://HOST:PORT or https://HOST:PORT.',
+    );
+  }
   const { exportTraces } = await import('../observe/otlp.ts');
   return exportTraces(env, packageVersion(), logger);
 }

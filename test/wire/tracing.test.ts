@@ -10,6 +10,7 @@ import { TrajectoryService } from '../../gen/es/anabranch/v1/trajectory_service_
 import { connectClient } from '../../src/client/index.ts';
 import { connectClient as connectWebClient } from '../../src/client/web/index.ts';
 import { samplerOf } from '../../src/observe/otlp.ts';
+import { runCli } from '../cli/run_cli.ts';
 import { type CollectedSpan, type Collector, startCollector } from '../support/collector.ts';
 import { ENGINES } from '../support/database.ts';
 import { createMigratedDatabase } from '../support/migrated_database.ts';
@@ -156,6 +157,31 @@ it('V10: a collector that hangs keeps no call and no stop waiting, and a bounded
   // A stop sends all that wait.
   expect(await server.terminate()).toEqual({ code: 0, signal: null });
   expect(collector.spans.length).toBeLessThanOrEqual(SPANS_WAITING);
+});
+
+it('V10: the libraries are loaded only if there is a collector', async () => {
+  const hooks = `import { registerHooks } from 'node:module';
+    registerHooks({
+      resolve(name, context, next) {
+        if (name.startsWith('@opentelemetry/sdk') || name.startsWith('@opentelemetry/exporter')) console.error('loads ' + name);
+        return next(name, context);
+      },
+    });`;
+  const nodeArgs = ['--import', `data:text/javascript,${encodeURIComponent(hooks)}`];
+  await using database = await createMigratedDatabase('sqlite');
+  await using collector = await startCollector();
+  for (const env of [{}, { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url }]) {
+    await using server = await spawnServer({ database: database.url, nodeArgs, env });
+    await server.terminate();
+    expect(server.output().includes('loads @opentelemetry/')).toBe('OTEL_EXPORTER_OTLP_ENDPOINT' in env);
+  }
+});
+
+it.each(['nonsense', '127.0.0.1:4318', 'ftp://s3cret@host'])('V10: a collector at %s is refused', async (place) => {
+  const refused = await runCli(['serve'], { env: { OTEL_EXPORTER_OTLP_ENDPOINT: place } });
+  expect(refused).toMatchObject({ code: 2, stdout: '' });
+  expect(refused.stderr).toContain('OTEL_EXPORTER_OTLP_ENDPOINT is not the address of a collector');
+  expect(refused.stderr).not.toContain(place);
 });
 
 it('V10: a stop does not wait for a collector that hangs', async () => {
