@@ -144,11 +144,10 @@ describe('rollouts that another transaction locks, on postgres', () => {
   it('Q4: locked rollouts are skipped without waiting, and can be claimed after the lock is released', async () => {
     const { scene, stage } = await fresh();
     const [a = '', b = '', c = ''] = await scene.queue(stage, 3);
-    const begun = performance.now();
+    // The lock is held until the claims are made.
     const claims = await holding(`select 1 from rollouts where id = '${a}' for update`, () =>
       scene.claims({ count: 2 }),
     );
-    expect(performance.now() - begun).toBeLessThan(2_000);
     expect(claims.map(({ rollout }) => rollout.id)).toEqual([b, c]);
     expect((await scene.claimOne()).rollout.id).toBe(a);
   });

@@ -48,9 +48,7 @@ describe('trajectories that another transaction locks, on postgres', () => {
     await scene.append(made, [wordStep(0n, '0')]);
     await scene.append(made, [wordStep(1n, '1')]);
     await holding(rowOf(made.ref.key), async () => {
-      const begun = performance.now();
       expect(await store.append([scene.batch(made, [wordStep(2n, '2')])], 'never')).toEqual([{ kind: 'busy' }]);
-      expect(performance.now() - begun).toBeLessThan(2_000);
     });
     await scene.append(made, [wordStep(2n, '2')]);
     expect(await scene.words(made)).toEqual(['0', '1', '2']);
@@ -78,9 +76,7 @@ describe('trajectories that another transaction locks, on postgres', () => {
       scene.batch(each, [wordStep(1n, 'b')]),
     ]);
     const outcomes = await holding(rowOf(held.ref.key), async () => {
-      const begun = performance.now();
       const outcomes = await store.append(batches, 'never');
-      expect(performance.now() - begun).toBeLessThan(2_000);
       expect((await scene.get(held.id)).nextStepNumber).toBe(0n);
       expect(await store.findStates(scene.namespace, [state.digest], false)).toEqual([]);
       return outcomes;
