@@ -1,4 +1,4 @@
-import { AnabranchError } from '../domain/errors.ts';
+import { databaseReplaced } from '../domain/errors.ts';
 import type { Verifiers } from '../domain/identity.ts';
 import type { CallScope, Store } from '../store/contract/store.ts';
 import type { TracePart } from '../store/contract/trace.ts';
@@ -104,7 +104,7 @@ export function createApp({
   const stopHearing = store.onReplaced(() => {
     lineages.forgetAll();
     tokens.forgetAll();
-    feeds.endAll(replaced());
+    feeds.endAll(databaseReplaced('Read again from the next step on.'));
   });
   const drain = createDrain();
   const runFeeds = new RunFeeds({ store, changes, drain, settings });
@@ -151,13 +151,6 @@ export function createApp({
     drain,
     close,
   };
-}
-
-function replaced(): AnabranchError {
-  return new AnabranchError(
-    'DATABASE_UNAVAILABLE',
-    'The database was replaced, as by a failover, and may lack steps that were sent before. Read again from the next step on.',
-  );
 }
 
 /** Returns the store for a group commit that is traced, which serves several calls. */

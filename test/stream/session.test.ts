@@ -92,6 +92,35 @@ describeApp('an append stream', (on) => {
     expect(await scene.words(trajectory)).toEqual(['a']);
   });
 
+  it('A15: if the database is replaced, the client learns that, and not of a gap after steps that were lost', async () => {
+    const listeners = new Set<() => void>();
+    const replace = () => {
+      for (const listener of listeners) listener();
+    };
+    const store = wrappedStore(on.store, {
+      onReplaced: (listener) => {
+        listeners.add(listener);
+        return () => void listeners.delete(listener);
+      },
+      // A statement of the first append after the failover finds the new database.
+      append: async (...args) => {
+        if (isLost) replace();
+        return on.store.append(...args);
+      },
+    });
+    let isLost = false;
+    const scene = on.scene(on.app({}, store));
+    const [busy, idle] = [await scene.open(await scene.create()), await scene.open(await scene.create())];
+    isLost = true;
+    busy.push(frame([step(1n, 'after a step that was lost')]));
+    for (const session of [busy, idle])
+      expect(await drain(session.events())).toMatchObject([{ reason: 'DATABASE_UNAVAILABLE' }]);
+    const kept = listeners.size;
+    const ended = await scene.open(await scene.create());
+    ended.end();
+    expect([listeners.size, await drain(ended.events())]).toEqual([kept, []]);
+  });
+
   it('W3: an empty frame is refused', async () => {
     const scene = on.scene();
     const session = await scene.open(await scene.create());

@@ -1,6 +1,6 @@
 import type { OpenRequest, SealRequest, StepTag } from '../../domain/append.ts';
 import type { Caller } from '../../domain/caller.ts';
-import { invalidField } from '../../domain/errors.ts';
+import { type AnabranchError, databaseReplaced, invalidField } from '../../domain/errors.ts';
 import type { Instant } from '../../domain/instant.ts';
 import { isSealed, type SealStatus, type TrajectoryStatus } from '../../domain/lifecycle.ts';
 import { LIMITS } from '../../domain/limits.ts';
@@ -69,7 +69,7 @@ export class AppendSession implements BatchSource {
   readonly #app: App;
   readonly #caller: Caller;
   readonly #grant: Grant;
-  #unsubscribeDrain: () => void = () => undefined;
+  #unsubscribe: () => void = () => undefined;
   #pendingBatches = 0;
   #pendingBytes = 0;
   #duplicates = 0n;
@@ -85,6 +85,8 @@ export class AppendSession implements BatchSource {
   /** True when no more frames are taken: after an error (`inputError`), or when the client has sent all frames. */
   #inputOver = false;
   #inputError: unknown;
+  /** Set once the database lacks what this stream may have sent. The client must compare its end with the stored one. */
+  #replaced: AnabranchError | undefined;
   /** The error of a batch. Later frames are dropped. */
   #refusal: { readonly error: unknown } | undefined;
   #wakeEvents: (() => void) | undefined;
@@ -96,7 +98,16 @@ export class AppendSession implements BatchSource {
     this.#grant = grant;
     const { uid, nextStepNumber, status } = grant.trajectory;
     this.opened = { epoch: grant.epoch, tookOver: grant.tookOver, uid, nextStepNumber, status };
-    this.#unsubscribeDrain = app.drain.onBegin((error) => this.fail(error));
+    const stops = [
+      app.drain.onBegin((error) => this.fail(error)),
+      app.store.onReplaced(() => {
+        this.#replaced = databaseReplaced('Open the stream again, and compare your last ack with its end.');
+        this.fail(this.#replaced);
+      }),
+    ];
+    this.#unsubscribe = () => {
+      for (const stop of stops) stop();
+    };
   }
 
   get trace(): BatchSource['trace'] {
@@ -180,7 +191,7 @@ export class AppendSession implements BatchSource {
   }
 
   failed(_batch: AppendBatch, _bytes: number, error: unknown): void {
-    this.#refusal = { error };
+    this.#refusal = { error: this.#replaced ?? error };
     this.#pendingBatches = 0;
     this.#count(-this.#pendingBytes);
     this.#endInput();
@@ -217,7 +228,7 @@ export class AppendSession implements BatchSource {
 
   #endInput(): void {
     this.#inputOver = true;
-    this.#unsubscribeDrain();
+    this.#unsubscribe();
     this.#wakeEvents?.();
     this.#wakeReader?.();
   }
