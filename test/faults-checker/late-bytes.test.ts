@@ -32,7 +32,7 @@ describe.each(ENGINES)('bytes of a dead connection that arrive late, on %s', (en
     const late = create(AppendStepsRequestSchema, { steps: stepsOf('first', 5, 10) });
     first.call.send(late);
     const size = toBinary(AppendStepsRequestSchema, late).length;
-    await expect.poll(() => proxy.held, { interval: 2 }).toBeGreaterThan(size);
+    await expect.poll(() => proxy.held(), { interval: 2 }).toBeGreaterThan(size);
     proxy.cutClients();
     await first.call.cut();
 

@@ -45,8 +45,9 @@ export interface KillOutcome {
 
 /** So that some acks are always in transit when the server is killed. */
 const WAY_MS = 8;
-/** Several commits. */
+/** Several commits, on an idle machine. On a busy one, until some acks are held back. */
 const MUTED_MS = 100;
+const [HELD_ACK_BYTES, PATIENT_MS] = [400, 3_000];
 
 /**
  * Kills one of the servers repeatedly while 16 writers of 8 branches append through any of them, and compares the
@@ -63,12 +64,16 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   const { history } = load;
   for (const { proxy } of instances) proxy.setLatency(plan.wayMs ?? WAY_MS);
   let [leastInFlight, slowestStart] = [Number.POSITIVE_INFINITY, 0];
+  let lostAcks = false;
   const isMissed = () => plan.untilReplayed === true && history.replayedStored === 0;
-  for (; kills < plan.kills || (isMissed() && kills < 10 * plan.kills); kills += 1) {
+  // Of several servers, one may have no writers.
+  const isVain = () => isMissed() || (instances.length > 1 && !lostAcks);
+  for (; kills < plan.kills || (isVain() && kills < 10 * plan.kills); kills += 1) {
     const instance = random.pick(instances);
     const isMuted = isMissed() || instances.length > 1;
-    const inFlight = await killInMidStream(plan, { instance, load, random, isMuted });
-    leastInFlight = Math.min(leastInFlight, inFlight);
+    const killed = await killInMidStream(plan, { instance, load, random, isMuted });
+    leastInFlight = Math.min(leastInFlight, killed.inFlight);
+    lostAcks ||= killed.lostAcks;
     // Other programs than the service are made to lose or damage something.
     if (plan.program === undefined) await requireIntactDatabase(database);
     const began = performance.now();
@@ -105,21 +110,34 @@ interface KillScene {
   readonly isMuted: boolean;
 }
 
-/** Kills the server and loses its last answers in transit. Returns how many steps had no answer. */
-async function killInMidStream({ grants = 4 }: KillPlan, scene: KillScene): Promise<number> {
+interface Killed {
+  /** Steps without an answer. */
+  readonly inFlight: number;
+  /** Whether acks were held back, and are lost. */
+  readonly lostAcks: boolean;
+}
+
+/** Kills the server and loses its last answers in transit. */
+async function killInMidStream({ grants = 4 }: KillPlan, scene: KillScene): Promise<Killed> {
   const { instance, load, random, isMuted } = scene;
   await load.moreGrants(grants, 4_000);
   await load.moreAcks(random.between(100, 600));
   if (isMuted) instance.proxy.mute();
   // At any point of a commit, or after some whose acks are lost.
   await delay(random.between(0, 20) + (isMuted ? MUTED_MS : 0));
+  const deadline = performance.now() + PATIENT_MS;
+  const lostAcks = () => isMuted && instance.proxy.held('toClient') >= HELD_ACK_BYTES;
+  while (isMuted && !lostAcks() && performance.now() < deadline) await delay(1);
   // On a busy machine, all writers can be idle for a moment.
   while (load.history.inFlight === 0) await delay(1);
-  const killed = instance.kill();
-  const { inFlight } = load.history;
-  await killed;
-  if (isMuted) await instance.proxy.release();
-  return inFlight;
+  const dead = instance.kill();
+  const killed = { inFlight: load.history.inFlight, lostAcks: lostAcks() };
+  await dead;
+  if (!isMuted) return killed;
+  // The answers that are held back get lost.
+  instance.proxy.cutClients();
+  await instance.proxy.release();
+  return killed;
 }
 
 /** The outcome of a history. */

@@ -23,9 +23,9 @@ export function breakOff(socket: Socket): void {
 
 /** One direction of one connection: chunks in order, each delivered when it is due and the conditions allow. */
 export class Lane {
+  readonly direction: Direction;
   readonly #to: Socket;
   readonly #from: Socket;
-  readonly #direction: Direction;
   readonly #weather: Weather;
   #queue: { readonly due: number; readonly chunk: Buffer | 'end' }[] = [];
   #queued = 0;
@@ -36,7 +36,7 @@ export class Lane {
   constructor(from: Socket, to: Socket, direction: Direction, weather: Weather) {
     this.#from = from;
     this.#to = to;
-    this.#direction = direction;
+    this.direction = direction;
     this.#weather = weather;
     from.on('data', (chunk: Buffer) => this.#add(chunk));
     from.on('end', () => this.#add('end'));
@@ -55,8 +55,8 @@ export class Lane {
    */
   sourceClosed(failed: boolean): void {
     if (!failed) return;
-    if (!this.#weather.stopped.has(this.#direction)) breakOff(this.#to);
-    else this.#brokeUnseen = this.#direction === 'toClient';
+    if (!this.#weather.stopped.has(this.direction)) breakOff(this.#to);
+    else this.#brokeUnseen = this.direction === 'toClient';
   }
 
   /**
@@ -80,7 +80,7 @@ export class Lane {
 
   #pass(): void {
     clearTimeout(this.#timer);
-    while (!this.#weather.stopped.has(this.#direction) && !this.#to.destroyed && !this.#to.writableNeedDrain) {
+    while (!this.#weather.stopped.has(this.direction) && !this.#to.destroyed && !this.#to.writableNeedDrain) {
       const head = this.#queue[0];
       if (head === undefined) break;
       const early = head.due - performance.now();
@@ -102,9 +102,9 @@ export class Lane {
   #deliver(chunk: Buffer): void {
     this.#queued -= chunk.length;
     const limit = this.#weather.limit;
-    const counts = limit?.direction === this.#direction ? limit : undefined;
+    const counts = limit?.direction === this.direction ? limit : undefined;
     const part = counts && counts.left < chunk.length ? chunk.subarray(0, counts.left) : chunk;
-    this.#weather.delivered[this.#direction] += part.length;
+    this.#weather.delivered[this.direction] += part.length;
     if (counts) counts.left -= part.length;
     if (counts?.left !== 0) this.#to.write(part);
     // The last allowed bytes leave before the connection is reset.

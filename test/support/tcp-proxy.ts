@@ -20,8 +20,8 @@ export interface TcpProxy {
   readonly open: number;
   /** Connections accepted since the start. */
   readonly accepted: number;
-  /** Bytes received from one side and not yet delivered to the other, in both directions. */
-  readonly held: number;
+  /** Bytes received from one side and not yet delivered to the other, in one direction or both. */
+  held(direction?: Direction): number;
   /** Bytes delivered in a direction since the start, over all connections. */
   delivered(direction: Direction): number;
   /** New connections go to another server from now on (one restarted on a new port). */
@@ -107,9 +107,10 @@ export async function startTcpProxy(target: Target): Promise<TcpProxy> {
     get accepted() {
       return accepted;
     },
-    get held() {
-      return [...links].flatMap(({ lanes }) => lanes).reduce((sum, { queued }) => sum + queued, 0);
-    },
+    held: (direction) =>
+      [...links]
+        .flatMap(({ lanes }) => lanes.filter((lane) => (direction ?? lane.direction) === lane.direction))
+        .reduce((sum, { queued }) => sum + queued, 0),
     delivered: (direction) => weather.delivered[direction],
     retarget: (next) => {
       to = next;

@@ -43,6 +43,8 @@ type FaultCounts = Record<keyof typeof NO_FAULTS, number>;
 
 /** Rarely too short on a busy machine, where each lost lease means an attempt in vain. */
 const LEASE_SECONDS = 4;
+/** A call that was sent just before a stop can end what a worker holds, so a stop can be in vain. */
+const MOST_TRIES = 10;
 /** Many more than faults: other proofs cover rollouts that fail. */
 const MOST_ATTEMPTS = 100;
 
@@ -145,10 +147,17 @@ class Trial {
     await instance.restart();
   }
 
-  /** Stops processes until all their rollouts belong to others, then lets them continue. */
   async #stopWorkers(): Promise<void> {
-    const process = this.#mostHolding();
-    if (process === undefined) return;
+    for (let tries = 0; tries < MOST_TRIES; tries += 1) {
+      // After the kill of a server, nobody may hold a rollout for a moment.
+      await this.#when('a worker holds a rollout', () => this.#holding() > 0 || this.#isOver());
+      const process = this.#mostHolding();
+      if (process === undefined || (await this.#stopped(process)) > 0) return;
+    }
+  }
+
+  /** Stops a process until all its rollouts belong to others, then lets it continue. Returns how many leases ran out. */
+  async #stopped(process: WorkerProcess): Promise<number> {
     process.signal('SIGSTOP');
     this.faultCounts['workers stopped'] += this.#plan.workersEach;
     const held = this.journal.heldBy(process.owns);
@@ -165,6 +174,7 @@ class Trial {
     // To release a rollout that nobody holds is allowed, and changes nothing.
     const isRefused = (token: Token) => ['lost', 'released'].includes(this.journal.outcomeOf(token)!);
     this.faultCounts['of these refused'] += lost.filter(isRefused).length;
+    return lost.length;
   }
 
   /**
@@ -198,6 +208,17 @@ class Trial {
   #mostHolding(): WorkerProcess | undefined {
     const held = ({ owns }: WorkerProcess) => this.journal.heldBy(owns).length;
     return this.#processes.filter((process) => process.running).sort((a, b) => held(b) - held(a))[0];
+  }
+
+  /** Number of rollouts that the process holds that would be stopped. */
+  #holding(): number {
+    const process = this.#mostHolding();
+    return process === undefined ? 0 : this.journal.heldBy(process.owns).length;
+  }
+
+  /** Whether the workers have found nothing more to do. */
+  #isOver(): boolean {
+    return this.#processes.every((process) => !process.running);
   }
 
   async #until(what: string, completed: number): Promise<void> {
