@@ -90,6 +90,25 @@ describe('several hosts and failovers, on postgres', () => {
     expect(log.warnings().filter((msg) => /another timeline/.test(msg))).toHaveLength(1);
   });
 
+  it('A15: a primary that has become read-only is left for the one that accepts writes, with all connections', async () => {
+    const { primary, standby, database } = await startPair();
+    const scene = new Scene(await open(withHosts(database, [primary, standby])));
+    const made = await scene.createWith(['a']);
+    await replicated(primary, standby);
+    await promote(standby);
+    await tell(primary, 'alter system set default_transaction_read_only = on');
+    await tell(primary, 'select pg_reload_conf()');
+    await expect.poll(() => scene.append(made, [wordStep(1n, 'b')]).then(() => 'acked', String), WAIT).toBe('acked');
+    expect(await scene.words(made)).toEqual(['a', 'b']);
+    // Reads use all connections once, and each is closed before its next use.
+    await expect
+      .poll(async () => {
+        await Promise.all(Array.from({ length: 20 }, () => scene.get(made.id)));
+        return connectionsTo(primary);
+      }, WAIT)
+      .toBe(0);
+  });
+
   it('A15: of two primaries the one with the newer timeline is used, and later none with an older one', async () => {
     const { primary, standby, database } = await startPair();
     await promote(standby);

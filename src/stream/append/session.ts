@@ -85,7 +85,7 @@ export class AppendSession implements BatchSource {
   /** True when no more frames are taken: after an error (`inputError`), or when the client has sent all frames. */
   #inputOver = false;
   #inputError: unknown;
-  /** Set once the database lacks what this stream may have sent. The client must compare its end with the stored one. */
+  /** Set once the database may lack what this stream has stored. The client must compare its end with that. */
   #replaced: AnabranchError | undefined;
   /** The error of a batch. Later frames are dropped. */
   #refusal: { readonly error: unknown } | undefined;

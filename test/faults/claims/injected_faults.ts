@@ -156,7 +156,7 @@ class Trial {
     }
   }
 
-  /** Stops a process until all its rollouts belong to others, then lets it continue. Returns how many leases ran out. */
+  /** Stops a process until all its rollouts belong to others, then lets it go on. Returns how many leases ran out. */
   async #stopped(process: WorkerProcess): Promise<number> {
     process.signal('SIGSTOP');
     this.faultCounts['workers stopped'] += this.#plan.workersEach;
