@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
 
@@ -13,6 +17,7 @@ import pytest
 from conftest import end_server
 from fle_database import TREES, running_postgres, sqlite_database
 
+from anabranch._wire import local
 from anabranch._wire.errors import NoLocalServer
 from anabranch.compat import __main__ as command
 from anabranch.compat import cua
@@ -25,10 +30,28 @@ from anabranch.compat.simulation_db.managers.state_manager import StateManager
 @pytest.fixture(autouse=True)
 def settings(runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("ANABRANCH_ADDRESS", raising=False)
+    monkeypatch.setattr(local, "_servers", {})
     monkeypatch.chdir(tmp_path)
     yield
+    for address in [each for each in local._servers if each.startswith("unix:")]:
+        with suppress(OSError):
+            end_server_at(address)
     for file in tmp_path.rglob("*.anabranch.db"):
         end_server(file)
+
+
+def process_at(address: str) -> int:
+    """Returns the process that listens on a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as own:
+        own.connect(address.removeprefix("unix:"))
+        return struct.unpack("3i", own.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+
+
+def end_server_at(address: str) -> int:
+    """Kills the server on a Unix socket, and returns its process id."""
+    process = process_at(address)
+    os.kill(process, signal.SIGKILL)
+    return process
 
 
 @pytest.fixture(scope="module")
@@ -90,21 +113,50 @@ def test_simulations_are_in_the_file_beside_that_of_the_url(tmp_path: Path, monk
     assert not (tmp_path / "runs/simulations.db").exists()
 
 
-def test_a_server_is_started_on_the_postgres_of_the_settings(
+#: Prints where the server on Postgres is.
+ASK = """
+from anabranch.compat import cua
+cua.init_database()
+assert cua.get_training_by_run_name(cua.get_session_direct(), "x") is None
+print(cua.get_session_direct().connection.address)
+"""
+
+
+def test_the_processes_of_a_user_share_a_server_on_the_postgres_of_the_settings(
     postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cua.init_database(postgres_url)
-    with cua.get_session() as session:
-        assert cua.get_training_by_run_name(session, "none") is None
-    program = "from anabranch.compat import cua; cua.init_database(); print(cua.get_training_by_run_name(cua.get_session_direct(), 'x'))"
-    environment = {**os.environ, "DATABASE_URL": postgres_url}
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, env=environment, text=True, stdout=subprocess.PIPE, timeout=60
-    )
-    assert done.stdout == "None\n"
+    monkeypatch.setenv("DATABASE_URL", postgres_url)
+    asking = [subprocess.Popen([sys.executable, "-c", ASK], stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    cua.init_database()
+    address = cua.get_session_direct().connection.address
+    process = process_at(address)
+    assert [each.communicate(timeout=60)[0] for each in asking] == [f"{address}\n"] * 3
+    assert process_at(address) == process
+
+
+def test_calls_start_a_killed_server_on_postgres_again(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DATABASE_URL", postgres_url)
+    cua.init_database()
+    session = SessionLocal()
+    states = StateManager(session)
+    state = states.create_state([0], 0)
+    for _ in range(2):
+        killed = end_server_at(session.connection.address)
+        state = states.create_state([1], 1, parent_state_id=state.id)
+        assert cua.get_training_by_run_name(cua.get_session_direct(), "none") is None
+        assert process_at(session.connection.address) != killed
+    assert state.get_depth() == 2
 
 
 def test_a_postgres_that_does_not_answer_is_an_error() -> None:
-    with pytest.raises(NoLocalServer, match="no server has started on the Postgres database") as raised:
+    with pytest.raises(NoLocalServer, match="the server of the Postgres database has not started: ") as raised:
         PostgreSQLClient(host="127.0.0.1", port=1, database="fle_database", user="fle_user", password="fle123")
     assert "fle123" not in str(raised.value)
+
+
+def test_a_folder_for_sockets_with_a_long_path_is_an_error(runtime: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = runtime / ("long-" * 20)
+    folder.mkdir()
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder))
+    with pytest.raises(NoLocalServer, match="is too long: set TMPDIR"):
+        cua.init_database("postgres://user@host/name")

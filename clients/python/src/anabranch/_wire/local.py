@@ -1,6 +1,8 @@
-"""The server of a database file of this machine: found by the name of its holder, or started.
+"""Servers of this machine that this package starts, and starts again when they have ended.
 
-The address `sqlite:PATH` names the file. It stays the same wherever the server of the file listens.
+- The server of a database file is found by the name of its holder. The address `sqlite:PATH` names the file, and stays
+  the same wherever the server of the file listens.
+- That of a Postgres database has a socket of its own, which is its address.
 """
 
 from __future__ import annotations
@@ -62,31 +64,47 @@ class Place:
 
 
 def found(address: str) -> Place:
-    """Returns where the server of an address listens. Starts the server of a file, if no process has the file open.
+    """Returns where the server of an address listens. Starts the server of a file, if no process has the file open, and
+    that of `address_on_postgres`, if it does not run.
 
     Raises NoLocalServer.
     """
     place = place_of(address)
-    return _server_of(place).found() if place.startswith(SCHEME) else Place(place)
+    server = _server_of(place)
+    return Place(place) if server is None else server.found()
 
 
 def last_found(address: str) -> str:
     """Returns where the server of an address listens, as far as this process knows. Empty if it does not know."""
     place = place_of(address)
-    if not place.startswith(SCHEME):
+    server = _server_of(place)
+    if server is None:
         return place
-    last = _server_of(place).last
-    return "" if last is None else last.target
+    return "" if server.last is None else server.last.target
+
+
+def address_on_postgres(url: str) -> str:
+    """Returns the address of the server of this user on a Postgres database. Starts it, if it does not run.
+
+    The URL is passed in the environment, where other users cannot read its password. Raises NoLocalServer.
+    """
+    files = _files_of(url)
+    if not files.listen.startswith("unix:"):
+        raise NoLocalServer(f"no server can be started: the path of {files.log.parent} is too long: set TMPDIR")
+    _servers.setdefault(files.listen, _PostgresServer(url)).found()
+    return files.listen
 
 
 def keep(address: str) -> None:
     """Keeps the server of a file running until `leave`, also while this process makes no calls."""
-    _server_of(place_of(address)).keep()
+    if (server := _server_of(place_of(address))) is not None:
+        server.keep()
 
 
 def leave(address: str) -> None:
     """Ends what the last `keep` began. Without clients, the server ends after ten seconds."""
-    _server_of(place_of(address)).leave()
+    if (server := _server_of(place_of(address))) is not None:
+        server.leave()
 
 
 def path_from(text: str) -> str | None:
@@ -99,7 +117,7 @@ def path_from(text: str) -> str | None:
     return os.path.realpath(path)
 
 
-class Held:
+class _Held:
     """A call that lasts as long as the server, whose connection counts as a client."""
 
     def __init__(self, target: str, connection: socket.socket | None) -> None:
@@ -136,15 +154,33 @@ class _Holder:
 
 
 class _Server:
-    """The server of one file, as this process knows it."""
+    """The server of one database, as this process knows it."""
 
-    def __init__(self, path: str) -> None:
-        self._path = path
+    def __init__(self, database: str) -> None:
+        #: What it serves: the path of a file, or the URL of a Postgres database.
+        self._database = database
+        self.last: Place | None = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Leaves the connection and the started process to the parent: a copy of the connection would keep the server
+        running when the parent has ended."""
         self._lock = threading.Lock()
-        self._held: Held | None = None
+        self._held: _Held | None = None
         self._keepers = 0
         self._process: subprocess.Popen[bytes] | None = None
-        self.last: Place | None = None
+
+    def _name(self) -> str:
+        """Returns what errors call the database."""
+        raise NotImplementedError
+
+    def _holder(self) -> _Holder | None:
+        """Returns the process that serves the database, or keeps others from it. None if there is none."""
+        raise NotImplementedError
+
+    def _settings(self) -> tuple[list[str], dict[str, str]]:
+        """Returns the arguments and the environment of a server besides those of all."""
+        raise NotImplementedError
 
     def found(self) -> Place:
         with self._lock:
@@ -172,16 +208,14 @@ class _Server:
             self._held.close()
         self._held = None
 
-    def _reach(self) -> Held:
-        """Returns a call to the server of the file."""
-        if not hasattr(fcntl, "F_GETLK") or sys.platform not in _FLOCK:
-            raise NoLocalServer(f"the server of {self._path} cannot be started: it needs Linux or macOS")
+    def _reach(self) -> _Held:
+        """Returns a call to the server of the database."""
         deadline = time.monotonic() + _PATIENT_SECONDS
         log: _Log | None = None
         while True:
-            holder = _holder_of(self._path)
+            holder = self._holder()
             if holder is not None and holder.address:
-                held = held_at(holder.address)
+                held = _held_at(holder.address)
                 if held is not None:
                     return held
             elif holder is None and self._has_ended(log):
@@ -200,16 +234,18 @@ class _Server:
             return False
         self._process = None
         said = "" if log is None else log.said()
-        # "in use": another process was faster, and has ended since.
-        if code > 0 and log is not None and "is in use by" not in said:
-            raise NoLocalServer(f"the server of {self._path} has not started: {said or f'exit code {code}'}")
+        # Another process was faster, and has ended since.
+        was_late = "is in use by" in said or "another server uses the socket" in said
+        if code > 0 and log is not None and not was_late:
+            raise NoLocalServer(f"the server of {self._name()} has not started: {said or f'exit code {code}'}")
         return True
 
     def _start(self) -> _Log:
         """Starts a server in a session of its own, with default settings: those of this process do not count. Returns
         its log."""
-        files = _files_of(self._path)
-        command = [*server_command(), "serve", "--listen", files.listen, "--database", f"{SCHEME}{self._path}"]
+        files = _files_of(self._database)
+        arguments, settings = self._settings()
+        command = [*_server_command(), "serve", "--listen", files.listen, *arguments]
         command += ["--exit-when-unused", str(_UNUSED_SECONDS), "--log-level", "warn"]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ANABRANCH_")}
         log = _Log(files.log)
@@ -217,7 +253,7 @@ class _Server:
             self._process = subprocess.Popen(
                 command,
                 cwd=files.log.parent,
-                env={**environment, "NO_COLOR": "1"},
+                env={**environment, **settings, "NO_COLOR": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -226,15 +262,53 @@ class _Server:
         return log
 
     def _unreached(self, holder: _Holder | None, log: _Log | None) -> NoLocalServer:
-        seconds = f"for {_PATIENT_SECONDS:.0f} s"
+        seconds, name = f"for {_PATIENT_SECONDS:.0f} s", self._name()
         if holder is None:
             seen = "" if log is None else f": see {log.path}"
-            return NoLocalServer(f"the server of {self._path} has not started {seconds}{seen}")
+            return NoLocalServer(f"the server of {name} has not started {seconds}{seen}")
         if not holder.address:
-            text = f"{self._path} is in use by {holder.text}, which serves it at no address {seconds}: wait until it has ended"
+            text = (
+                f"{name} is in use by {holder.text}, which serves it at no address {seconds}: wait until it has ended"
+            )
         else:
-            text = f"{self._path} is in use by {holder.text}, which does not answer {seconds}: stop it, or name another file"
+            text = (
+                f"{name} is in use by {holder.text}, which does not answer {seconds}: stop it, or name another database"
+            )
         return NoLocalServer(text)
+
+
+class _FileServer(_Server):
+    """The server of a database file."""
+
+    def _name(self) -> str:
+        return self._database
+
+    def _holder(self) -> _Holder | None:
+        if not hasattr(fcntl, "F_GETLK") or sys.platform not in _FLOCK:
+            raise NoLocalServer(f"the server of {self._database} cannot be started: it needs Linux or macOS")
+        return _holder_of(self._database)
+
+    def _settings(self) -> tuple[list[str], dict[str, str]]:
+        return ["--database", f"{SCHEME}{self._database}"], {}
+
+
+class _PostgresServer(_Server):
+    """The server of this user on a Postgres database."""
+
+    def _name(self) -> str:
+        # The URL has a password.
+        return "the Postgres database"
+
+    def _holder(self) -> _Holder | None:
+        listen = _files_of(self._database).listen
+        try:
+            _connected(listen).close()
+        except OSError:
+            return None
+        return _Holder(f"the process at {listen}", listen)
+
+    def _settings(self) -> tuple[list[str], dict[str, str]]:
+        return [], {"DATABASE_URL": self._database}
 
 
 class _Log:
@@ -295,7 +369,7 @@ class _ServerPackage(Protocol):
     def command(self) -> list[str]: ...
 
 
-def server_command() -> list[str]:
+def _server_command() -> list[str]:
     try:
         package = cast(_ServerPackage, importlib.import_module("anabranch_server"))
     except ModuleNotFoundError as error:
@@ -342,7 +416,7 @@ def _locked_by(path: str) -> int | None:
     return None if told[kind] == fcntl.F_UNLCK else int(told[process])
 
 
-def held_at(address: str) -> Held | None:
+def _held_at(address: str) -> _Held | None:
     """Returns a call to a server. None if it does not answer, or stops."""
     target = address.removeprefix("http://")
     try:
@@ -352,7 +426,7 @@ def held_at(address: str) -> Held | None:
     if target.startswith("https://"):
         # Its certificate and its credentials are for the calls.
         connection.close()
-        return Held(target, None)
+        return _Held(target, None)
     told = b""
     try:
         connection.sendall(_WATCH)
@@ -361,12 +435,12 @@ def held_at(address: str) -> Held | None:
             told += received
             if not received or b"NOT_SERVING" in told or _REFUSED.match(told):
                 connection.close()
-                return Held(target, None) if _REFUSED.match(told) else None
+                return _Held(target, None) if _REFUSED.match(told) else None
     except OSError:
         connection.close()
         return None
     connection.setblocking(False)
-    return Held(target, connection)
+    return _Held(target, connection)
 
 
 def _connected(target: str) -> socket.socket:
@@ -383,18 +457,22 @@ def _connected(target: str) -> socket.socket:
     return socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_SECONDS)
 
 
+#: By the place of their addresses.
 _servers: dict[str, _Server] = {}
 
 
-def _server_of(place: str) -> _Server:
-    return _servers.get(place) or _servers.setdefault(place, _Server(place.removeprefix(SCHEME)))
+def _server_of(place: str) -> _Server | None:
+    """Returns the server of an address, if this package starts it."""
+    known = _servers.get(place)
+    if known is None and place.startswith(SCHEME):
+        known = _servers.setdefault(place, _FileServer(place.removeprefix(SCHEME)))
+    return known
 
 
 def _forked() -> None:
-    """Leaves the connections to the parent: copies would keep the server running when it has ended."""
     for server in _servers.values():
         server.drop()
-    _servers.clear()
+        server.forget()
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -10,8 +10,8 @@ from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from anabranch._wire.local import address_on_postgres
 from anabranch.client import Client, connect
-from anabranch.compat._local_postgres import address_of
 
 _logger = logging.getLogger("anabranch")
 _LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)", re.ASCII)
@@ -47,7 +47,7 @@ def connect_to(database: str, namespace: str = "") -> Client:
     `sqlite:FILE` or `postgres://…`. Nothing is recorded in the background, and what cannot be stored raises."""
     address = setting("ANABRANCH_ADDRESS") or database
     if address.startswith(("postgres://", "postgresql://")):
-        address = address_of(address)
+        address = address_on_postgres(address)
     return connect(address, strict=True, spool=False, namespace=namespace or setting("ANABRANCH_NAMESPACE") or None)
 
 
