@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 from conftest import Server
 
+from anabranch._wire.access import NAMESPACE_HEADER
 from anabranch._wire.connection import open_stubs
 from anabranch._wire.limits import _known
 from anabranch.v1.server_service_pb2 import GetServerInfoRequest, GetServerInfoResponse
@@ -51,7 +52,10 @@ class Front(grpc.GenericRpcHandler):
                 yield request
 
         def answered(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-            call: Any = forward(seen(requests))
+            sent: Any = context.invocation_metadata()
+            # Others are of the connection.
+            own = [(name, value) for name, value in sent if name == NAMESPACE_HEADER]
+            call: Any = forward(seen(requests), metadata=own)
             try:
                 yield from call
             except grpc.RpcError:

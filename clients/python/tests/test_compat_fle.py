@@ -14,9 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import Host, Server
+from conftest import Server
 from fle_database import TREES, sqlite_database
-from test_access import KeyServer
 
 from anabranch._wire.errors import StepTooLarge
 from anabranch._wire.limits import limits_of
@@ -29,7 +28,6 @@ from anabranch.errors import (
     StepGap,
     TrajectoryNotFound,
     TrajectorySealed,
-    Unauthenticated,
 )
 from anabranch.v1.status_pb2 import STATUS_FAILED
 from anabranch.v1.trajectory_service_pb2 import Seal, SealTrajectoryRequest
@@ -231,18 +229,6 @@ def test_a_value_that_is_too_large_raises_and_stores_nothing(
     assert db.count_steps(trajectory) == 0
 
 
-def test_a_wrong_token_is_an_error(tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    guarded = KeyServer(tmp_path, host)
-    guarded.start()
-    monkeypatch.setattr("anabranch._wire.access._given", {})
-    monkeypatch.setenv("ANABRANCH_ADDRESS", guarded.address)
-    monkeypatch.setenv("ANABRANCH_TOKEN", "wrong")
-    monkeypatch.delenv("ANABRANCH_NAMESPACE")
-    with pytest.raises(Unauthenticated):
-        get_db_client().create_trajectory("task")
-    guarded.kill()
-
-
 def test_a_sealed_trajectory_has_an_end_and_takes_no_more(db: DBClient, trajectory: str, server: Server) -> None:
     db.save_step(trajectory, {"agent_code": "a"})
     request = SealTrajectoryRequest(trajectory_id=trajectory, seal=Seal(status=STATUS_FAILED))
@@ -395,9 +381,3 @@ def test_a_call_waits_for_a_server_that_is_away_and_what_it_saved_is_durable(
         saving.result(60)
     own_server.restart()
     assert [step["agent_code"] for step in db.get_trajectory_steps(id)] == ["before", "while it was away"]
-
-
-def test_no_server_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ANABRANCH_ADDRESS", "127.0.0.1:9")
-    with pytest.raises(Exception, match="no server answers at 127.0.0.1:9"):
-        get_db_client().create_trajectory("task")

@@ -146,7 +146,7 @@ class ValueEncoder:
         text = f"{subject_of(root, path)} is a {unsupported.name}, which cannot be stored"
         if self.strict:
             if isinstance(unsupported, OversizedValue):
-                raise step_too_large(text) from None
+                raise step_too_large(f"{text}: expected at most {self.limits['stateBytes']} bytes") from None
             raise TypeError(text + hint) from None
         if not self.unstored[unsupported.name]:
             _logger.warning("%s. A marker replaces it%s", text, hint or ".")
