@@ -60,6 +60,7 @@ class Cua:
         self.client = ab.connect(spool=False)
 
     def add(self, value: str) -> None:
+        cua.init_database()
         assert cua.get_training_by_run_name(cua.get_session_direct(), value) is None
         self.client.run(value, config={})
         training = cua.get_training_by_run_name(cua.get_session_direct(), value)
@@ -78,6 +79,7 @@ class SimulationDb:
         self.run = self.runs.create_run(simulation.id, "main", self.states.create_state("", 0))
 
     def add(self, value: str) -> None:
+        init_db()
         state = self.states.create_state(value, self.run.total_steps + 1, self.run.current_state_id, reward=1.0)
         self.runs.add_state_to_run(self.run, state)
 
@@ -124,7 +126,7 @@ def test_an_outage_beyond_the_limit_is_an_error(
     own_server.kill()
     with monkeypatch.context() as limited:
         limited.setenv("ANABRANCH_CALL_SECONDS", "0.3")
-        for call in (lambda: system.add("b"), system.stored):
+        for call in (lambda: system.add("b"), system.stored, *([] if isinstance(system, Fle) else [system.begin])):
             with pytest.raises(Unreachable, match=f"the server at {own_server.address}.* has not answered for 0 s"):
                 call()
     assert "reachable again" not in caplog.text

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from anabranch._wire.connection import UNARY_SECONDS, Connection, Stubs
-from anabranch._wire.errors import AnabranchError, Unreachable
+from anabranch._wire.errors import AnabranchError, NoLocalServer, Unreachable
 from anabranch._wire.failures import raising_reasons
 from anabranch._wire.limits import check_version
 from anabranch._wire.proxies import via_proxy
@@ -174,7 +174,7 @@ class Outage:
         """Returns how long to wait before the next attempt, in seconds. Raises the error if no further attempt follows."""
         away = isinstance(error, Unreachable)
         reach, now = self._connection.reach, time.monotonic()
-        if not away:
+        if not away and not isinstance(error, NoLocalServer):
             reach.found()
         if error.reason == "UNAUTHENTICATED" and not self._was_unauthenticated:
             # The next call may have another token.

@@ -10,8 +10,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
+from anabranch._wire.limits import limits_of
 from anabranch._wire.local import address_on_postgres
+from anabranch._wire.outage import call
 from anabranch.client import Client, connect
+from anabranch.v1.server_service_pb2 import GetServerInfoRequest
 
 _logger = logging.getLogger("anabranch")
 _LINE = re.compile(r"\s*(?:export\s+)?(?P<name>[A-Za-z_]\w*)\s*=\s*(?P<value>.*)", re.ASCII)
@@ -49,6 +52,13 @@ def connect_to(database: str, namespace: str = "") -> Client:
     if address.startswith(("postgres://", "postgresql://")):
         address = address_on_postgres(address)
     return connect(address, strict=True, spool=False, namespace=namespace or setting("ANABRANCH_NAMESPACE") or None)
+
+
+def ask_server(client: Client) -> None:
+    """Returns when the server has answered. Raises Unreachable, Unauthenticated and IncompatibleVersion."""
+    info = call(client.connection, lambda stubs: stubs.server.GetServerInfo, GetServerInfoRequest())
+    # The server may be another one than at the first call of this process.
+    limits_of(client.connection.address).take(info)
 
 
 def beside(file: str, system: str, table: str) -> str:

@@ -19,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch._reading.read import status_name
 from anabranch._wire.decode import decode_json
-from anabranch._wire.limits import check_version
-from anabranch._wire.outage import call, pages, retried
-from anabranch.compat._settings import connect_to, postgres_url, setting
+from anabranch._wire.outage import call, pages
+from anabranch.compat._settings import ask_server, connect_to, postgres_url, setting
 from anabranch.compat._strict import is_uuid
 from anabranch.errors import EnvironmentNotFound, RolloutNotFound, RunNotFound, StageNotFound
 from anabranch.v1.rollout_service_pb2 import ListRolloutsRequest
@@ -86,7 +85,7 @@ def init_database(db_url: str | None = None, echo: bool = False) -> None:
             f"Invalid database URL. Must start with 'postgresql://' or 'postgres://', got the scheme {scheme!r}"
         )
     client = connect_to(url)
-    retried(client.connection, lambda: check_version(client.connection))
+    ask_server(client)
     _client = client
 
 

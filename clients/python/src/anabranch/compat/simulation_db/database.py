@@ -7,9 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from anabranch._wire.limits import check_version
-from anabranch._wire.outage import retried
-from anabranch.compat._settings import connect_to, database_of, setting
+from anabranch.compat._settings import ask_server, connect_to, database_of, setting
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -83,9 +81,9 @@ def get_db() -> Iterator[Session]:
 
 
 def init_db() -> None:
-    """Connects to the store, which needs no tables to be made. Raises Unreachable if no server answers."""
-    connection = SessionLocal().connection
-    retried(connection, lambda: check_version(connection))
+    """Connects to the store, which needs no tables to be made. Raises Unreachable if no server answers (one that has
+    answered before is waited for, as by every call)."""
+    ask_server(SessionLocal().client)
 
 
 @functools.lru_cache
