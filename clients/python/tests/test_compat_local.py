@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from textwrap import dedent
+from urllib.parse import quote
 
 import pytest
 from conftest import end_server
@@ -111,6 +112,19 @@ def test_simulations_are_in_the_file_beside_that_of_the_url(tmp_path: Path, monk
     runs.complete_run(run)
     assert (tmp_path / "runs/simulations.anabranch.db").exists()
     assert not (tmp_path / "runs/simulations.db").exists()
+
+
+@pytest.mark.parametrize("name", [":memory:", "a#b.db", "a?b.db", "a\nb.db"])
+def test_a_name_that_is_none_of_a_file_is_refused_and_creates_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SQLITE_DB_FILE", f"runs/{name}")
+    monkeypatch.setenv("DATABASE_URL", f"sqlite:///runs/{quote(name)}")
+    before = set(tmp_path.rglob("*"))
+    for connect in (get_db_client, SessionLocal):
+        with pytest.raises(ValueError, match="the SQLite file is 'runs/.*': expected the path of a file, without #"):
+            connect()
+    assert set(tmp_path.rglob("*")) == before
 
 
 #: Prints where the server on Postgres is.

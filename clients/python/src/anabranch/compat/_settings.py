@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
 from anabranch._wire.limits import limits_of
-from anabranch._wire.local import address_on_postgres
+from anabranch._wire.local import SCHEME, address_on_postgres, path_from
 from anabranch._wire.outage import call
 from anabranch.client import Client, connect
 from anabranch.v1.server_service_pb2 import GetServerInfoRequest
@@ -63,16 +63,19 @@ def ask_server(client: Client) -> None:
 
 def beside(file: str, system: str, table: str) -> str:
     """Returns the database for a file that another system writes: `data.anabranch.db` for `data.db`, in the same
-    folder, which is created. Offers once to import the other file if it has a table of this name."""
+    folder, which is created. Offers once to import the other file if it has a table of this name. Raises ValueError if
+    the name is none of a file."""
     own = Path(f"{file.removesuffix('.db')}.anabranch.db")
-    address = setting("ANABRANCH_ADDRESS") or f"sqlite:{own}"
+    address = setting("ANABRANCH_ADDRESS") or f"{SCHEME}{own}"
     if not setting("ANABRANCH_ADDRESS"):
+        if path_from(address) is None:
+            raise ValueError(f"the SQLite file is {file!r}: expected the path of a file, without #, ? and line breaks")
         own.parent.mkdir(parents=True, exist_ok=True)
         # Of several processes, the one that creates the file offers. SQLite uses an empty file as a new database.
         try:
             own.open("x").close()
         except FileExistsError:
-            return f"sqlite:{own}"
+            return f"{SCHEME}{own}"
     if file not in _offered and _has_table(file, table):
         _offered.add(file)
         _logger.warning(
@@ -83,7 +86,7 @@ def beside(file: str, system: str, table: str) -> str:
             file,
             address,
         )
-    return f"sqlite:{own}"
+    return f"{SCHEME}{own}"
 
 
 def _has_table(file: str, table: str) -> bool:
