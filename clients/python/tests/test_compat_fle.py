@@ -213,6 +213,19 @@ def test_what_cannot_be_stored_raises_and_stores_nothing(db: DBClient, trajector
     assert len(db.get_all_trajectories()) == 1
 
 
+@pytest.mark.parametrize("number", ["1", None, 1.5, [1]])
+def test_what_is_no_number_is_an_error_that_names_the_argument(db: DBClient, trajectory: str, number: Any) -> None:
+    for call in (
+        lambda: db.get_checkpoint(trajectory, number),
+        lambda: db.save_checkpoint(trajectory, number, "a", "f", "state"),
+    ):
+        with pytest.raises(TypeError, match="^`step_number` is .*: expected"):
+            call()
+    with pytest.raises(TypeError, match="^`reward` is 'much': expected a number$"):
+        db.save_step(trajectory, {"reward": "much"})
+    assert db.count_steps(trajectory) == 0
+
+
 def test_a_value_that_is_too_large_raises_and_stores_nothing(
     db: DBClient, trajectory: str, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:

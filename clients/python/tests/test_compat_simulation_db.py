@@ -18,7 +18,7 @@ from anabranch.compat.simulation_db.database import Session, SessionLocal, get_d
 from anabranch.compat.simulation_db.managers.simulation_manager import SimulationManager
 from anabranch.compat.simulation_db.managers.state_manager import StateManager
 from anabranch.compat.simulation_db.models import Simulation, SimulationRun, State
-from anabranch.errors import TrajectorySealed
+from anabranch.errors import InvalidRequest, TrajectorySealed
 
 
 @pytest.fixture(autouse=True)
@@ -82,6 +82,22 @@ def test_a_repeated_name_of_a_run_gets_a_suffix(
     assert names == ["main", "main-2", "main-3"]
     run = runs.create_run(simulation.id, "other", root)
     assert [runs.branch_from_state(run, root, "other").name for _ in range(2)] == ["other-2", "other-3"]
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "é" * 128, "🏭" * 64, "x" * 255])
+def test_a_suffix_replaces_the_end_of_a_long_name(
+    states: StateManager, runs: SimulationManager, simulation: Simulation, name: str
+) -> None:
+    root = states.create_state([0], 0)
+    first = runs.create_run(simulation.id, name, root)
+    found = [runs.create_run(simulation.id, name, root).name, runs.branch_from_state(first, root, name).name]
+    found += [runs.create_simulation(name, "CartPole-v1", "DQN", {}).name for _ in range(2)][1:]
+    assert first.name == name
+    for each, suffix in zip(found, ("-2", "-3", "-2"), strict=True):
+        shortened = each.removesuffix(suffix)
+        assert each != shortened and name.startswith(shortened) and 250 < len(each.encode()) <= 256
+    with pytest.raises(InvalidRequest, match="name: must be at most 256 bytes"):
+        runs.create_run(simulation.id, f"{name}xx", root)
 
 
 def test_a_run_follows_the_states_that_are_added(
@@ -213,6 +229,10 @@ def test_what_cannot_be_stored_raises_and_stores_nothing(states: StateManager) -
     ):
         with pytest.raises(TypeError):
             states.create_state(step_number=1, parent_state_id=root.id, **values)
+    with pytest.raises(TypeError, match="^`step_number` is '1': expected an integer$"):
+        states.create_state([1], "1", parent_state_id=root.id)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="^`reward` is 'much': expected a number$"):
+        states.create_state([1], 1, root.id, reward="much")  # pyright: ignore[reportArgumentType]
     assert states.get_children(root) == []
     with pytest.raises(ValueError, match="no state has this id"):
         states.create_state([1], 5, parent_state_id=root.id.replace("@0", "@4"))

@@ -203,7 +203,7 @@ class _Import:
                 setattr(request, name, value)
         request.tags.extend(bounded(tag) for tag in simulation.words("tags")[:64] if tag)
         request.metadata_json = json_text({_ROW: simulation.values("environment_config", "agent_config")}, "metadata")
-        for request.name in names(bounded(simulation.text("name") or "simulation", 240)):
+        for request.name in names(bounded(simulation.text("name") or "simulation")):
             try:
                 return call(self._connection, lambda stubs: stubs.runs.CreateExperiment, request).experiment.id
             except ExperimentExists:
@@ -266,7 +266,7 @@ class _Import:
         request.metadata_json = json_text({_ROW: run.values()}, "metadata")
         if path:
             request.labels[ROOT] = _place_text(self._places[path[0]])
-        for request.name in names(bounded(run.text("name") or "run", 240)):
+        for request.name in names(bounded(run.text("name") or "run")):
             try:
                 if isinstance(request, BranchRunRequest):
                     return call(self._connection, lambda stubs: stubs.runs.BranchRun, request).run

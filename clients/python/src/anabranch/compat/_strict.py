@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from anabranch._recording.steps import TooLargeError, encode
 from anabranch._wire.connection import UNARY_SECONDS, Connection
@@ -84,6 +85,22 @@ def state_of_value(values: ValueEncoder, value: object, name: str) -> tuple[byte
     data, media_type = (bytes(value), "") if isinstance(value, (bytes, bytearray)) else values.state(value, name)
     values.is_state(data, name)
     return data, media_type
+
+
+def integer_of(value: Any, argument: str) -> int:
+    """Returns an integer of any type. Raises TypeError, which names the argument."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"`{argument}` is {value!r}: expected an integer") from None
+
+
+def float_of(value: Any, argument: str) -> float:
+    """Returns a number of any type. Raises TypeError, which names the argument."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"`{argument}` is {value!r}: expected a number") from None
 
 
 def is_uuid(id: object) -> bool:

@@ -21,7 +21,7 @@ from anabranch._reading.read import status_name
 from anabranch._wire.decode import decode_json
 from anabranch._wire.outage import call, pages
 from anabranch.compat._settings import ask_server, connect_to, postgres_url, setting
-from anabranch.compat._strict import is_uuid
+from anabranch.compat._strict import integer_of, is_uuid
 from anabranch.errors import EnvironmentNotFound, RolloutNotFound, RunNotFound, StageNotFound
 from anabranch.v1.rollout_service_pb2 import ListRolloutsRequest
 from anabranch.v1.run_pb2 import STAGE_KIND_TRAIN_STEP
@@ -290,7 +290,7 @@ def get_status_history(
     with suppress(RunNotFound, StageNotFound, RolloutNotFound, EnvironmentNotFound):
         found = pages(session.connection, lambda stubs: stubs.runs.ListStatusChanges, request)
         changes = [StatusHistory(entity_type, entity_id, change) for page in found for change in page.changes]
-        return changes[:limit]
+        return changes if limit is None else changes[: integer_of(limit, "limit")]
     return []
 
 

@@ -26,7 +26,15 @@ from anabranch._wire.decode import decode_content, decode_json, state_of
 from anabranch._wire.kinds import is_a
 from anabranch._wire.outage import call, pages
 from anabranch.compat._settings import beside, connect_to, postgres_url, setting
-from anabranch.compat._strict import append_step, is_uuid, put_state, state_of_value, store_large_parts
+from anabranch.compat._strict import (
+    append_step,
+    float_of,
+    integer_of,
+    is_uuid,
+    put_state,
+    state_of_value,
+    store_large_parts,
+)
 from anabranch.episodes import Step, steps_of
 from anabranch.errors import CheckpointNotFound, StepConflict, StepGap, TrajectoryExists, TrajectoryNotFound
 from anabranch.trajectory import step_number as number_of
@@ -197,10 +205,11 @@ class DBClient:
 
     def get_checkpoint(self, trajectory_id: str, step_number: int) -> dict[str, Any] | None:
         """Returns a step that has a game state, as `get_trajectory_steps` does; None if there is none with this
-        number."""
-        if not 0 < step_number <= self.count_steps(trajectory_id):
+        number. Raises TypeError for what is no number."""
+        number = integer_of(step_number, "step_number")
+        if not 0 < number <= self.count_steps(trajectory_id):
             return None
-        found = _step_of(trajectory_id, self._step(trajectory_id, step_number))
+        found = _step_of(trajectory_id, self._step(trajectory_id, number))
         return found if found["game_state"] is not None else None
 
     def get_latest_checkpoint(self, trajectory_id: str) -> dict[str, Any] | None:
@@ -279,7 +288,7 @@ class DBClient:
             content = step.observations.add(type="response").content
             values.set_content(content, data["environment_feedback"], "environment_feedback")
         if data.get("reward") is not None:
-            step.reward = float(data["reward"])
+            step.reward = float_of(data["reward"], "reward")
         if data.get("timestamp") is not None:
             step.end_time.CopyFrom(_timestamp_of(data["timestamp"]))
         if data.get("game_state") is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
@@ -9,6 +10,7 @@ from math import isnan
 from typing import Any
 
 from anabranch._wire.outage import call, pages
+from anabranch.compat._source import bounded
 from anabranch.compat._strict import append_step
 from anabranch.compat.simulation_db.database import Session
 from anabranch.compat.simulation_db.models import BRANCH_POINT, ROOT, STATE, Simulation, SimulationRun, State
@@ -25,6 +27,8 @@ from anabranch.v1.run_service_pb2 import (
 )
 from anabranch.v1.status_pb2 import STATUS_RUNNING
 from anabranch.v1.trajectory_pb2 import Step
+
+_NAME_BYTES = 256
 
 
 class SimulationManager:
@@ -176,12 +180,10 @@ class SimulationManager:
 
 
 def names(name: str) -> Iterator[str]:
-    """Yields a name, then the name with suffixes."""
+    """Yields a name, then the name with suffixes, which replace the end of a name that has no room for them."""
     yield name
-    number = 2
-    while True:
-        yield f"{name}-{number}"
-        number += 1
+    for suffix in map("-{}".format, itertools.count(2)):
+        yield bounded(name, _NAME_BYTES - len(suffix)) + suffix
 
 
 def _step_of(state: State, number: int) -> Step:

@@ -9,7 +9,7 @@ from anabranch._reading.blobs import Blobs
 from anabranch._reading.episode import Step as RecordedStep
 from anabranch._reading.read import OwnedStep
 from anabranch._wire.outage import call, pages
-from anabranch.compat._strict import append_branch, append_step, store_large_parts
+from anabranch.compat._strict import append_branch, append_step, float_of, integer_of, store_large_parts
 from anabranch.compat.simulation_db.database import Session
 from anabranch.compat.simulation_db.models import (
     CALL,
@@ -67,8 +67,8 @@ class StateManager:
             raise _no_parent(parent_state_id)
         number = 0 if place is None else place[1] + 1
         metadata = {EXTRA: extra_metadata} if extra_metadata is not None else {}
-        if step_number != number:
-            metadata[NUMBER] = step_number
+        if (given := integer_of(step_number, "step_number")) != number:
+            metadata[NUMBER] = given
         if metadata:
             step.metadata_json = self._client.values.info_json(metadata, EXTRA)
         step.step_number = number
@@ -130,7 +130,7 @@ class StateManager:
             values.add_action(step, action)
         values.add_observation(step, observation)
         if reward is not None:
-            step.reward = float(reward)
+            step.reward = float_of(reward, "reward")
         if info is not None:
             step.info_json = values.info_json(info)
         return step
