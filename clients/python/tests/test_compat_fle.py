@@ -5,9 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import uuid
-from collections import Counter
+from collections import Counter, deque
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from enum import Enum
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -72,6 +74,39 @@ def test_values_come_back_as_they_were_saved(db: DBClient, trajectory: str, valu
     db.save_checkpoint(trajectory, 1, agent_code=value, environment_feedback=value, game_state=value)
     (step,) = db.get_trajectory_steps(trajectory)
     assert [step[key] for key in ("agent_code", "environment_feedback", "game_state")] == [value] * 3
+
+
+@dataclass
+class Inventory:
+    ore: int
+
+
+class Direction(Enum):
+    NORTH = "north"
+
+
+#: What comes back of values with a plain form, as docs/coming-from.md says.
+PLAIN = [
+    ({"b", "a"}, ["a", "b"]),
+    (deque([1, 2]), [1, 2]),
+    (Inventory(3), {"ore": 3}),
+    (datetime(2025, 7, 1, tzinfo=timezone.utc), "2025-07-01T00:00:00+00:00"),
+    (Path("/a/b"), "/a/b"),
+    (Direction.NORTH, "north"),
+]
+
+
+@pytest.mark.parametrize(("value", "plain"), PLAIN, ids=lambda value: type(value).__name__)
+def test_a_value_with_a_plain_form_comes_back_as_that(db: DBClient, trajectory: str, value: Any, plain: Any) -> None:
+    db.save_checkpoint(trajectory, 1, agent_code=value, environment_feedback=[value], game_state={"in": value})
+    db.save_step(trajectory, {"other": value, "array": (np.arange(2), b"")})
+    first, second = db.get_trajectory_steps(trajectory)
+    assert [first[key] for key in ("agent_code", "environment_feedback", "game_state")] == [
+        plain,
+        [plain],
+        {"in": plain},
+    ]
+    assert (second["other"], second["array"]) == (plain, [[0, 1], "data:application/octet-stream;base64,"])
 
 
 def test_arrays_and_large_values_come_back(db: DBClient, trajectory: str) -> None:

@@ -147,7 +147,7 @@ class DBClient:
 
         `step_data` can have `step_number` (default: the next one), `agent_code`, `environment_feedback`, `game_state`,
         `reward` (a number), `timestamp` (a datetime or ISO text; default: the time when the step is stored), and other
-        keys with values that JSON can hold. All are optional. A step without a game state is no checkpoint until
+        keys, which are stored as plain JSON. All are optional. A step without a game state is no checkpoint until
         `save_checkpoint` is called with the same number.
 
         No effect if the same step is saved under this number. Raises StepConflict if another one is, StepGap if the
@@ -177,8 +177,8 @@ class DBClient:
         environment_feedback: object = None,
         game_state: object = None,
     ) -> None:
-        """Saves a step with its game state, both or neither. `game_state` is text, bytes, or a value that JSON can
-        hold, of at most 256 MiB.
+        """Saves a step with its game state, both or neither. `game_state` has at most 256 MiB; text and bytes are stored
+        as they are.
 
         If `save_step` has saved the same step, the game state is added to it. Raises what `save_step` raises, and
         StateConflict if the step has another game state.

@@ -55,7 +55,7 @@ class StateManager:
     ) -> State:
         """Creates a state below its parent, or a root without one, and returns it.
 
-        `observation`, `action`, `info` and `extra_metadata` are values that JSON can hold, or arrays. `done` means
+        `observation` and `action` are stored as by the package, `info` and `extra_metadata` as plain JSON. `done` means
         that the environment has ended, `truncated` that it was cut off. Raises ValueError if there is no parent with
         this id, TypeError for a value that cannot be stored, and StepTooLarge for one that is too large. Nothing is
         stored then.
