@@ -19,6 +19,8 @@ from conftest import ROOT, Server, end_server
 
 import anabranch as ab
 from anabranch.groups import Group
+from anabranch.rollouts import RolloutRecord
+from anabranch.runs import Experiment
 from anabranch.tasks import Tasks
 
 CITED = re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "docs/python.md").read_text())
@@ -167,14 +169,16 @@ def test_the_loop_of_python_coming_from_runs_twice_in_a_row(own_server: Server) 
     assert [run(block, own_server) for _ in range(2)] == ["4 2\n", "4 2\n"]
 
 
-#: What the names in the tables of docs/python-coming-from.md are.
+#: What the names in the tables of docs/python-coming-from.md and docs/coming-from.md are.
 NAMES: dict[str, Any] = {
     "ab": ab,
     "client": ab.Client,
     "client.tasks": Tasks,
     "episode": ab.Episode,
     "episodes": ab.Episodes,
+    "experiment": Experiment,
     "group": Group,
+    "record": RolloutRecord,
     "rollout": ab.Rollout,
     "run": ab.Run,
     "stage": ab.Stage,
@@ -183,6 +187,14 @@ NAMES: dict[str, Any] = {
 }
 ROW = re.compile(r"^\| (?!your call)(.+) \| (.+) \|$", re.MULTILINE)
 ROWS = ROW.findall((ROOT / "docs/python-coming-from.md").read_text())
+COMING_FROM = (ROOT / "docs/coming-from.md").read_text()
+#: The calls of CUA, and the rows that list them again, with what is called here.
+CUA_ROWS = [
+    *ROW.findall(re.findall(r"\n### CUA\n(.+?)\n### ", COMING_FROM, re.DOTALL)[0]),
+    *re.findall(r"^\| (C-3\d|C-4[0-5]) \| .+? \| (.+) \|$", COMING_FROM, re.MULTILINE),
+    *re.findall(r"^\| (`session\.delete\(run\).+?) \| (.+) \|$", COMING_FROM, re.MULTILINE),
+]
+OURS = re.compile(rf"({'|'.join(map(re.escape, NAMES))})\.")
 #: Where rollouts pass their arguments on to.
 PASSED_ON = {"Rollout.reset": ab.Trajectory.reset, "Rollout.step": ab.Trajectory.step}
 
@@ -191,10 +203,23 @@ def codes(cell: str) -> list[str]:
     return re.findall(r"`([^`]+)`", cell)
 
 
-@pytest.mark.parametrize("cell", [ours for _, ours in ROWS])
+def test_rows_of_cua_name_the_call_of_the_package_where_it_has_one() -> None:
+    assert len(CUA_ROWS) > 50
+    sources = [path.read_text() for path in (ROOT / "clients/python/src/anabranch").rglob("*.py")]
+    made = {name for source in sources for name in re.findall(r"\bstubs\.\w+\.([A-Z]\w+)", source)}
+    without: list[str] = []
+    for theirs, ours in CUA_ROWS:
+        named = re.findall(r"`anabranch\.v1\.\w+Service\.(\w+)`", ours)
+        is_named = "anabranch.compat.cua" in ours or any(map(OURS.match, codes(ours)))
+        if made.intersection(named) and not is_named:
+            without.append(theirs)
+    assert without == []
+
+
+@pytest.mark.parametrize("cell", [ours for _, ours in ROWS + CUA_ROWS])
 def test_our_calls_in_coming_from_exist(cell: str) -> None:
     for code in codes(cell):
-        if re.match(r"(ab|client|episodes?|group|rollout|run|stage|t|turn)\.", code):
+        if OURS.match(code):
             for node in ast.walk(ast.parse(code, mode="eval")):
                 if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     check_call(resolve(node.func), [word.arg for word in node.keywords])
