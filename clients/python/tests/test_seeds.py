@@ -8,11 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import Server
+from conftest import ROOT, Server
 
 import anabranch as ab
 
 SEEDS = Path(__file__).parent / "seeds"
+#: The documents themselves, where they lie beside the checkout.
+DOCUMENTS = ROOT.parent / "shared/seeds"
 #: What an import line becomes.
 IMPORTS = {
     "from fle.commons.db_client import": "from anabranch.compat.fle import",
@@ -22,10 +24,15 @@ IMPORTS = {
 }
 
 
+def originals(document: str) -> dict[str, str]:
+    """Returns the snippets of a document by their headings."""
+    text = (SEEDS / f"{document}.txt").read_text()
+    return dict(re.findall(r"^## (.+?)\n\n```python\n(.+?)```", text, re.MULTILINE | re.DOTALL))
+
+
 def snippets(document: str) -> dict[str, str]:
     """Returns the snippets of a document by their headings, with its import lines changed."""
-    text = (SEEDS / f"{document}.txt").read_text()
-    found = dict(re.findall(r"^## (.+?)\n\n```python\n(.+?)```", text, re.MULTILINE | re.DOTALL))
+    found = originals(document)
     for theirs, ours in IMPORTS.items():
         found = {
             heading: re.sub(rf"^{re.escape(theirs)}", ours, code, flags=re.MULTILINE) for heading, code in found.items()
@@ -43,6 +50,22 @@ def settings(server: Server, tmp_path: Path, request: pytest.FixtureRequest, mon
     monkeypatch.setenv("ANABRANCH_ADDRESS", server.address)
     monkeypatch.setenv("ANABRANCH_NAMESPACE", request.node.name.replace("_", "-").strip("-")[:60])
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.skipif(not DOCUMENTS.exists(), reason="no documents of the three systems beside the checkout")
+@pytest.mark.parametrize("document", ["fle", "cua-rl", "simulator-state-db"])
+def test_the_copies_of_the_snippets_are_those_of_the_documents(document: str) -> None:
+    def without_space(text: str) -> str:
+        return "".join(text.split())
+
+    text = (DOCUMENTS / f"{document}.txt").read_text()
+    copies = [without_space(code) for code in originals(document).values()]
+    assert [code for code in copies if code not in without_space(text)] == []
+    # Blocks of Python, and where the document has lost its marks, lines that use the client.
+    blocks = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
+    blocks += re.findall(r"^.*(?:\bdb\.\w+\(|db_client import).*$", text, re.MULTILINE) if document == "fle" else []
+    assert blocks != []
+    assert [block for block in blocks if not any(without_space(block) in code for code in copies)] == []
 
 
 class Environment:
