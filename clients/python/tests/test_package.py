@@ -44,6 +44,19 @@ def test_server_and_sdk_have_one_version(server: Server) -> None:
     assert f'"anabranch-client=={anabranch.__version__}"' in both
 
 
+def test_the_extra_all_has_every_other_one_and_both_packages_have_the_same() -> None:
+    client, both = (
+        re.findall(
+            r"\[project\.optional-dependencies\]\n(.+?)\n\n", (ROOT / each / "pyproject.toml").read_text(), re.DOTALL
+        )[0]
+        for each in ("clients/python", "pip")
+    )
+    extras = re.findall(r"^([\w-]+) = ", client, re.MULTILINE)
+    assert extras.pop() == "all"
+    assert f'all = ["anabranch-client[{",".join(extras)}]"]' in client
+    assert both.splitlines() == [f'{extra} = ["anabranch-client[{extra}]"]' for extra in [*extras, "all"]]
+
+
 def test_import_loads_neither_grpc_nor_numpy() -> None:
     assert run(LOADED) == "[]"
 
