@@ -10,3 +10,10 @@ export function commandsOf(markdown: string): string[] {
   const lines = [...blocks, ...inline].map((line) => line.replace(/(^|\s)#.*$/u, '').trim());
   return lines.flatMap((line) => line.split(/ && | \| /u)).filter((command) => command !== '');
 }
+
+/** Commands at the head of a manifest: its first indented comments. A backslash continues one on the next line. */
+export function commandsOfHead(manifest: string): string[] {
+  const [block = ''] = /(?:^# {3}.*\n)+/mu.exec(manifest) ?? [];
+  const lines = block.replace(/\\\n# +/gu, '').split('\n');
+  return lines.map((line) => line.replace(/^# {3}/u, '')).filter((command) => PROGRAMS.test(command));
+}

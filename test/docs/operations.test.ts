@@ -7,7 +7,7 @@ import { connectClient, openWriter } from '../../src/client/index.ts';
 import { freePort } from '../support/free_port.ts';
 import { startTestServer } from '../support/test-server.ts';
 import { expectKnown } from './command_lines.ts';
-import { commandsOf } from './commands.ts';
+import { commandsOf, commandsOfHead } from './commands.ts';
 import { openShell } from './shell.ts';
 import { programOf, readSnippets } from './snippets.ts';
 
@@ -47,7 +47,10 @@ describe('docs/operations.md', () => {
   });
 
   it('names only commands and flags of the program', async () => {
-    const own = COMMANDS.filter(([program]) => program === 'anabranch');
+    const head = commandsOfHead(readFileSync(path.join(ROOT, 'deploy/kubernetes/restore-sqlite.yaml'), 'utf8'));
+    const inPod = head.flatMap((command) => /(?<= exec restore -- )anabranch .*/u.exec(command)?.[0].split(' ') ?? []);
+    expect(inPod).toContain('restore');
+    const own = [...COMMANDS, inPod].filter(([program]) => program === 'anabranch');
     expect(own.length).toBeGreaterThan(20);
     for (const [, ...words] of own) await expectKnown(words);
     for (const wrong of [['serve', '--port=1'], ['keys', 'create', '--roles'], ['start']])

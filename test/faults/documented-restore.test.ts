@@ -1,11 +1,12 @@
-/** The commands of docs/operations.md that need the programs of Postgres. */
-import { chmodSync, chownSync, mkdirSync, writeFileSync } from 'node:fs';
+/** The commands of docs/operations.md, and of a manifest that it names, that need the programs of Postgres. */
+import { chmodSync, chownSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
 import process from 'node:process';
 import pg from 'pg';
 import { expect, it } from 'vitest';
 import type { Run } from '../../src/domain/run.ts';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
+import { commandsOfHead } from '../docs/commands.ts';
 import { openShell, type Shell } from '../docs/shell.ts';
 import { programOf, readSnippets } from '../docs/snippets.ts';
 import { openOn } from '../store/on_store.ts';
@@ -81,6 +82,24 @@ it('docs/operations.md dumps Postgres under load, restores the dump into another
   const moving = programOf(SNIPPETS, 'moving').trim().split('\n').at(-1)!;
   await shell.run('anabranch migrate --database sqlite:.anabranch/data.db && createdb anabranch');
   await shell.run(local(moving));
+});
+
+it('deploy/kubernetes/restore.yaml restores a dump into a database that it creates for the role of the server', async () => {
+  await using postgres = await startPostgres({ bin: BIN, port: 'free' });
+  const database = await createPostgresDatabase(postgres.url); // goes with its cluster
+  const store = await openOn(database);
+  const scene = new RolloutScene(store);
+  const kept = await keep(scene);
+  await store.close();
+  const restored = new URL('/restored', postgres.url.replace(/\/\/[^@]*@/u, '//anabranch@')).href;
+  await using shell = openShell({ PATH, ADMIN_URL: postgres.url, RESTORED_URL: restored });
+  await shell.run(`psql '${postgres.url}' --command 'create role anabranch login'`);
+  await shell.run(`pg_dump --format=custom --schema=anabranch --file=FILE '${database.url}'`);
+  const head = commandsOfHead(readFileSync(new URL('../../deploy/kubernetes/restore.yaml', import.meta.url), 'utf8'));
+  const inPod = head.flatMap((command) => / exec restore -- (.*)$/u.exec(command)?.[1] ?? []);
+  expect(inPod.length).toBeGreaterThan(2);
+  for (const command of inPod) await shell.run(command.replaceAll('/backup', shell.folder));
+  await (await useRestored(restored, scene.namespace, kept)).store.close();
 });
 
 it('docs/operations.md recovers the moment before a deletion, from a base backup and the log of Postgres under load', async () => {

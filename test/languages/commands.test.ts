@@ -1,6 +1,6 @@
 /**
- * The commands of Helm, kubectl and docker in all documents, as these programs read them. Helm and kubectl run without
- * a cluster, docker by its reference.
+ * The commands of Helm, kubectl and docker in all documents and heads of manifests, as these programs read them. Helm
+ * and kubectl run without a cluster, docker by its reference.
  */
 import { cpSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:http';
@@ -10,7 +10,7 @@ import path from 'node:path';
 import process from 'node:process';
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest';
 import { parse, parseAllDocuments } from 'yaml';
-import { commandsOf } from '../docs/commands.ts';
+import { commandsOf, commandsOfHead } from '../docs/commands.ts';
 import { createAuthority } from '../support/certificates.ts';
 import { type Docker, dockerReference } from './docker_reference.ts';
 import { run } from './run.ts';
@@ -32,11 +32,14 @@ type Manifest = any;
 
 async function commandsOfDocuments(program: string): Promise<string[]> {
   const documents = (await run('git', ['ls-files', '*.md'], { cwd: ROOT })).trim().split('\n');
-  const commands = documents.flatMap((file) => commandsOf(readFileSync(path.join(ROOT, file), 'utf8')));
-  return commands.filter((command) => command.startsWith(`${program} `));
+  const commands = documents.flatMap((file) => commandsOf(textOf(file)));
+  return [...commands, ...RESTORE, ...RESTORE_SQLITE].filter((command) => command.startsWith(`${program} `));
 }
 
-const OPERATIONS = commandsOf(readFileSync(path.join(ROOT, 'docs/operations.md'), 'utf8'));
+const textOf = (file: string) => readFileSync(path.join(ROOT, file), 'utf8');
+const PODS = ['deploy/kubernetes/restore.yaml', 'deploy/kubernetes/restore-sqlite.yaml'];
+const [RESTORE, RESTORE_SQLITE] = PODS.map((file) => commandsOfHead(textOf(file))) as [string[], string[]];
+const OPERATIONS = [...commandsOf(textOf('docs/operations.md')), ...RESTORE, ...RESTORE_SQLITE];
 
 describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
   let bin: string;
@@ -54,6 +57,7 @@ describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
       PATH: `${bin}${path.delimiter}${process.env.PATH}`,
       KUBECONFIG: path.join(folder, 'config'),
       DATABASE_URL: 'postgres://db/anabranch',
+      ADMIN_URL: 'postgres://db/postgres',
       RESTORED_URL: 'postgres://db/restored',
     };
     const clusters = [{ name: 'a', cluster: { server: `http://${NOWHERE}` } }];
@@ -134,8 +138,8 @@ describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
       (command) => command.match(/(?<=[ =])(?:deployment|service|cronjob|pod|secret)\/[\w-]+/gu) ?? [],
     );
     expect(names.length).toBeGreaterThan(3);
-    const pod = parse(readFileSync(path.join(folder, 'deploy/kubernetes/restore.yaml'), 'utf8'));
-    const installed = [...manifests, pod]
+    const pods = PODS.flatMap((file) => parseAllDocuments(textOf(file)).map((each) => each.toJS()));
+    const installed = [...manifests, ...pods]
       .filter(Boolean)
       .map(({ kind, metadata }) => `${kind.toLowerCase()}/${metadata.name}`);
     const secrets = Object.keys(created).map((name) => `secret/${name}`);
@@ -145,6 +149,26 @@ describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
     const noted = notes.split('\n').filter((line) => line.startsWith('  '));
     expect(noted.length).toBeGreaterThan(1);
     for (const command of noted) await expectRead(command.trim());
+  });
+
+  it('wait for a backup, and restore it after the last instance has stopped and before one starts', () => {
+    /** Expects that commands have these parts, in this order. */
+    const expectOrder = (commands: readonly string[], ...parts: string[]) => {
+      const places = parts.map((part) => commands.findIndex((command) => command.includes(part)));
+      for (const [i, place] of places.entries()) expect(place, parts[i]).toBeGreaterThan(places[i - 1] ?? -1);
+    };
+    expectOrder(OPERATIONS, 'create job backup-now', 'wait --for=condition=complete --timeout=1h job/backup-now');
+    expectOrder(
+      RESTORE,
+      'delete deployment/anabranch --cascade=foreground',
+      'wait --for=condition=Ready --timeout=5m pod/restore',
+      'createdb',
+      'pg_restore',
+      'delete pod/restore secret/anabranch-database',
+      'create secret generic anabranch-database',
+      'helm upgrade',
+    );
+    expectOrder(RESTORE_SQLITE, 'pod/restore', 'anabranch restore', 'delete pod/restore', 'claim=restored --wait');
   });
 
   /** Executes the commands of Helm. Each upgrade is to another version of the chart. */

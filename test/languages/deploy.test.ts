@@ -227,16 +227,36 @@ describe('the example of workers', () => {
   });
 });
 
-describe('the pod that restores', () => {
-  it('mounts what the job of the chart writes, as the same user', async () => {
+describe('the pods that restore', () => {
+  const mounted = ({ containers: [container], volumes, securityContext }: Manifest) => {
+    const { image: program, volumeMounts, securityContext: rights } = container;
+    return { program, volumeMounts, rights, volumes, securityContext };
+  };
+  const podOf = async (file: string) =>
+    (await read('manifests', path.join(ROOT, 'deploy/kubernetes', file))).find(({ kind }: Manifest) => kind === 'Pod');
+
+  it('mount what the job of the chart writes, as the same user', async () => {
     const { one } = await render(EVERYTHING);
     const job = one('CronJob').spec.jobTemplate.spec.template.spec;
-    const [{ spec }]: Manifest[] = await read('manifests', path.join(ROOT, 'deploy/kubernetes/restore.yaml'));
-    const mounted = ({ containers: [container], volumes, securityContext }: Manifest) => {
-      const { image: program, volumeMounts, securityContext: rights } = container;
-      return { program, volumeMounts, rights, volumes, securityContext };
-    };
-    expect(mounted(spec)).toEqual(mounted(job));
+    expect(mounted((await podOf('restore.yaml')).spec)).toEqual(mounted(job));
+  });
+
+  it('mount a new volume where the server on SQLite has its own', async () => {
+    const { one } = await render({
+      database: { engine: 'sqlite', sqlite: { claim: 'restored' } },
+      adminKey: { secret: 'admin' },
+      image: { repository: 'registry.example/anabranch' },
+    });
+    const server = mounted(one('Deployment').spec.template.spec);
+    const pod = mounted((await podOf('restore-sqlite.yaml')).spec);
+    const postgres = mounted((await podOf('restore.yaml')).spec);
+    const data = ({ name }: Manifest) => name === 'data';
+    expect(pod).toEqual({
+      ...postgres,
+      program: server.program,
+      volumeMounts: [...postgres.volumeMounts, ...server.volumeMounts.filter(data)],
+      volumes: [...postgres.volumes, ...server.volumes.filter(data)],
+    });
   });
 });
 
