@@ -30,6 +30,27 @@ interface Release {
 // biome-ignore lint/suspicious/noExplicitAny: test/languages/deploy.test.ts checks the types.
 type Manifest = any;
 
+/** Names and keys of the secrets that the pods of a manifest read. */
+function secretKeysOf(manifest: Manifest): [string, string][] {
+  const { template } = manifest?.spec?.jobTemplate?.spec ?? manifest?.spec ?? {};
+  if (template === undefined) return [];
+  const { containers, volumes } = template.spec;
+  const env: Manifest[] = containers.flatMap((container: Manifest) => container.env ?? []);
+  const texts = [...containers.flatMap(({ args = [] }: Manifest) => args), ...env.map(({ value = '' }) => value)];
+  const files = (folder: string) =>
+    texts.flatMap((text) => new RegExp(`(?:^|=)/${folder}/(.+)`, 'u').exec(text)?.[1] ?? []);
+  const mounted = volumes.flatMap(({ name, secret, projected }: Manifest) => [
+    ...(secret ? [[secret.secretName, secret.items?.map(({ key }: Manifest) => key) ?? files(name)]] : []),
+    ...(projected?.sources ?? []).flatMap(({ secret: source }: Manifest) =>
+      source ? [[source.name, source.items.map(({ key }: Manifest) => key)]] : [],
+    ),
+  ]);
+  const variables = env.flatMap(({ valueFrom }) =>
+    valueFrom ? [[valueFrom.secretKeyRef.name, [valueFrom.secretKeyRef.key]]] : [],
+  );
+  return [...mounted, ...variables].flatMap(([name, keys]) => keys.map((key: string) => [name, key]));
+}
+
 async function commandsOfDocuments(program: string): Promise<string[]> {
   const documents = (await run('git', ['ls-files', '*.md'], { cwd: ROOT })).trim().split('\n');
   const commands = documents.flatMap((file) => commandsOf(textOf(file)));
@@ -62,11 +83,13 @@ describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
     };
     const clusters = [{ name: 'a', cluster: { server: `http://${NOWHERE}` } }];
     const contexts = [{ name: 'a', context: { cluster: 'a' } }];
-    const { cert, key } = createAuthority().issue();
+    const authority = createAuthority();
+    const { cert, key } = authority.issue();
     for (const [name, text] of Object.entries({
       config: JSON.stringify({ clusters, contexts, 'current-context': 'a' }),
       'tls.crt': cert,
       'tls.key': key,
+      'ca.crt': authority.cert,
       'admin.key': 'a key',
     }))
       writeFileSync(path.join(folder, name), text);
@@ -122,16 +145,19 @@ describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
     const created: Record<string, string[]> = {};
     for (const command of OPERATIONS.filter((each) => / create secret /u.test(each))) {
       const secret = JSON.parse(await shell(`${command} --dry-run=client --output=json`));
-      expect(created[secret.metadata.name] ?? Object.keys(secret.data)).toEqual(Object.keys(secret.data));
-      created[secret.metadata.name] = Object.keys(secret.data);
+      const keys = Object.keys(secret.data).sort();
+      expect(created[secret.metadata.name] ?? keys).toEqual(keys);
+      created[secret.metadata.name] = keys;
     }
-    const { args } = spec.containers[0];
-    const files = (mount: string) =>
-      args.flatMap((arg: string) => new RegExp(`=/${mount}/(.+)`, 'u').exec(arg)?.[1] ?? []);
+    const chart = 'helm template anabranch deploy/helm/anabranch --set adminKey.secret=anabranch-admin';
+    const backup = 'backup.enabled=true,backup.claim=backups';
+    const rendered = [await shell(`${chart},${backup}`), await shell(`${chart},${backup},database.engine=sqlite`)];
+    const examples = rendered
+      .concat(textOf('deploy/kubernetes/worker.yaml'))
+      .flatMap((text) => parseAllDocuments(text));
     const used: Record<string, string[]> = {};
-    for (const { name, secret } of spec.volumes) if (secret) used[secret.secretName] = files(name);
-    for (const { valueFrom } of spec.containers[0].env)
-      used[valueFrom.secretKeyRef.name] = [valueFrom.secretKeyRef.key];
+    for (const manifest of [...manifests, ...examples.map((each) => each.toJS())])
+      for (const [name, key] of secretKeysOf(manifest)) used[name] = [...new Set([...(used[name] ?? []), key])].sort();
     expect(created).toEqual(used);
 
     const names = OPERATIONS.flatMap(
@@ -149,6 +175,25 @@ describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
     const noted = notes.split('\n').filter((line) => line.startsWith('  '));
     expect(noted.length).toBeGreaterThan(1);
     for (const command of noted) await expectRead(command.trim());
+  });
+
+  it('lead to addresses that the documented certificate has as names', async () => {
+    const [, list = ''] = /\[certificate\]\(\S+\) needs the names (.+?):\n/su.exec(textOf('docs/operations.md'))!;
+    const names = [...list.matchAll(/`(.+?)`/gu)].map(([, name]) => name);
+    const chart = 'helm template anabranch deploy/helm/anabranch -n training --set adminKey.secret=admin';
+    const rendered = await shell(`${chart},backup.enabled=true,backup.claim=backups,database.engine=sqlite`);
+    const notes = textOf('deploy/helm/anabranch/templates/NOTES.txt');
+    const shown = notes.replace('{{ include "anabranch.name" . }}', 'anabranch').replace(/\{\{.*?\}\}/u, 'training');
+    const texts = [rendered, shown, textOf('deploy/kubernetes/worker.yaml'), textOf('docs/operations.md')];
+    const called = texts.flatMap((text) => [...text.matchAll(/(anabranch[a-z.-]*):50051/gu)].map(([, name]) => name!));
+    const services = rendered
+      .split('---\n')
+      .map((each) => parse(each))
+      .filter((each) => each?.kind === 'Service');
+    expect(services).toHaveLength(2);
+    // A forwarded port is on this machine.
+    const needed = new Set([...called, ...services.map(({ metadata }) => metadata.name), 'localhost']);
+    expect(names.sort()).toEqual([...needed].sort());
   });
 
   it('wait for a backup, and restore it after the last instance has stopped and before one starts', () => {
