@@ -27,7 +27,7 @@ const RUN = [
   'failover-promote',
 ];
 /** Blocks that need a container runtime or a cluster: here and in test/languages/commands.test.ts, they are read. */
-const READ = ['compose-up', 'helm-install', 'helm-upgrade', 'helm-backup'];
+const READ = ['compose-up', 'helm-install', 'helm-watch', 'helm-upgrade', 'helm-backup'];
 
 interface Compose {
   readonly services: Readonly<Record<string, { readonly profiles?: readonly string[] }>>;
@@ -72,11 +72,15 @@ describe('docs/operations.md', () => {
 
   it('names only values of the chart and folders that exist', () => {
     const values = parse(readFileSync(path.join(ROOT, 'deploy/helm/anabranch/values.yaml'), 'utf8'));
-    const set = [...DOCUMENT.matchAll(/--set ([\w.]+)=/gu)].map(([, key = '']) => key);
-    expect(set.length).toBeGreaterThan(5);
+    const set = [...DOCUMENT.matchAll(/(?:--set '?|=\w+,)([\w.]+)/gu)].map(([, key = '']) => key);
+    expect(set.length).toBeGreaterThan(9);
     for (const key of set) {
-      const found = key.split('.').reduce((part, name) => part?.[name], values);
-      expect(found, key).toBeDefined();
+      // Labels have any name.
+      const names = key.replace(/(?<=\.labels)\..*/u, '').split('.');
+      expect(
+        names.reduce((part, name) => part?.[name], values),
+        key,
+      ).toBeDefined();
     }
     for (const [, folder = ''] of DOCUMENT.matchAll(/(deploy\/[\w./-]*\w)/gu))
       expect(existsSync(path.join(ROOT, folder)), folder).toBe(true);

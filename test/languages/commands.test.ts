@@ -132,7 +132,7 @@ describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
     await expect(expectRead(command)).rejects.toThrow(message);
   });
 
-  it('install, upgrade and roll back as docs/operations.md says, with secrets and names that exist', async () => {
+  it('install, watch, upgrade and roll back as docs/operations.md says, with secrets and names that exist', async () => {
     const history = await releasesOf(OPERATIONS);
     expect(history.length).toBeGreaterThan(2);
     const [first, last] = [history[0]!, history.at(-1)!];
@@ -141,6 +141,13 @@ describe.skipIf(!HAS_PROGRAMS)('Helm and kubectl', () => {
     const manifests: Manifest[] = texts.flatMap((text) => parseAllDocuments(text).map((each) => each.toJS()));
     const { spec } = manifests.find((each) => each?.kind === 'Deployment').spec.template;
     expect(spec.containers[0].image).toBe(`registry.example/anabranch:0.${history.length}.0`);
+
+    const monitor = manifests.find((each) => each?.kind === 'ServiceMonitor');
+    const rule = manifests.find((each) => each?.kind === 'PrometheusRule');
+    expect([monitor, rule].map(({ metadata }) => metadata.labels.release)).toEqual(['prometheus', 'prometheus']);
+    const { ingress } = manifests.find((each) => each?.kind === 'NetworkPolicy').spec;
+    const admitted = { namespaceSelector: { matchLabels: { 'kubernetes.io/metadata.name': 'monitoring' } } };
+    expect(ingress).toContainEqual({ ports: [{ port: 'metrics' }], from: [admitted] });
 
     const created: Record<string, string[]> = {};
     for (const command of OPERATIONS.filter((each) => / create secret /u.test(each))) {

@@ -3,9 +3,11 @@ import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
 import { beforeAll, describe, expect, it } from 'vitest';
+import { parse } from 'yaml';
 import { CONFIG_TABLE, type Key, TABLE } from '../../src/config/table.ts';
 import { expectKnown } from '../docs/command_lines.ts';
 import { readDockerfile } from '../package/image.ts';
+import { RULES_FILE } from '../support/monitoring.ts';
 import { run } from './run.ts';
 import { buildDeployReader } from './tools.ts';
 
@@ -42,7 +44,10 @@ const EVERYTHING = {
   backup: { enabled: true, claim: 'backups' },
   env: [{ name: 'ANABRANCH_POOL_SIZE', value: '20' }],
   imagePullSecrets: [{ name: 'pull' }],
-  metrics: { serviceMonitor: { enabled: true, labels: { release: 'prometheus' } } },
+  metrics: {
+    serviceMonitor: { enabled: true, labels: { release: 'prometheus' } },
+    prometheusRule: { enabled: true, labels: { release: 'prometheus' } },
+  },
   networkPolicy: { egress: [{ ports: [{ port: 5432 }] }], clients: [{ podSelector: {} }] },
   nodeSelector: { disk: 'fast' },
   podAnnotations: { a: 'b' },
@@ -65,6 +70,7 @@ describe('the Helm chart', () => {
         'Job',
         'NetworkPolicy',
         'PodDisruptionBudget',
+        'PrometheusRule',
         'Service',
         'ServiceAccount',
         'ServiceMonitor',
@@ -197,6 +203,13 @@ describe('the Helm chart', () => {
     expect(headless.spec.ports.map(({ name }: Manifest) => name)).toContain(monitor.endpoints[0].port);
     // Pods of a job are none of the server.
     expect(one('Job').spec.template.metadata.labels).not.toMatchObject(spec.selector.matchLabels);
+  });
+
+  it('has all alerts as rules of the operator, with the labels by which it selects', async () => {
+    const { one } = await render(EVERYTHING);
+    expect(one('PrometheusRule').spec).toEqual(parse(readFileSync(RULES_FILE, 'utf8')));
+    for (const kind of ['PrometheusRule', 'ServiceMonitor'])
+      expect(one(kind).metadata.labels.release).toBe('prometheus');
   });
 
   it('has the version of package.json', async () => {

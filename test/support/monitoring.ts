@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { parse } from 'yaml';
 
 const ROOT = new URL('../../', import.meta.url);
-export const RULES_FILE = fileURLToPath(new URL('deploy/prometheus/alerts.yaml', ROOT));
+export const RULES_FILE = fileURLToPath(new URL('deploy/helm/anabranch/alerts.yaml', ROOT));
 
 export interface Expression {
   /** Title of the panel, or name of the alert. */
