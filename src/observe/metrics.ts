@@ -1,4 +1,5 @@
 import { Counter, collectDefaultMetrics, Histogram, type Metric, Registry } from 'prom-client';
+import type { Reason } from '../domain/errors.ts';
 import {
   MOST_COUNTED,
   type PoolLoad,
@@ -26,6 +27,9 @@ export interface Measured {
 const CALL_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10];
 const COMMIT_SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5];
 const GROUP_STEPS = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096];
+
+/** Reasons of alerts. Their series begin at 0, so that a first burst of errors is an increase. */
+const ALERTED = ['INTERNAL', 'DATABASE_UNAVAILABLE', 'STORAGE_FULL', 'STORAGE_LOST'] as const satisfies Reason[];
 
 const GAUGES = {
   calls: ['anabranch_calls_running', 'Calls that are served.'],
@@ -106,6 +110,7 @@ export class Metrics implements Meter {
   constructor(measured: Measured, shared: ProcessMetrics | undefined) {
     this.#shared = shared;
     this.#samples = [measured.work, measured.storedBytes];
+    for (const reason of ALERTED) this.#errors.inc({ reason }, 0);
     this.#registerLevels(measured);
     this.#registerDatabase(measured);
   }
@@ -134,7 +139,9 @@ export class Metrics implements Meter {
   }
 
   worked(job: Job, items: number, seconds: number, failed: boolean): void {
-    this.#jobRuns.inc({ background_job: job, outcome: failed ? 'failed' : 'done' });
+    // Both, so that a first failure of a job that has worked is an increase.
+    this.#jobRuns.inc({ background_job: job, outcome: 'failed' }, failed ? 1 : 0);
+    this.#jobRuns.inc({ background_job: job, outcome: 'done' }, failed ? 0 : 1);
     this.#jobItems.inc({ background_job: job }, items);
     this.#jobSeconds.inc({ background_job: job }, seconds);
   }

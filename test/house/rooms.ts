@@ -260,7 +260,7 @@ export const ROOMS: Readonly<Record<string, Room>> = {
   },
   // What parts of the server report, in the formats of those who watch it.
   'src/observe': {
-    rooms: ['src/store/contract', 'src/stream'],
+    rooms: ['src/domain', 'src/store/contract', 'src/stream'],
     packages: ['@opentelemetry/*', 'node:timers/promises', 'prom-client'],
   },
   'src/start_error.ts': { rooms: [], packages: [] },

@@ -68,6 +68,36 @@ it('V8: each alert fires by what it is about, alone', async () => {
   await promtoolTests(tests, [RULES_FILE]);
 });
 
+it('V8: alerts about failed calls fire by a burst of errors that are the first ones of a server', async () => {
+  await using server = await startTestServer({ flags: { metricsListen: '0' } });
+  const scraped = seriesIn(await (await fetch(server.metricsUrl!)).text());
+  const alerts = alertExpressions().flatMap(({ of, text }) => {
+    const [, reasons = ''] = /anabranch_call_errors_total\{reason=~?"(.*?)"\}/u.exec(text) ?? [];
+    return reasons === '' ? [] : reasons.split('|').map((reason) => ({ of, reason }));
+  });
+  expect(alerts).toHaveLength(4);
+  const tests = alerts.map(({ of, reason }) => {
+    const found = scraped.find(({ name, labels }) => name.endsWith('_call_errors_total') && labels.reason === reason);
+    const [info, errors] = [
+      'anabranch_info{instance="a"}',
+      `anabranch_call_errors_total{reason="${reason}",instance="a"}`,
+    ];
+    return {
+      interval: '1m',
+      // `_`: without a sample, as Prometheus then sees none.
+      input_series: seriesOf({ [info]: '1x60', [errors]: `${found?.value ?? '_'}x10 50x49` }),
+      promql_expr_test: [
+        {
+          expr: 'count by (alertname) (ALERTS{alertstate="firing"})',
+          eval_time: '14m',
+          exp_samples: [{ labels: `{alertname="${of}"}`, value: 1 }],
+        },
+      ],
+    };
+  });
+  await promtoolTests(tests, [RULES_FILE]);
+});
+
 it('V8: each expression of the dashboard has a value for a server that runs', async () => {
   await using server = await startTestServer({ flags: { metricsListen: '0' }, processMetrics: measureProcess() });
   const trajectories = createClient(TrajectoryService, createGrpcTransport({ baseUrl: server.url }));
