@@ -1,7 +1,8 @@
 /** What deploys the server, as Helm, Kubernetes and docker compose read it. No cluster and no container runtime. */
-import { existsSync, mkdtempSync, readFileSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, utimesSync, writeFileSync } from 'node:fs';
 import os from 'node:os';
 import path from 'node:path';
+import process from 'node:process';
 import { beforeAll, describe, expect, it } from 'vitest';
 import { parse } from 'yaml';
 import { CONFIG_TABLE, type Key, TABLE } from '../../src/config/table.ts';
@@ -203,6 +204,49 @@ describe('the Helm chart', () => {
     expect(headless.spec.ports.map(({ name }: Manifest) => name)).toContain(monitor.endpoints[0].port);
     // Pods of a job are none of the server.
     expect(one('Job').spec.template.metadata.labels).not.toMatchObject(spec.selector.matchLabels);
+  });
+
+  it('pulls the images of all pods with the same secrets', async () => {
+    for (const values of [EVERYTHING, { ...EVERYTHING, ...SQLITE }]) {
+      const { all } = await render(values);
+      const pods = [...all('Deployment'), ...all('Job'), ...all('CronJob').map(({ spec }) => spec.jobTemplate)];
+      expect(pods.length).toBeGreaterThan(1);
+      for (const { spec } of pods) expect(spec.template.spec.imagePullSecrets).toEqual(EVERYTHING.imagePullSecrets);
+    }
+  });
+
+  it('admits the backup of SQLite beside the clients that a policy admits', async () => {
+    const { one } = await render({ ...EVERYTHING, ...SQLITE });
+    const { labels } = one('CronJob').spec.jobTemplate.spec.template.metadata;
+    const admitted = [...EVERYTHING.networkPolicy.clients, { podSelector: { matchLabels: labels } }];
+    expect(one('NetworkPolicy').spec.ingress[0].from).toEqual(admitted);
+  });
+
+  it.each([
+    ['pg_dump', 'dump', {}],
+    ['anabranch', 'db', SQLITE],
+  ])('keeps the last backups of %s, and what another job writes', async (program, ending, values) => {
+    const { one } = await render({ ...values, backup: { enabled: true, claim: 'backups', keep: 2 } });
+    const [{ command }] = one('CronJob').spec.jobTemplate.spec.template.spec.containers;
+    const folder = mkdtempSync(path.join(os.tmpdir(), 'backups-'));
+    const old = ['20260101T030000Z', '20260102T030000Z', '20260103T030000Z'].map(
+      (each) => `anabranch-${each}.${ending}`,
+    );
+    const [left, fresh] = [`anabranch-20260104T030000Z.${ending}.new`, `anabranch-20260105T030000Z.${ending}.new.part`];
+    for (const name of [...old, left, fresh]) writeFileSync(path.join(folder, name), '');
+    utimesSync(path.join(folder, left), 0, 0);
+    mkdirSync(path.join(folder, 'bin'));
+    const stub = `#!/bin/bash\ngrep -o '/[^= ]*/anabranch-[^ ]*' <<<"$*" | xargs touch\n`;
+    writeFileSync(path.join(folder, 'bin', program), stub, { mode: 0o755 });
+    const [shell, flags, script] = command;
+    const PATH = `${path.join(folder, 'bin')}:${process.env.PATH}`;
+    await run(shell, [flags, script.replaceAll('/backup', folder)], { env: { PATH, DATABASE_URL: 'postgres://db' } });
+    const [made, ...rest] = readdirSync(folder)
+      .filter((name) => name !== 'bin')
+      .sort()
+      .reverse();
+    expect(made).toMatch(new RegExp(`^anabranch-\\d{8}T\\d{6}Z\\.${ending}$`));
+    expect(rest).toEqual([fresh, old[2]]);
   });
 
   it('has all alerts as rules of the operator, with the labels by which it selects', async () => {

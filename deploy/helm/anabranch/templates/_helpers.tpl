@@ -7,6 +7,11 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
+{{- define "anabranch.backupSelector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}-backup
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
 {{- define "anabranch.labels" -}}
 {{ include "anabranch.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
