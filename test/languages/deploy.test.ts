@@ -181,6 +181,13 @@ describe('the Helm chart', () => {
     const alone = await render({ migration: { enabled: false } });
     expect(alone.one('Job')).toBeUndefined();
     expect(alone.one('Deployment').spec.template.spec.containers[0].args).not.toContain('--no-migrate');
+    const sqlite = await render(SQLITE);
+    const secondsToStart = [one, alone.one, sqlite.one].map((of) => {
+      const { periodSeconds, failureThreshold } = of('Deployment').spec.template.spec.containers[0].startupProbe;
+      return periodSeconds * failureThreshold;
+    });
+    // Who migrates does not listen before.
+    expect(secondsToStart).toEqual([120, 3600, 3600]);
   });
 
   it('selects the same pods in every manifest, and ports by names that they have', async () => {
