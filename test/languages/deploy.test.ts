@@ -134,6 +134,19 @@ describe('the Helm chart', () => {
     }
   });
 
+  it('fetches the keys of tokens where its own authority and token are valid, whoever the issuer is', async () => {
+    const tokens = { ...EVERYTHING.tokens, issuer: 'https://oidc.example/id/1' };
+    const { args, volumeMounts } = (await render({ tokens })).one('Deployment').spec.template.spec.containers[0];
+    const { mountPath } = volumeMounts.find(({ name }: Manifest) => name === 'kube-api');
+    for (const flag of [
+      'jwt-issuer=https://oidc.example/id/1',
+      'jwt-jwks=https://kubernetes.default.svc/openid/v1/jwks',
+      `jwt-ca=${mountPath}/ca.crt`,
+      `jwt-token-file=${mountPath}/token`,
+    ])
+      expect(args).toContain(`--${flag}`);
+  });
+
   it('runs all containers without rights, on a root that is read-only, and mounts no password as an argument', async () => {
     for (const values of [EVERYTHING, { ...SQLITE, backup: { enabled: true, claim: 'backups' } }]) {
       const { all } = await render(values);
