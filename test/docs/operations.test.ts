@@ -70,8 +70,10 @@ describe('docs/operations.md', () => {
     }
   });
 
-  it('names only values of the chart and folders that exist', () => {
+  it('names only values of the chart, its oldest Kubernetes, and folders that exist', () => {
     const values = parse(readFileSync(path.join(ROOT, 'deploy/helm/anabranch/values.yaml'), 'utf8'));
+    const { kubeVersion } = parse(readFileSync(path.join(ROOT, 'deploy/helm/anabranch/Chart.yaml'), 'utf8'));
+    expect(DOCUMENT).toContain(`**Kubernetes** ${/[\d.]+(?=\.0-0$)/u.exec(kubeVersion)?.[0]} or later`);
     const set = [...DOCUMENT.matchAll(/(?:--set '?|=\w+,)([\w.]+)/gu)].map(([, key = '']) => key);
     expect(set.length).toBeGreaterThan(9);
     for (const key of set) {
