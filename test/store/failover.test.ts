@@ -148,6 +148,69 @@ describe('several hosts and failovers, on postgres', () => {
     expect(log.warnings().filter((msg) => /another timeline/.test(msg))).toHaveLength(1);
   });
 
+  it("A15: a call that began before fails at its next statement: what it has read may be another's now", async () => {
+    const { primary, standby, database } = await startPair();
+    const proxy = later(await startTcpProxy({ path: `${primary.dir}/.s.PGSQL.5432` }));
+    const store = await open(through(proxy, database));
+    let replacements = 0;
+    store.onReplaced(() => {
+      replacements += 1;
+    });
+    const scene = new Scene(store);
+    const made = await scene.createWith(['a']);
+    await replicated(primary, standby);
+    const begin = () => store.within({ signal: new AbortController().signal });
+    const call = begin();
+    const read = (within: Store) => within.getTrajectory(scene.namespace, made.id);
+    expect(await read(call)).toMatchObject({ nextStepNumber: 1n });
+    await promote(standby);
+    proxy.retarget({ path: `${standby.dir}/.s.PGSQL.5432` });
+    proxy.cut();
+    await expect.poll(() => scene.words(made).catch(String), WAIT).toEqual(['a']);
+    expect(replacements).toBe(1);
+    expect(await refusalOf(read(call))).toMatchObject({ reason: 'DATABASE_UNAVAILABLE' });
+    expect(await read(begin())).toMatchObject({ nextStepNumber: 1n });
+  });
+
+  it('A15: a primary that was replaced is left at once when any connection finds the new one', async () => {
+    const { primary, standby, database } = await startPair();
+    const scene = new Scene(await open(withHosts(database, [primary, standby])));
+    const made = await scene.createWith(['a']);
+    await replicated(primary, standby);
+    await promote(standby);
+    expect(await connectionsTo(primary)).toBeGreaterThan(0);
+    // The one that listens is no connection of the pool.
+    const ofListener = `from pg_stat_activity where application_name = 'anabranch listener'`;
+    await tell(primary, `select pg_terminate_backend(pid) ${ofListener}`);
+    await expect.poll(() => connectionsTo(primary), WAIT).toBe(0);
+    await scene.append(made, [wordStep(1n, 'b')]);
+    expect(await scene.words(made)).toEqual(['a', 'b']);
+    expect(await connectionsTo(primary)).toBe(0);
+    await expect.poll(async () => (await tell(standby, `select 1 ${ofListener}`)).length, WAIT).toBe(1);
+  });
+
+  it('A15: a standby behind the address of the primary is another database, and the same one when it is promoted', async () => {
+    const { primary, standby, database } = await startPair();
+    const proxy = later(await startTcpProxy({ path: `${primary.dir}/.s.PGSQL.5432` }));
+    const store = await open(through(proxy, database));
+    let replacements = 0;
+    store.onReplaced(() => {
+      replacements += 1;
+    });
+    const scene = new Scene(store);
+    const made = await scene.createWith(['a']);
+    await replicated(primary, standby);
+    proxy.retarget({ path: `${standby.dir}/.s.PGSQL.5432` });
+    proxy.cut();
+    await expect.poll(() => scene.words(made).catch(String), WAIT).toEqual(['a']);
+    expect(replacements).toBe(1);
+    await promote(standby);
+    await expect.poll(() => scene.append(made, [wordStep(1n, 'b')]).then(() => 'acked', String), WAIT).toBe('acked');
+    proxy.cut();
+    await expect.poll(() => scene.words(made).catch(String), WAIT).toEqual(['a', 'b']);
+    expect(replacements).toBe(1);
+  });
+
   it('A15: another cluster behind the same URL gets nothing of what was kept of the first one', async () => {
     const log = recordLog();
     const [first, second] = [later(await startPostgres()), later(await startPostgres({ isNew: true }))];

@@ -37,6 +37,7 @@ export class PostgresEngine extends SharedMembers implements StoreEngine {
   }
 
   within(call: CallScope | undefined): StoreEngine {
+    if (call !== undefined) this.#parts.pool.begin(call);
     return new PostgresEngine(this.#parts, call);
   }
 

@@ -84,6 +84,11 @@ export class Notifier {
     return this.#lostConnections;
   }
 
+  /** Connects again, because the database was replaced: the connection may lead to the one before. */
+  renew(): void {
+    if (this.#client !== undefined) this.#lost(this.#client, new Error('the database was replaced'));
+  }
+
   announce(hints: readonly Hint[]): void {
     if (this.#closed) return;
     for (const hint of hints) this.#pending.add(hint);

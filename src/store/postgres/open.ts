@@ -84,6 +84,7 @@ export async function openPostgres(
   const history = historyListeners(hosts, logger, () => {
     known.removeAll();
     known.recent.forgetAll();
+    notifier.renew();
     replaced.tell();
   });
   const watching = { onLost, onForgotten, onFewer, onReadOnly, history };

@@ -1,6 +1,6 @@
 import type { PostgresPool, PostgresPoolClient } from 'kysely';
 import pg from 'pg';
-import { AnabranchError } from '../../domain/errors.ts';
+import { AnabranchError, databaseReplaced } from '../../domain/errors.ts';
 import { type Slot, SlotQueue } from '../../queue/slot_queue.ts';
 import type { PoolLoad } from '../contract/load.ts';
 import type { CallScope } from '../contract/store.ts';
@@ -94,8 +94,10 @@ export class Pool implements PostgresPool {
   readonly #listeners: HistoryListeners | undefined;
   /** Connections that are in use or idle. */
   readonly #ready = new Set<pg.ClientBase>();
-  /** The eras in which connections began. */
+  /** The eras in which connections and calls began. */
   readonly #begun = new WeakMap<object, number>();
+  /** Sizes that are configured. A pool has fewer connections while Postgres accepts no more. */
+  readonly #sizes = new WeakMap<pg.Pool, number>();
   #history: History | undefined;
   #tellsHistory = true;
   #era = 0;
@@ -144,8 +146,14 @@ export class Pool implements PostgresPool {
       pool.on('error', onLoss);
       // Without this listener, a lost connection that is checked out ends the process.
       pool.on('connect', (client) => client.on('error', onLoss));
+      this.#sizes.set(pool, pool.options.max);
       return pool;
     };
+    // The connections to another host may lead to a primary that was replaced.
+    hosts.onMoved(() => {
+      this.#era += 1;
+      this.#endAll();
+    });
     this.#pool = poolOf({ max: poolSize });
     this.#turns = new SlotQueue(poolSize);
     this.#appends = poolOf({ max: APPEND_CONNECTIONS, idleTimeoutMillis: APPEND_IDLE_MS }, APPEND_SETTINGS);
@@ -185,12 +193,20 @@ export class Pool implements PostgresPool {
     }
   }
 
+  /**
+   * Begins a call. If the database is replaced, it fails at its next statement: what it has read or written before, such
+   * as a row key, may belong to something else in the new history.
+   */
+  begin(call: CallScope): void {
+    this.#begun.set(call, this.#era);
+  }
+
   /** Whether connections were found to lead to a pooler. */
   get isPooled(): boolean {
     return this.#isPooled;
   }
 
-  /** Rises when the database is found to have another history. What was read in an earlier era may be untrue. */
+  /** Rises when another host or another history is found. What was read in an earlier era may be untrue. */
   get era(): number {
     return this.#era;
   }
@@ -201,6 +217,10 @@ export class Pool implements PostgresPool {
     for (;;) {
       const client = await this.#connected(pool, signal, turn);
       const session = this.#sessions.get(client)!;
+      if (call !== undefined && (this.#begun.get(call) ?? this.#era) !== this.#era) {
+        client.release();
+        throw databaseReplaced('Repeat the call.');
+      }
       if (session.generation === this.#generation)
         return this.#leaseOf(client, { session, signal, turn, trace: call?.trace });
       client.release(true);
@@ -283,7 +303,6 @@ export class Pool implements PostgresPool {
 
   /** While Postgres accepts no more connections, waits for one of those that there are. */
   async #connect(pool: pg.Pool): Promise<pg.PoolClient> {
-    const { max } = pool.options;
     for (;;) {
       try {
         if (this.#hosts.isDoubted) await this.#hosts.choose();
@@ -295,7 +314,7 @@ export class Pool implements PostgresPool {
         pool.options.max = pool.totalCount;
         this.#onFewer(pool.totalCount);
         setTimeout(() => {
-          pool.options.max = max;
+          pool.options.max = this.#sizes.get(pool)!;
         }, FEWER_MS).unref();
       }
     }
@@ -337,15 +356,18 @@ export class Pool implements PostgresPool {
    * commit is acked that this history may lack.
    */
   #follow(client: pg.ClientBase, history: History): void {
-    const before = this.#history;
-    if (before !== undefined && isSameHistory(before, history)) return;
     if (this.#begun.get(client) !== this.#era)
       throw new Error('Connection terminated: meanwhile, others have led to a database that replaces this one');
+    const before = this.#history;
     this.#history = history;
-    if (before === undefined) return;
+    if (before === undefined || isSameHistory(before, history)) return;
     this.#era += 1;
-    for (const other of this.#ready) endAtOnce(other, 'the database was replaced');
+    this.#endAll();
     this.#listeners?.onReplaced(before, history);
+  }
+
+  #endAll(): void {
+    for (const client of this.#ready) endAtOnce(client, 'the database was replaced');
   }
 
   /** A client of the chosen host that is watched while it connects, until `#prepare` ends. */

@@ -1,6 +1,6 @@
 import pg from 'pg';
 import { lineOf, NoWritableHost } from './connecting.ts';
-import { type History, readHistory } from './history.ts';
+import { type History, isSameHistory, readHistory } from './history.ts';
 
 /** Longest time to wait for a connection to a host, and for an answer. */
 const CONNECT_MS = 1000;
@@ -34,6 +34,7 @@ export class Hosts {
   #isDoubted: boolean;
   #choosing: Promise<Host> | undefined;
   #newest: History | undefined;
+  #moved: () => void = () => {};
 
   constructor(url: string) {
     this.#hosts = hostsOf(url);
@@ -50,6 +51,11 @@ export class Hosts {
   /** Whether the hosts must be asked before the next connection. */
   get isDoubted(): boolean {
     return this.#isDoubted;
+  }
+
+  /** Calls the listener when another host is chosen than before, or one that has another history. */
+  onMoved(listener: () => void): void {
+    this.#moved = listener;
   }
 
   /** Must be called when a connection was lost or the host rejects writes. */
@@ -77,9 +83,14 @@ export class Hosts {
       throw new NoWritableHost(answers.map((each) => `${each.address} ${this.#objectionTo(each)}`).join(', '));
     }
     end();
+    const { history = this.#newest } = found;
+    const isSame =
+      found.address === this.#chosen.address &&
+      (history === undefined || this.#newest === undefined || isSameHistory(history, this.#newest));
     this.#isDoubted = false;
     this.#chosen = found;
-    this.#newest = found.history ?? this.#newest;
+    this.#newest = history;
+    if (!isSame) this.#moved();
     return found;
   }
 
