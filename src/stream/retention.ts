@@ -9,7 +9,7 @@ import { type AppSettings, logFailure } from './settings.ts';
 
 type PolicyStore = Pick<
   Store,
-  'claimDuePolicy' | 'renewPolicyLease' | 'endPolicyExecution' | 'retain' | 'collectStates'
+  'claimDuePolicy' | 'renewPolicyLease' | 'endPolicyExecution' | 'within' | 'collectStates'
 >;
 interface Work extends Reporting {
   readonly store: PolicyStore;
@@ -47,7 +47,9 @@ async function execute({ store, logger, meter, settings }: Work, due: DuePolicy,
   let removed: RemovedSize = NOTHING;
   let error: ExecutionEnd['error'];
   try {
-    const { parts } = await store.retain(namespace, due.policy, { asOf: due.startTime, apply: true });
+    // One call: if the database is replaced, the rest fails, because its rows may belong to something else then.
+    const call = store.within({ signal: new AbortController().signal });
+    const { parts } = await call.retain(namespace, due.policy, { asOf: due.startTime, apply: true });
     for await (const { size } of parts) {
       removed = addSizes(removed, size);
       if (mustEnd()) break;

@@ -9,6 +9,7 @@ import { logger } from '../store/on_store.ts';
 import { outsideSql } from '../store/sql.ts';
 import { expectVerified } from '../store/verified.ts';
 import { newPolicy } from '../support/retention_policies.ts';
+import { wrappedStore } from '../support/wrapped_store.ts';
 
 const NEVER = () => false;
 const ALL = { limit: 1000, after: undefined };
@@ -55,7 +56,7 @@ describeApp('retention policies in the background', (on) => {
       };
       return { asOf, parts: slowly() };
     };
-    return Object.assign(Object.create(on.store) as Store, { retain });
+    return wrappedStore(on.store, { retain });
   };
 
   it('S15: a due policy removes what ApplyRetention would remove, and tells what that was', async () => {
@@ -134,7 +135,7 @@ describeApp('retention policies in the background', (on) => {
       else await set(scene, newPolicy('p', { keepLast: 4 }));
       await expect.poll(() => isLost, { timeout: 20_000, interval: 5 }).toBe(true);
     });
-    const renewing: Store = Object.assign(Object.create(store) as Store, {
+    const renewing = wrappedStore(store, {
       renewPolicyLease: async (...args: Parameters<Store['renewPolicyLease']>) => {
         const isKept = await on.store.renewPolicyLease(...args);
         isLost ||= !isKept;
@@ -178,7 +179,7 @@ describeApp('retention policies in the background', (on) => {
       if (due !== undefined) await on.store.deleteRun(scene.caller.namespace, run!.id, 'REFUSE');
       return due;
     };
-    expect(await apply(NEVER, { store: Object.assign(Object.create(on.store) as Store, { claimDuePolicy }) })).toBe(1);
+    expect(await apply(NEVER, { store: wrappedStore(on.store, { claimDuePolicy }) })).toBe(1);
     expect(await policyOf(scene)).toBeUndefined();
   });
 
@@ -190,7 +191,7 @@ describeApp('retention policies in the background', (on) => {
       idleLooks += 1;
       return on.store.claimDuePolicy(...args);
     };
-    const idle = on.app({ retentionMs: 0 }, Object.assign(Object.create(on.store) as Store, { claimDuePolicy }));
+    const idle = on.app({ retentionMs: 0 }, wrappedStore(on.store, { claimDuePolicy }));
     await set(scene);
     const busy = on.app({ retentionMs: 5 });
     await expect.poll(() => keptOf(scene, made), { timeout: 20_000, interval: 20 }).toEqual([3n]);
