@@ -350,6 +350,127 @@ def test_a_checkpoint_that_is_put_while_its_thread_is_pruned_stays(
     assert values_in(AnabranchSaver(), configs[-1]) == {"step": 2}
 
 
+def pruned_thread(thread: str, kind: str) -> list[Any]:
+    """Makes a thread whose latest checkpoint has writes, and needs those of its ancestors if `kind` is delta."""
+    saver, config, configs = AnabranchSaver(), config_of(thread), list[Any]()
+    for step in range(4):
+        counters = {"counters_since_delta_snapshot": {"delta": [1, 1]}} if kind == "delta" else {}
+        values = {"delta": "seed"} if kind == "delta" and step == 1 else {}
+        config = put(saver, config, step=step, metadata={"step": step, **counters}, **values)
+        configs.append(config)
+        saver.put_writes(config, [("delta", step), ("other", -step)], f"task-{step}")
+        saver.put_writes(config, [(ERROR, "first")], f"task-{step}")
+        saver.put_writes(config, [(ERROR, "last")], f"task-{step}")
+    put(saver, config_of(thread, ns="child:1"), child=1)
+    return configs
+
+
+def read_of(thread: str, **config: Any) -> dict[str, Any]:
+    """Returns what a new process reads of the latest checkpoint of a thread."""
+    saver = AnabranchSaver()
+    found = saver.get_tuple(config_of(thread, **config))
+    assert found is not None
+    channels = ["delta"] if "counters_since_delta_snapshot" in found.metadata else []
+    return {
+        "config": found.config,
+        "values": found.checkpoint["channel_values"],
+        "writes": found.pending_writes,
+        "delta": saver.get_delta_channel_history(config=found.config, channels=channels),
+    }
+
+
+def stored_of(thread: str) -> list[str]:
+    """Returns which steps of a thread are stored, each as often as it is: checkpoint ids, and tasks of writes."""
+    from anabranch.langgraph._calls import run
+
+    saver = AnabranchSaver()
+    operations = saver.operations
+    request = operations._request(thread, [])
+    abouts = [json.loads(each.step.metadata_json) for each in run(saver.client.connection, operations._steps(request))]
+    return sorted(about.get("task_id", about["checkpoint_id"]) for about in abouts)
+
+
+@pytest.mark.parametrize("kind", ["plain", "delta"])
+def test_pruning_again_by_other_processes_keeps_every_write(thread: str, kind: str) -> None:
+    configs = pruned_thread(thread, kind)
+    before = read_of(thread)
+    if kind == "delta":
+        assert before["delta"]["delta"] == {
+            "writes": [(f"task-{n}", "delta", n) for n in (1, 2)],
+            "seed": "seed",
+        }
+    for _ in range(3):
+        AnabranchSaver().prune([thread])
+        assert read_of(thread) == before
+    stored = stored_of(thread)
+    AnabranchSaver().prune([thread])
+    assert stored_of(thread) == stored
+    # A checkpoint and writes that are added between two prunes.
+    saver = AnabranchSaver()
+    counters = {"counters_since_delta_snapshot": {"delta": [1, 1]}} if kind == "delta" else {}
+    added = put(saver, configs[-1], step=9, metadata={"step": 9, **counters})
+    saver.put_writes(added, [("delta", 9)], "task-9")
+    saver.put_writes(configs[-1], [("delta", 8), (ERROR, "newest")], "task-3")
+    before = read_of(thread)
+    AnabranchSaver().prune([thread])
+    assert read_of(thread) == before
+    if kind == "delta":
+        found = AnabranchSaver().get_tuple(configs[-1])
+        assert found is not None
+        assert found.pending_writes == [
+            ("task-3", ERROR, "newest"),
+            ("task-3", "delta", 3),
+            ("task-3", "other", -3),
+        ]
+
+
+def cut(operation: Any, count: int) -> Any:
+    """The first calls of an operation, as an operation that returns whether they are all."""
+    try:
+        call = next(operation)
+        for _ in range(count):
+            try:
+                answer = yield call
+            except ab.AnabranchError as error:
+                call = operation.throw(error)
+            else:
+                call = operation.send(answer)
+    except StopIteration:
+        return True
+    operation.close()
+    return False
+
+
+@pytest.mark.parametrize("kind", ["plain", "delta"])
+@pytest.mark.parametrize("act", ["prune", "delete_for_runs"])
+def test_a_prune_that_is_interrupted_loses_nothing_and_can_be_repeated(thread: str, kind: str, act: str) -> None:
+    from anabranch.langgraph._calls import run
+
+    def operation(saver: AnabranchSaver, id: str) -> Any:
+        return saver.operations.prune([id], "keep_latest") if act == "prune" else saver.operations.delete_runs(["r"])
+
+    is_over, calls, expected = False, 0, list[str]()
+    while not is_over:
+        id = f"{thread}-{calls}"
+        first = put(AnabranchSaver(), config_of(id), run=1, metadata={"run_id": "r"})
+        pruned_thread(id, kind)
+        before, child = read_of(id), read_of(id, ns="child:1")
+        # Twice: the repetition is interrupted too.
+        for _ in range(2):
+            saver = AnabranchSaver()
+            is_over = run(saver.client.connection, cut(operation(saver, id), calls))
+            assert (read_of(id), read_of(id, ns="child:1")) == (before, child)
+        saver = AnabranchSaver()
+        run(saver.client.connection, operation(saver, id))
+        assert (read_of(id), read_of(id, ns="child:1")) == (before, child)
+        assert AnabranchSaver().get_tuple(first) is None
+        counts = [stored_of(id).count(f"task-{step}") for step in range(4)]
+        expected = expected or [str(counts)]
+        assert [str(counts)] == expected
+        calls += 1
+    assert calls > 8
+
+
 def test_the_checkpoints_of_a_run_are_deleted_and_others_keep_their_order(saver: AnabranchSaver, thread: str) -> None:
     config, configs = config_of(thread), []
     for step in range(6):

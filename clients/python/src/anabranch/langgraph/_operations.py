@@ -44,20 +44,25 @@ from anabranch.langgraph._steps import (
     Serialized,
     States,
     about_of,
+    again,
     checkpoint_id_of,
     checkpoint_of,
     checkpoint_step,
     config_of,
+    is_same,
     label_of,
     missing_digests,
     namespace_of,
     note_stored,
     packed_list,
     serialize,
+    step_key,
     thread_of,
+    time_of,
     tuple_of,
     typed_states,
     typed_writes_step,
+    writes_again,
     writes_of,
     writes_step,
 )
@@ -164,12 +169,12 @@ class Operations:
             parent = yield from self._place_of(thread_id, ns, stored.parent_id)
         step = checkpoint_step(stored, layout, messages)
         try:
-            place = yield from self._append(thread_id, ns, stored.parent_id, parent, step)
+            (place,) = yield from self._append(thread_id, ns, stored.parent_id, parent, [step])
         except StateNotFound:
             # A state that was named by its digest has been deleted.
             layout.stored = set()
             step = checkpoint_step(stored, layout, messages)
-            place = yield from self._append(thread_id, ns, stored.parent_id, parent, step)
+            (place,) = yield from self._append(thread_id, ns, stored.parent_id, parent, [step])
         note_stored(layout, step, checkpoint)
         self._memory.learn((thread_id, ns, stored.id), place)
         return config_of(thread_id, ns, stored.id)
@@ -179,7 +184,8 @@ class Operations:
         if (yield from self._place_of(thread_id, stored.ns, stored.id)) is not None:
             return
         parent = None if parent_id is None else (yield from self._place_of(thread_id, stored.ns, parent_id))
-        place = yield from self._append(thread_id, stored.ns, parent_id, parent, checkpoint_step(stored, Layout()))
+        step = checkpoint_step(stored, Layout())
+        (place,) = yield from self._append(thread_id, stored.ns, parent_id, parent, [step])
         self._memory.learn((thread_id, stored.ns, stored.id), place)
 
     def import_writes(
@@ -196,27 +202,38 @@ class Operations:
         packed = packed_list([data for _, _, data in values])
         step = typed_writes_step(ns, checkpoint_id, indexes, packed, task_id, task_path)
         known = yield from self._steps(self._request(thread_id, [key_of(ns, checkpoint_id)], {"kind": WRITES}))
-        if any(each.step.metadata_json == step.metadata_json for each in known):
+        if any(is_same(each.step, step) for each in known):
             return
         yield from self.prepare(step)
         yield from self.line(thread_id).send([step])
 
     def _append(
-        self, thread_id: str, ns: str, parent_id: str | None, parent: Place | None, step: Step, *, anew: bool = False
-    ) -> Operation[Place]:
-        """Appends a step after its parent: to the parent's trajectory if it ends there, else as a branch. Without a
-        parent, the step begins a trajectory. With `anew`, it is stored in another trajectory than the same step before.
+        self,
+        thread_id: str,
+        ns: str,
+        parent_id: str | None,
+        parent: Place | None,
+        steps: Sequence[Step],
+        *,
+        anew: bool = False,
+    ) -> Operation[list[Place]]:
+        """Appends steps after a parent: to its trajectory if that ends there, else as a branch. Without a parent, the
+        steps begin a trajectory. All are stored, or none. With `anew`, they are stored in another trajectory than the
+        same steps before. Returns where they are.
         """
-        yield from self.prepare(step)
+        for step in steps:
+            yield from self.prepare(step)
         ends, tried, branches = self._memory.ends, 0, False
         while True:
-            step.step_number = 0 if parent is None else parent.number + 1
+            first = 0 if parent is None else parent.number + 1
+            for number, step in enumerate(steps, first):
+                step.step_number = number
             continues = parent is not None and parent.is_own and not branches
-            if parent is not None and continues and (ends.get(parent.trajectory_id) or 0) <= step.step_number:
-                entry = AppendEntry(trajectory_id=parent.trajectory_id, steps=[step])
+            if parent is not None and continues and (ends.get(parent.trajectory_id) or 0) <= first:
+                entry = AppendEntry(trajectory_id=parent.trajectory_id, steps=steps)
             else:
                 continues = False
-                entry = self._new_entry(thread_id, ns, parent, step, _random() if anew else "")
+                entry = self._new_entry(thread_id, ns, parent, steps, _random() if anew else "")
             try:
                 answer = yield Call("AppendBatch", AppendBatchRequest(entries=[entry]))
             except (*_TAKEN, *_MOVED) as error:
@@ -228,7 +245,7 @@ class Operations:
                 branches = branches or isinstance(error, _TAKEN)
                 if continues and parent is not None and isinstance(error, _TAKEN):
                     # The next child of this parent is sent as a branch at once.
-                    ends.put(parent.trajectory_id, max(step.step_number + 1, ends.get(parent.trajectory_id) or 0))
+                    ends.put(parent.trajectory_id, max(first + 1, ends.get(parent.trajectory_id) or 0))
                 if isinstance(error, _MOVED) and parent_id is not None:
                     self._memory.places.forget((thread_id, ns, parent_id))
                     parent = yield from self._place_of(thread_id, ns, parent_id)
@@ -236,11 +253,15 @@ class Operations:
                     parent = None
                 continue
             (result,) = answer.results
-            return Place(entry.trajectory_id, step.step_number, entry.trajectory_id, result.commit_time.ToNanoseconds())
+            id, time = entry.trajectory_id, result.commit_time.ToNanoseconds()
+            return [Place(id, step.step_number, id, time) for step in steps]
 
-    def _new_entry(self, thread_id: str, ns: str, parent: Place | None, step: Step, random: str) -> AppendEntry:
-        """Returns an entry that creates a trajectory with the step. Its id is derived from the content, so that a
-        repetition creates no other one, and from a random text."""
+    def _new_entry(
+        self, thread_id: str, ns: str, parent: Place | None, steps: Sequence[Step], random: str
+    ) -> AppendEntry:
+        """Returns an entry that creates a trajectory with the steps. Its id is derived from the content of the first
+        one, so that a repetition creates no other one, and from a random text."""
+        step = steps[0]
         states = [state.digest or sha256(state.data).hexdigest() for state in step.states]
         if parent is None:
             id = content_id(thread_id, ns, step.metadata_json, *states, random)
@@ -248,7 +269,7 @@ class Operations:
         else:
             id = content_id(parent.trajectory_id, parent.number, thread_id, ns, step.metadata_json, *states, random)
             create = branch_of(thread_id, id, parent.heir_id, parent.number, ns)
-        return AppendEntry(trajectory_id=id, create=create, steps=[step])
+        return AppendEntry(trajectory_id=id, create=create, steps=steps)
 
     def prepare(self, step: Step) -> Operation[None]:
         """Stores the parts of a step that are too large for it, and names them in it. Raises StepTooLarge."""
@@ -312,8 +333,8 @@ class Operations:
     def _tuple(self, thread_id: str, head: Found, writes: Iterable[Found]) -> CheckpointTuple:
         """`writes` are those of the checkpoint, newest first."""
         checkpoint, metadata = checkpoint_of(self._serde, head.step, head.states)
-        ordered = [(each.step, each.states) for each in writes]
-        pending = writes_of(self._serde, reversed(ordered))
+        ordered = [(each.step, each.states) for each in writes][::-1]
+        pending = writes_of(self._serde, ordered)
         layout = self._memory.layout(thread_id, str(about_of(head.step)["checkpoint_ns"]))
         note_stored(layout, head.step, checkpoint)
         layout.large.update(about_of(head.step).get("channels", {}))
@@ -368,7 +389,7 @@ class Operations:
             heads.append((each, checkpoint, metadata))
         writes = yield from self._writes_of(query.thread_id, [head.step for head, _, _ in heads])
         tuples = [
-            tuple_of(query.thread_id, head.step, checkpoint, metadata, writes.get(_key(head.step), []))
+            tuple_of(query.thread_id, head.step, checkpoint, metadata, writes.get(step_key(head.step), []))
             for head, checkpoint, metadata in heads
         ]
         limit = None if query.limit is None else query.limit - len(tuples)
@@ -379,11 +400,11 @@ class Operations:
     def _writes_of(self, thread_id: str, heads: Sequence[Step]) -> Operation[dict[str, list[PendingWrite]]]:
         """Returns the pending writes of checkpoints by their keys."""
         steps: dict[str, list[Found]] = {}
-        names = [_key(head) for head in heads]
+        names = [step_key(head) for head in heads]
         for start in range(0, len(names), _MOST_NAMES):
             some = names[start : start + _MOST_NAMES]
             for each in (yield from self._steps(self._request(thread_id, some, {"kind": WRITES}))):
-                steps.setdefault(_key(each.step), []).append(each)
+                steps.setdefault(step_key(each.step), []).append(each)
         return {
             key: writes_of(self._serde, [(each.step, each.states) for each in reversed(found)])
             for key, found in steps.items()
@@ -436,7 +457,7 @@ class Operations:
         history: dict[str, DeltaChannelHistory] = {}
         for channel in channels:
             path = reversed(steps[: counts.get(channel, len(steps))])
-            own = [write for step in path for write in writes.get(_key(step), []) if write[1] == channel]
+            own = [write for step in path for write in writes.get(step_key(step), []) if write[1] == channel]
             history[channel] = {"writes": own, "seed": seeds[channel]} if channel in seeds else {"writes": own}
         return history
 
@@ -599,7 +620,7 @@ class Operations:
     def _latest(self, found: Sequence[Found]) -> list[Found]:
         """Returns the latest checkpoint of each namespace, with the ancestors that its delta channels need."""
         kept: list[Found] = []
-        by_key = {_key(each.step): each for each in reversed(found)}
+        by_key = {step_key(each.step): each for each in reversed(found)}
         namespaces: set[str] = set()
         for each in found:
             ns = str(about_of(each.step)["checkpoint_ns"])
@@ -636,53 +657,74 @@ class Operations:
             if not token:
                 break
             request.page_token = token
-        distinct = list({_key(each.step): each for each in reversed(found)}.values())[::-1]
-        kept = choose(distinct)
-        yield from self._store_again(thread_id, sorted(kept, key=lambda each: each.place.time), trajectories)
+        kept = choose(_distinct(found))
+        yield from self._store_again(thread_id, sorted(kept, key=lambda each: time_of(each.step)))
         yield from self._delete(trajectories)
 
-    def _store_again(
-        self, thread_id: str, kept: Sequence[Found], trajectories: Sequence[Trajectory]
-    ) -> Operation[None]:
-        """Stores checkpoints and their writes in other trajectories than these, oldest first."""
-        steps: list[Step] = []
+    def _store_again(self, thread_id: str, kept: Sequence[Found]) -> Operation[None]:
+        """Stores checkpoints and their writes in new trajectories, oldest first."""
+        found: list[Found] = []
         for start in range(0, len(kept), _MOST_NAMES):
-            names = [_key(each.step) for each in kept[start : start + _MOST_NAMES]]
-            found = yield from self._steps(self._request(thread_id, names, {"kind": WRITES}))
-            steps += [_again(each) for each in reversed(found)]
-        places: dict[tuple[str, str], Place] = {}
-        for each in kept:
-            about = about_of(each.step)
-            ns, parent_id = str(about["checkpoint_ns"]), about.get("parent_checkpoint_id")
-            parent = None if parent_id is None else places.get((ns, str(parent_id)))
-            place = yield from self._append(thread_id, ns, None, parent, _again(each), anew=True)
-            places[(ns, str(about["checkpoint_id"]))] = place
-            self._memory.learn((thread_id, ns, str(about["checkpoint_id"])), place)
-        line = self.line(thread_id)
-        line.skip({each.id for each in trajectories})
-        for start in range(0, len(steps), _AGAIN):
-            yield from line.send(steps[start : start + _AGAIN])
+            names = [step_key(each.step) for each in kept[start : start + _MOST_NAMES]]
+            found += yield from self._steps(self._request(thread_id, names, {"kind": WRITES}))
+        places: dict[tuple[str, str | None], Place] = {}
+        for chain in _chains(kept):
+            ns, _, parent_id = _ids(chain[0])
+            steps = [again(each.step, each.states) for each in chain]
+            stored = yield from self._append(thread_id, ns, None, places.get((ns, parent_id)), steps, anew=True)
+            for each, place in zip(chain, stored, strict=True):
+                _, id, _ = _ids(each)
+                places[(ns, id)] = place
+                self._memory.learn((thread_id, ns, id), place)
+        writes = writes_again([(each.step, each.states) for each in reversed(found)])
+        # Not that of `Line`, which may be one of those that are deleted.
+        trajectory_id = _random()
+        for start in range(0, len(writes), _AGAIN):
+            some = writes[start : start + _AGAIN]
+            for number, step in enumerate(some, start):
+                step.step_number = number
+            create = creation_of(thread_id, trajectory_id)
+            entry = AppendEntry(trajectory_id=trajectory_id, create=create, steps=some)
+            yield Call("AppendBatch", AppendBatchRequest(entries=[entry]))
 
 
-def _again(found: Found) -> Step:
-    """Returns the same step to store it once more. Its small states are stored with it."""
-    step = Step()
-    step.CopyFrom(found.step)
-    for state in step.states:
-        if state.size < DIGEST_BYTES:
-            state.data = found.states[state.name][1]
-    return step
+def _distinct(found: Iterable[Found]) -> list[Found]:
+    """Returns each checkpoint once, newest first. Of one that was replaced, the newest; of one that was stored again, the
+    oldest, whose trajectory can be another thread's."""
+    distinct: dict[str, Found] = {}
+    for each in sorted(found, key=lambda each: (-time_of(each.step), each.place.time)):
+        distinct.setdefault(step_key(each.step), each)
+    return list(distinct.values())
+
+
+def _chains(ordered: Sequence[Found]) -> list[list[Found]]:
+    """Divides checkpoints among messages. Those of one message are children of each other: they are stored together, so
+    that no other call finds an ancestor as the latest checkpoint."""
+    chains: list[list[Found]] = []
+    room = 0
+    for each in ordered:
+        ns, _, parent_id = _ids(each)
+        size = each.step.ByteSize() + sum(state.size for state in each.step.states if state.size < DIGEST_BYTES)
+        before = _ids(chains[-1][-1])[:2] if chains else None
+        if before == (ns, parent_id) and size <= room and len(chains[-1]) < _MOST_ENTRIES:
+            chains[-1].append(each)
+        else:
+            chains.append([each])
+            room = _STEP_BYTES
+        room -= size
+    return chains
+
+
+def _ids(found: Found) -> tuple[str, str, str | None]:
+    """Returns the namespace of a checkpoint, its id, and that of its parent."""
+    about = about_of(found.step)
+    parent_id = about.get("parent_checkpoint_id")
+    return str(about["checkpoint_ns"]), str(about["checkpoint_id"]), None if parent_id is None else str(parent_id)
 
 
 def _place(owned: OwnedStep) -> Place:
     step = owned.step
     return Place(owned.trajectory_id, step.step_number, owned.heir_id, step.commit_time.ToNanoseconds())
-
-
-def _key(step: Step) -> str:
-    """Returns the name of the states by which the checkpoint of a step is found."""
-    about = about_of(step)
-    return key_of(str(about["checkpoint_ns"]), str(about["checkpoint_id"]))
 
 
 def _random() -> str:

@@ -35,6 +35,8 @@ DIGEST_BYTES = 4096
 #: Values of these types are small.
 _SMALL = (int, float, bool, type(None))
 _MEDIA_TYPE = "application/vnd.langgraph+"
+#: In the metadata of a step that was stored again: when it was committed first, in nanoseconds.
+_COMMITTED = "committed"
 
 #: Type and bytes of a serialized value.
 Typed = tuple[str, bytes]
@@ -216,7 +218,7 @@ def checkpoint_of(serde: SerializerProtocol, step: Step, states: States) -> tupl
 
 
 class Write(NamedTuple):
-    """A stored write, with its place among the writes of its checkpoint."""
+    """A stored write, with its index among the writes of its task."""
 
     task_path: str
     task_id: str
@@ -225,19 +227,67 @@ class Write(NamedTuple):
     value: Any
 
 
-def writes_of(serde: SerializerProtocol, steps: Iterable[tuple[Step, States]]) -> list[PendingWrite]:
-    """Returns the pending writes of one checkpoint, whose steps are in order of commit. For one task and index, the
-    first write counts, except in special channels, where the last one does."""
-    found: dict[tuple[str, int], Write] = {}
-    for step, states in steps:
+def writes_of(serde: SerializerProtocol, steps: Sequence[tuple[Step, States]]) -> list[PendingWrite]:
+    """Returns the pending writes of one checkpoint, whose steps are in order of commit."""
+    found: list[Write] = []
+    for number, places in _counting([step for step, _ in steps]).items():
+        step, states = steps[number]
         about = about_of(step)
-        values = serde.loads_typed(states[key_of(about["checkpoint_ns"], about["checkpoint_id"])])
-        for (index, channel), value in zip(about["writes"], values, strict=True):
-            place = (about["task_id"], index)
-            if index < 0 or place not in found:
-                found[place] = Write(about["task_path"], about["task_id"], index, channel, value)
-    ordered = sorted(found.values(), key=lambda each: writes_sort_key(each.task_path, each.task_id, each.place))
-    return [(each.task_id, each.channel, each.value) for each in ordered]
+        values = serde.loads_typed(states[step_key(step)])
+        for place in places:
+            index, channel = about["writes"][place]
+            found.append(Write(about["task_path"], about["task_id"], index, channel, values[place]))
+    found.sort(key=lambda each: writes_sort_key(each.task_path, each.task_id, each.place))
+    return [(each.task_id, each.channel, each.value) for each in found]
+
+
+def writes_again(steps: Sequence[tuple[Step, States]]) -> list[Step]:
+    """Returns the steps of which at least one write counts, to store them once more. The steps are in order of commit."""
+    return [again(*steps[number]) for number in sorted(_counting([step for step, _ in steps]))]
+
+
+def _counting(steps: Sequence[Step]) -> dict[int, list[int]]:
+    """Returns which writes of which steps count. For one checkpoint, task and index, the first write counts, except in
+    special channels, where the last one does."""
+    found: dict[tuple[str, str, int], tuple[int, int]] = {}
+    for number in sorted(range(len(steps)), key=lambda each: time_of(steps[each])):
+        about = about_of(steps[number])
+        for place, (index, _) in enumerate(about["writes"]):
+            key = (step_key(steps[number]), about["task_id"], index)
+            if index < 0 or key not in found:
+                found[key] = (number, place)
+    counting: dict[int, list[int]] = {}
+    for number, place in found.values():
+        counting.setdefault(number, []).append(place)
+    return counting
+
+
+def step_key(step: Step) -> str:
+    """Returns the name of the states by which the checkpoint of a step is found."""
+    about = about_of(step)
+    return key_of(str(about["checkpoint_ns"]), str(about["checkpoint_id"]))
+
+
+def time_of(step: Step) -> int:
+    """Returns when a step was committed, in nanoseconds. If the step was stored again, the first time counts."""
+    return int(about_of(step).get(_COMMITTED) or step.commit_time.ToNanoseconds())
+
+
+def again(step: Step, states: States) -> Step:
+    """Returns a step to store it once more. Its small states are stored with it."""
+    copied = Step()
+    copied.CopyFrom(step)
+    copied.metadata_json = json.dumps({**about_of(step), _COMMITTED: time_of(step)})
+    for state in copied.states:
+        if state.size < DIGEST_BYTES:
+            state.data = states[state.name][1]
+    return copied
+
+
+def is_same(one: Step, other: Step) -> bool:
+    """Returns whether two steps have the same metadata, whichever of them was stored again."""
+    first, second = ({**about_of(step), _COMMITTED: None} for step in (one, other))
+    return first == second
 
 
 def tuple_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from collections.abc import Set as AbstractSet
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from threading import Lock
@@ -92,11 +91,6 @@ class Line:
                 self._waiting[0].done.set_result(False)
             else:
                 self._is_sending = False
-
-    def skip(self, ids: AbstractSet[str]) -> None:
-        """Continues with a trajectory that is none of these."""
-        while writes_id(self._thread_id, self._generation) in ids:
-            self._generation, self._next = self._generation + 1, 0
 
     def send(self, steps: Sequence[Step]) -> Operation[None]:
         """Appends steps in order. Steps of other processes come before or after all of them."""
