@@ -664,8 +664,15 @@ async def test_a_wrong_token_stores_nothing_and_deleting_needs_the_role_write(gu
     assert saver.get_tuple(config_of(thread)) is None
     configs = chain(saver, thread, 2)
     saver.copy_thread(thread, f"{thread}-copy")
-    with pytest.raises(errors.PermissionDenied):
-        saver.delete_thread(thread)
+    before = [(each.id, each.next_step_number, each.status) for each in saver.client.trajectories()]
+    assert len(before) == 4
+    for act in (saver.delete_thread, lambda id: saver.prune([id]), lambda _: saver.delete_for_runs(["run"])):
+        with pytest.raises(errors.PermissionDenied, match="WRITE"):
+            act(thread)
+    async with AsyncAnabranchSaver(client(secret)) as other:
+        with pytest.raises(errors.PermissionDenied, match="this needs the role WRITE, and agent has the role WORK"):
+            await other.aprune([thread])
+    assert [(each.id, each.next_step_number, each.status) for each in saver.client.trajectories()] == before
     assert [id_of(each.config) for each in saver.list(config_of(thread))] == [id_of(each) for each in reversed(configs)]
     AnabranchSaver(client(guarded.key_file)).delete_thread(thread)
     assert saver.get_tuple(config_of(thread)) is None

@@ -34,14 +34,18 @@ _STREAM_SECONDS = 300.0
 class Call:
     """A call whose answer is one message, or the list of the messages of a stream. It may be repeated."""
 
-    #: A method of the trajectory service, or of the state service.
+    #: A method of one of the three services.
     method: str
     request: Any
     streams: bool = False
 
     @property
     def service(self) -> str:
-        return "states" if self.method in ("GetState", "PutState") else "trajectories"
+        return _SERVICES.get(self.method, "trajectories")
+
+
+#: The service of each method that is not one of the trajectory service.
+_SERVICES = {"GetState": "states", "GetServerInfo": "server"}
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from anabranch._wire.errors import StepTooLarge
 from anabranch._wire.limits import Limits, limits_of
 from anabranch.errors import (
     BranchPointBeyondEnd,
+    PermissionDenied,
     StateNotFound,
     StepConflict,
     StepGap,
@@ -67,6 +68,8 @@ from anabranch.langgraph._steps import (
     writes_step,
 )
 from anabranch.langgraph._writes import Line
+from anabranch.v1.access_pb2 import Role
+from anabranch.v1.server_service_pb2 import GetServerInfoRequest
 from anabranch.v1.state_service_pb2 import GetStateRequest, StateReference
 from anabranch.v1.status_pb2 import Status
 from anabranch.v1.trajectory_pb2 import Step, View
@@ -595,6 +598,7 @@ class Operations:
 
     def delete_runs(self, run_ids: Sequence[str]) -> Operation[None]:
         """Deletes the checkpoints of runs, and their writes. Copies of their threads keep them."""
+        yield from self._require_write()
         labels = {label_of(id) for id in run_ids}
         threads: list[str] = []
         for label in sorted(labels):
@@ -611,11 +615,21 @@ class Operations:
         """Deletes the checkpoints of threads: all, or all but the latest of each namespace."""
         if strategy not in STRATEGIES:
             raise ValueError(f"strategy is {strategy!r}: expected one of {', '.join(STRATEGIES)}")
+        yield from self._require_write()
         for thread_id in thread_ids:
             if strategy == "delete":
                 yield from self.delete(thread_id)
             else:
                 yield from self._rewrite(thread_id, self._latest)
+
+    def _require_write(self) -> Operation[None]:
+        """Raises PermissionDenied unless the caller may delete, so that what ends with a deletion is not begun."""
+        answer = yield Call("GetServerInfo", GetServerInfoRequest())
+        if answer.caller.role < Role.ROLE_WRITE:
+            role = Role.Name(answer.caller.role).removeprefix("ROLE_")
+            message = f"this needs the role WRITE, and {answer.caller.name} has the role {role}: nothing was changed"
+            metadata = {"needed_role": "WRITE", "role": role}
+            raise PermissionDenied(message, reason="PERMISSION_DENIED", metadata=metadata)
 
     def _latest(self, found: Sequence[Found]) -> list[Found]:
         """Returns the latest checkpoint of each namespace, with the ancestors that its delta channels need."""
