@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import multiprocessing
 import random
@@ -327,29 +328,6 @@ def test_pruning_keeps_the_latest_checkpoint_and_every_copy(saver: AnabranchSave
         saver.prune([thread], strategy="some")
 
 
-def test_a_checkpoint_that_is_put_while_its_thread_is_pruned_stays(
-    saver: AnabranchSaver, thread: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from anabranch.langgraph import _operations
-
-    configs = chain(saver, thread, 3)
-    other = AnabranchSaver()
-    other.get_tuple(config_of(thread))
-    added: list[Any] = []
-    original = _operations.Operations._store_again
-
-    def meanwhile(self: Any, *arguments: Any) -> Any:
-        added.append(put(other, configs[-1], late=1))
-        other.put_writes(configs[-1], [("late", 1)], "late")
-        return original(self, *arguments)
-
-    monkeypatch.setattr(_operations.Operations, "_store_again", meanwhile)
-    saver.prune([thread])
-    assert values_in(AnabranchSaver(), config_of(thread)) in ({"late": 1}, {"step": 2})
-    assert values_in(AnabranchSaver(), added[0]) == {"late": 1}
-    assert values_in(AnabranchSaver(), configs[-1]) == {"step": 2}
-
-
 def pruned_thread(thread: str, kind: str) -> list[Any]:
     """Makes a thread whose latest checkpoint has writes, and needs those of its ancestors if `kind` is delta."""
     saver, config, configs = AnabranchSaver(), config_of(thread), list[Any]()
@@ -424,11 +402,13 @@ def test_pruning_again_by_other_processes_keeps_every_write(thread: str, kind: s
         ]
 
 
-def cut(operation: Any, count: int) -> Any:
-    """The first calls of an operation, as an operation that returns whether they are all."""
+def watched(operation: Any, before: Callable[[int], bool]) -> Any:
+    """An operation that asks before each of its calls whether to make it. Returns whether it ended."""
+    number = 0
     try:
         call = next(operation)
-        for _ in range(count):
+        while before(number):
+            number += 1
             try:
                 answer = yield call
             except ab.AnabranchError as error:
@@ -458,7 +438,7 @@ def test_a_prune_that_is_interrupted_loses_nothing_and_can_be_repeated(thread: s
         # Twice: the repetition is interrupted too.
         for _ in range(2):
             saver = AnabranchSaver()
-            is_over = run(saver.client.connection, cut(operation(saver, id), calls))
+            is_over = run(saver.client.connection, watched(operation(saver, id), range(calls).__contains__))
             assert (read_of(id), read_of(id, ns="child:1")) == (before, child)
         saver = AnabranchSaver()
         run(saver.client.connection, operation(saver, id))
@@ -469,6 +449,62 @@ def test_a_prune_that_is_interrupted_loses_nothing_and_can_be_repeated(thread: s
         assert [str(counts)] == expected
         calls += 1
     assert calls > 8
+
+
+def put_while_pruned(thread: str, configs: list[Any], when: int) -> Any:
+    """Prunes a thread, and puts a checkpoint before its call number `when`. Returns the config; None without such a call."""
+    from anabranch.langgraph._calls import run
+
+    other, added = AnabranchSaver(), list[Any]()
+    assert other.get_tuple(config_of(thread)) is not None
+
+    def put_late(number: int) -> bool:
+        if number == when:
+            added.append(put(other, configs[-1], late=1))
+            other.put_writes(added[0], [("late", 1)], "late")
+            other.put_writes(configs[-1], [(ERROR, "newest")], "task-3")
+        return True
+
+    saver = AnabranchSaver()
+    run(saver.client.connection, watched(saver.operations.prune([thread], "keep_latest"), put_late))
+    return added[0] if added else None
+
+
+@pytest.mark.parametrize("kind", ["plain", "delta"])
+def test_a_checkpoint_that_is_put_while_its_thread_is_pruned_is_the_latest(thread: str, kind: str) -> None:
+    for calls in itertools.count():
+        id = f"{thread}-{calls}"
+        configs = pruned_thread(id, kind)
+        added = put_while_pruned(id, configs, calls)
+        if added is None:
+            break
+        assert read_of(id)["config"] == added
+        assert read_of(id)["writes"] == [("late", "late", 1)]
+        assert next(AnabranchSaver().list(config_of(id))).config == added
+        found = AnabranchSaver().get_tuple(configs[-1])
+        if found is not None:
+            assert found.pending_writes is not None and found.pending_writes[0] == ("task-3", ERROR, "newest")
+    assert calls > 8
+
+
+def test_a_thread_that_is_put_to_all_the_time_is_not_pruned(saver: AnabranchSaver, thread: str) -> None:
+    from anabranch.langgraph._calls import run
+
+    config = pruned_thread(thread, "plain")[-1]
+    other = AnabranchSaver()
+
+    def put_more(number: int) -> bool:
+        nonlocal config
+        config = put(other, config, number=number)
+        return True
+
+    with pytest.raises(ab.AnabranchError, match="was written to at each of 8 attempts .* nothing was deleted"):
+        run(saver.client.connection, watched(saver.operations.prune([thread], "keep_latest"), put_more))
+    assert values_in(AnabranchSaver(), config_of(thread, ns="child:1")) == {"child": 1}
+    put(other, config, last=1)
+    AnabranchSaver().prune([thread])
+    assert values_in(AnabranchSaver(), config_of(thread)) == {"last": 1}
+    assert len(list(AnabranchSaver().list(config_of(thread)))) == 1
 
 
 def test_the_checkpoints_of_a_run_are_deleted_and_others_keep_their_order(saver: AnabranchSaver, thread: str) -> None:

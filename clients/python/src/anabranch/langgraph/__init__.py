@@ -198,7 +198,10 @@ class AnabranchSaver(_Saver):
         self._run(self.operations.delete(str(thread_id)))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """Deletes the checkpoints and writes of runs. Copies of their threads stay as they are. Needs the role WRITE."""
+        """Deletes the checkpoints and writes of runs. Copies of their threads stay as they are. Needs the role WRITE.
+
+        Raises as `prune`, and can be repeated like it.
+        """
         self._run(self.operations.delete_runs([str(id) for id in run_ids]))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
@@ -208,6 +211,9 @@ class AnabranchSaver(_Saver):
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         """Deletes the checkpoints of threads: all with the strategy "delete"; with "keep_latest", all but the latest one
         of each namespace and the ancestors that its delta channels need. Copies stay as they are. Needs the role WRITE.
+
+        What is put meanwhile stays, and stays the latest. Raises AnabranchError, and deletes nothing, if checkpoints are
+        put during each of 8 attempts. If a call is interrupted, repeat it.
         """
         self._run(self.operations.prune([str(id) for id in thread_ids], strategy))
 

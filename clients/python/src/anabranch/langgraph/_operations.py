@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
@@ -18,7 +19,7 @@ from langgraph.checkpoint.base import (
 )
 
 from anabranch._recording.steps import TooLargeError, encode
-from anabranch._wire.errors import StepTooLarge
+from anabranch._wire.errors import AnabranchError, StepTooLarge
 from anabranch._wire.limits import Limits, limits_of
 from anabranch.errors import (
     BranchPointBeyondEnd,
@@ -654,29 +655,51 @@ class Operations:
     def _rewrite(self, thread_id: str, choose: Callable[[list[Found]], list[Found]]) -> Operation[None]:
         """Keeps some checkpoints of a thread: stores them anew, and then deletes what was there.
 
-        The trajectories are sealed first. What another process puts from then on becomes branches, which stay.
+        The trajectories are sealed first, so that what another process puts from then on becomes a branch. If that came
+        before the checkpoints that are stored anew, one of these would be the latest: all begins again.
         """
-        trajectories = yield from self._trajectories(thread_id)
-        for each in trajectories:
-            seal = Seal(status=Status.STATUS_CANCELLED, message="replaced by a pruned copy")
-            try:
-                yield Call("SealTrajectory", SealTrajectoryRequest(trajectory_id=each.id, seal=seal))
-            except (TrajectorySealed, TrajectoryNotFound):
-                continue
-        found: list[Found] = []
-        request = self._request(thread_id, [], {"kind": CHECKPOINT}, page_size=_PAGE)
-        while True:
-            some, token = yield from self._page(request)
-            found += some
-            if not token:
-                break
-            request.page_token = token
-        kept = choose(_distinct(found))
-        yield from self._store_again(thread_id, sorted(kept, key=lambda each: time_of(each.step)))
-        yield from self._delete(trajectories)
+        sealed: set[str] = set()
+        for _ in range(_MOST_ATTEMPTS):
+            trajectories = yield from self._trajectories(thread_id)
+            for each in trajectories:
+                if each.id not in sealed:
+                    yield from self._seal(each.id)
+                sealed.add(each.id)
+            found: list[Found] = []
+            request = self._request(thread_id, [], {"kind": CHECKPOINT}, page_size=_PAGE)
+            while True:
+                some, token = yield from self._page(request)
+                found += some
+                if not token:
+                    break
+                request.page_token = token
+            kept = choose(_distinct(found))
+            ends = yield from self._store_again(thread_id, sorted(kept, key=lambda each: time_of(each.step)))
+            if not (yield from self._has_grown(thread_id, sealed, ends)):
+                yield from self._delete(trajectories)
+                return
+        raise AnabranchError(
+            f"thread {thread_id!r} was written to at each of {_MOST_ATTEMPTS} attempts to prune it: nothing was deleted. "
+            "Prune it again while no graph runs on it."
+        )
 
-    def _store_again(self, thread_id: str, kept: Sequence[Found]) -> Operation[None]:
-        """Stores checkpoints and their writes in new trajectories, oldest first."""
+    def _seal(self, trajectory_id: str) -> Operation[None]:
+        seal = Seal(status=Status.STATUS_CANCELLED, message="replaced by a pruned copy")
+        try:
+            yield Call("SealTrajectory", SealTrajectoryRequest(trajectory_id=trajectory_id, seal=seal))
+        except (TrajectorySealed, TrajectoryNotFound):
+            return
+
+    def _has_grown(self, thread_id: str, sealed: AbstractSet[str], ends: Mapping[str, int]) -> Operation[bool]:
+        """Returns whether a thread has checkpoints besides those of sealed trajectories, and of others up to an end."""
+        return any(
+            each.id not in sealed and each.labels["kind"] == CHECKPOINTS and each.next_step_number != ends.get(each.id)
+            for each in (yield from self._trajectories(thread_id))
+        )
+
+    def _store_again(self, thread_id: str, kept: Sequence[Found]) -> Operation[dict[str, int]]:
+        """Stores checkpoints and their writes in new trajectories, oldest first. Returns where those of the checkpoints
+        end."""
         found: list[Found] = []
         for start in range(0, len(kept), _MOST_NAMES):
             names = [step_key(each.step) for each in kept[start : start + _MOST_NAMES]]
@@ -700,6 +723,7 @@ class Operations:
             create = creation_of(thread_id, trajectory_id)
             entry = AppendEntry(trajectory_id=trajectory_id, create=create, steps=some)
             yield Call("AppendBatch", AppendBatchRequest(entries=[entry]))
+        return {place.trajectory_id: place.number + 1 for place in places.values()}
 
 
 def _distinct(found: Iterable[Found]) -> list[Found]:
