@@ -41,6 +41,8 @@ class Memory:
         self.places: Recent[CheckpointKey, Place] = Recent(20_000)
         #: The number of the next step of trajectories, as far as this process has seen.
         self.ends: Recent[str, int] = Recent(5_000)
+        #: The checkpoint at a number of a trajectory.
+        self.taken: Recent[tuple[str, int], CheckpointKey] = Recent(20_000)
         self._layouts: Recent[tuple[str, str], Layout] = Recent(1_000)
 
     def layout(self, thread_id: str, ns: str) -> Layout:
@@ -53,6 +55,8 @@ class Memory:
     def learn(self, key: CheckpointKey, place: Place) -> None:
         self.places.put(key, place)
         if place.is_own:
+            # Before the end: who finds that a number is taken finds by which checkpoint.
+            self.taken.put((place.trajectory_id, place.number), key)
             self.ends.put(place.trajectory_id, max(place.number + 1, self.ends.get(place.trajectory_id) or 0))
 
 

@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from langgraph.checkpoint.base import (
@@ -27,6 +26,7 @@ from anabranch.errors import (
     StateNotFound,
     StepConflict,
     StepGap,
+    StepNotFound,
     TrajectoryExists,
     TrajectoryNotFound,
     TrajectorySealed,
@@ -34,7 +34,7 @@ from anabranch.errors import (
 )
 from anabranch.langgraph._calls import Call, Operation, Upload
 from anabranch.langgraph._creation import CHECKPOINTS, branch_of, creation_of
-from anabranch.langgraph._memory import Memory, Place, Recent
+from anabranch.langgraph._memory import CheckpointKey, Memory, Place, Recent
 from anabranch.langgraph._messages import MESSAGES
 from anabranch.langgraph._names import INTEGRATION, content_id, head_of, key_of, task_of
 from anabranch.langgraph._steps import (
@@ -51,6 +51,7 @@ from anabranch.langgraph._steps import (
     checkpoint_of,
     checkpoint_step,
     config_of,
+    digest_of,
     is_same,
     label_of,
     missing_digests,
@@ -58,6 +59,7 @@ from anabranch.langgraph._steps import (
     note_stored,
     packed_list,
     serialize,
+    serialize_as,
     step_key,
     thread_of,
     time_of,
@@ -78,6 +80,7 @@ from anabranch.v1.trajectory_service_pb2 import (
     AppendBatchRequest,
     AppendEntry,
     DeleteTrajectoryRequest,
+    GetStepRequest,
     ListStepsRequest,
     ListTrajectoriesRequest,
     OnBranches,
@@ -168,29 +171,31 @@ class Operations:
         layout = self._memory.layout(thread_id, ns)
         stored = serialize(self._serde, layout, config, checkpoint, get_checkpoint_metadata(config, metadata))
         messages = checkpoint["channel_values"].get(MESSAGES)
-        parent = None
-        if stored.parent_id is not None:
-            parent = yield from self._place_of(thread_id, ns, stored.parent_id)
-        step = checkpoint_step(stored, layout, messages)
+        own, step = (thread_id, ns, stored.id), checkpoint_step(stored, layout, messages)
+
+        def is_stored(before: Step) -> bool:
+            if is_same(before, step):
+                return True
+            # Which values are states of their own depends on what a process knows of other checkpoints.
+            other = serialize_as(self._serde, before, config, checkpoint, get_checkpoint_metadata(config, metadata))
+            return is_same(before, checkpoint_step(other, Layout()))
+
         try:
-            (place,) = yield from self._append(thread_id, ns, stored.parent_id, parent, [step])
+            yield from self._put(own, stored.parent_id, step, is_stored)
         except StateNotFound:
             # A state that was named by its digest has been deleted.
             layout.stored = set()
             step = checkpoint_step(stored, layout, messages)
-            (place,) = yield from self._append(thread_id, ns, stored.parent_id, parent, [step])
+            yield from self._put(own, stored.parent_id, step, is_stored)
         note_stored(layout, step, checkpoint)
-        self._memory.learn((thread_id, ns, stored.id), place)
-        return config_of(thread_id, ns, stored.id)
+        return config_of(*own)
 
     def put_serialized(self, thread_id: str, stored: Serialized, parent_id: str | None) -> Operation[None]:
         """Stores a checkpoint of another saver, unless it is stored."""
         if (yield from self._place_of(thread_id, stored.ns, stored.id)) is not None:
             return
-        parent = None if parent_id is None else (yield from self._place_of(thread_id, stored.ns, parent_id))
         step = checkpoint_step(stored, Layout())
-        (place,) = yield from self._append(thread_id, stored.ns, parent_id, parent, [step])
-        self._memory.learn((thread_id, stored.ns, stored.id), place)
+        yield from self._put((thread_id, stored.ns, stored.id), parent_id, step, lambda before: is_same(before, step))
 
     def import_writes(
         self,
@@ -211,67 +216,115 @@ class Operations:
         yield from self.prepare(step)
         yield from self.line(thread_id).send([step])
 
-    def _append(
-        self,
-        thread_id: str,
-        ns: str,
-        parent_id: str | None,
-        parent: Place | None,
-        steps: Sequence[Step],
-        *,
-        anew: bool = False,
-    ) -> Operation[list[Place]]:
-        """Appends steps after a parent: to its trajectory if that ends there, else as a branch. Without a parent, the
-        steps begin a trajectory. All are stored, or none. With `anew`, they are stored in another trajectory than the
-        same steps before. Returns where they are.
+    def _put(
+        self, own: CheckpointKey, parent_id: str | None, step: Step, is_stored: Callable[[Step], bool]
+    ) -> Operation[None]:
+        """Stores a checkpoint after its parent: in the trajectory of the parent if that ends there, else as a branch, and
+        without a parent in a new trajectory. `is_stored` decides whether a step with the same id is this checkpoint, so
+        that nothing is stored; else the checkpoint replaces the other one.
         """
-        for step in steps:
-            yield from self.prepare(step)
-        ends, tried, branches = self._memory.ends, 0, False
+        yield from self.prepare(step)
+        thread_id, ns, _ = own
+        ends, tried, branches, random = self._memory.ends, 0, False, ""
         while True:
-            first = 0 if parent is None else parent.number + 1
-            for number, step in enumerate(steps, first):
-                step.step_number = number
+            before, parent = yield from self._before(own, parent_id)
+            if before is not None:
+                if is_stored(before.step):
+                    return
+                branches, random = True, random or _random()
             continues = parent is not None and parent.is_own and not branches
-            if parent is not None and continues and (ends.get(parent.trajectory_id) or 0) <= first:
-                entry = AppendEntry(trajectory_id=parent.trajectory_id, steps=steps)
-            else:
-                continues = False
-                entry = self._new_entry(thread_id, ns, parent, steps, _random() if anew else "")
+            if parent is not None and continues and (ends.get(parent.trajectory_id) or 0) > parent.number + 1:
+                branches, continues = True, False
+                if (yield from self._is_at(own, parent.trajectory_id, parent.number + 1)):
+                    continue
+            entry = self._entry(thread_id, ns, parent, [step], None if continues else random)
             try:
-                answer = yield Call("AppendBatch", AppendBatchRequest(entries=[entry]))
+                (place,) = yield from self._append(entry)
             except (*_TAKEN, *_MOVED) as error:
                 tried += 1
                 if tried == _MOST_ATTEMPTS:
                     raise
-                # An id that is derived from the content was used before: it has other steps, or was deleted.
-                anew = anew or not continues
-                branches = branches or isinstance(error, _TAKEN)
-                if continues and parent is not None and isinstance(error, _TAKEN):
-                    # The next child of this parent is sent as a branch at once.
-                    ends.put(parent.trajectory_id, max(first + 1, ends.get(parent.trajectory_id) or 0))
-                if isinstance(error, _MOVED) and parent_id is not None:
+                if not continues:
+                    # An id that is derived from the content was used before: it has other steps, or was deleted.
+                    random = _random()
+                if isinstance(error, _TAKEN):
+                    branches = True
+                    if continues:
+                        # The next child of this parent is sent as a branch at once.
+                        ends.put(entry.trajectory_id, max(step.step_number + 1, ends.get(entry.trajectory_id) or 0))
+                    yield from self._is_at(own, entry.trajectory_id, step.step_number)
+                elif parent_id is not None:
                     self._memory.places.forget((thread_id, ns, parent_id))
-                    parent = yield from self._place_of(thread_id, ns, parent_id)
-                elif isinstance(error, _MOVED):
-                    parent = None
-                continue
-            (result,) = answer.results
-            id, time = entry.trajectory_id, result.commit_time.ToNanoseconds()
-            return [Place(id, step.step_number, id, time) for step in steps]
+            else:
+                self._memory.learn(own, place)
+                return
 
-    def _new_entry(
-        self, thread_id: str, ns: str, parent: Place | None, steps: Sequence[Step], random: str
+    def _before(self, own: CheckpointKey, parent_id: str | None) -> Operation[tuple[OwnedStep | None, Place | None]]:
+        """Returns a checkpoint, unless it is new as far as this process knows, and where its parent is."""
+        thread_id, ns, id = own
+        places = self._memory.places
+        parent = None if parent_id is None else places.get((thread_id, ns, parent_id))
+        if places.get(own) is None and (parent_id is None or parent is not None):
+            return None, parent
+        places.forget(own)
+        found = yield from self._find(thread_id, ns, [id] if parent_id is None else [id, parent_id])
+        return found.get(id), _place(found[parent_id]) if parent_id in found else parent
+
+    def _find(self, thread_id: str, ns: str, ids: Sequence[str]) -> Operation[dict[str | None, OwnedStep]]:
+        """Returns the newest steps of checkpoints by id, without the bytes of their states."""
+        request = self._request(thread_id, [key_of(ns, id) for id in ids], {"kind": CHECKPOINT})
+        request.inline_bytes = 0
+        found: dict[str | None, OwnedStep] = {}
+        while True:
+            answer = yield Call("ListSteps", request)
+            for owned in answer.steps:
+                _, id, _ = _ids(owned.step)
+                if id not in found:
+                    found[id] = owned
+                    self._memory.learn((thread_id, ns, id), _place(owned))
+            if not answer.next_page_token or len(found) == len(set(ids)):
+                return found
+            request.page_token = answer.next_page_token
+
+    def _is_at(self, own: CheckpointKey, trajectory_id: str, number: int) -> Operation[bool]:
+        """Returns whether a checkpoint is at a number of a trajectory. Remembers which one is."""
+        at = (trajectory_id, number)
+        known = self._memory.taken.get(at)
+        if known is None:
+            try:
+                answer = yield Call("GetStep", GetStepRequest(trajectory_id=trajectory_id, step_number=number))
+            except (TrajectoryNotFound, StepNotFound):
+                return False
+            ns, id, _ = _ids(answer.step)
+            known = (own[0], ns, id)
+            self._memory.taken.put(at, known)
+        if known == own:
+            # It is not new.
+            self._memory.places.put(own, Place(trajectory_id, number, trajectory_id, 0))
+        return known == own
+
+    def _append(self, entry: AppendEntry) -> Operation[list[Place]]:
+        """Appends steps: all or none. Returns where they are."""
+        answer = yield Call("AppendBatch", AppendBatchRequest(entries=[entry]))
+        id, time = entry.trajectory_id, answer.results[0].commit_time.ToNanoseconds()
+        return [Place(id, step.step_number, id, time) for step in entry.steps]
+
+    def _entry(
+        self, thread_id: str, ns: str, parent: Place | None, steps: Sequence[Step], random: str | None
     ) -> AppendEntry:
-        """Returns an entry that creates a trajectory with the steps. Its id is derived from the content of the first
-        one, so that a repetition creates no other one, and from a random text."""
-        step = steps[0]
-        states = [state.digest or sha256(state.data).hexdigest() for state in step.states]
+        """Returns an entry that appends steps after a parent. With a text, possibly empty, it creates a trajectory, whose
+        id is derived from the text and from the content of the first step, so that a repetition creates no other one.
+        """
+        for number, step in enumerate(steps, 0 if parent is None else parent.number + 1):
+            step.step_number = number
+        if parent is not None and random is None:
+            return AppendEntry(trajectory_id=parent.trajectory_id, steps=steps)
+        content = [steps[0].metadata_json, *(digest_of(state) for state in steps[0].states), random or ""]
         if parent is None:
-            id = content_id(thread_id, ns, step.metadata_json, *states, random)
+            id = content_id(thread_id, ns, *content)
             create = creation_of(thread_id, id, ns)
         else:
-            id = content_id(parent.trajectory_id, parent.number, thread_id, ns, step.metadata_json, *states, random)
+            id = content_id(parent.trajectory_id, parent.number, thread_id, ns, *content)
             create = branch_of(thread_id, id, parent.heir_id, parent.number, ns)
         return AppendEntry(trajectory_id=id, create=create, steps=steps)
 
@@ -706,11 +759,11 @@ class Operations:
             found += yield from self._steps(self._request(thread_id, names, {"kind": WRITES}))
         places: dict[tuple[str, str | None], Place] = {}
         for chain in _chains(kept):
-            ns, _, parent_id = _ids(chain[0])
+            ns, _, parent_id = _ids(chain[0].step)
             steps = [again(each.step, each.states) for each in chain]
-            stored = yield from self._append(thread_id, ns, None, places.get((ns, parent_id)), steps, anew=True)
+            stored = yield from self._append_again(thread_id, ns, places.get((ns, parent_id)), steps)
             for each, place in zip(chain, stored, strict=True):
-                _, id, _ = _ids(each)
+                _, id, _ = _ids(each.step)
                 places[(ns, id)] = place
                 self._memory.learn((thread_id, ns, id), place)
         writes = writes_again([(each.step, each.states) for each in reversed(found)])
@@ -724,6 +777,25 @@ class Operations:
             entry = AppendEntry(trajectory_id=trajectory_id, create=create, steps=some)
             yield Call("AppendBatch", AppendBatchRequest(entries=[entry]))
         return {place.trajectory_id: place.number + 1 for place in places.values()}
+
+    def _append_again(
+        self, thread_id: str, ns: str, parent: Place | None, steps: Sequence[Step]
+    ) -> Operation[list[Place]]:
+        """Appends steps after a parent that was stored anew, or in a new trajectory. Returns where they are."""
+        for step in steps:
+            yield from self.prepare(step)
+        random = _random() if parent is None else None
+        for _ in range(_MOST_ATTEMPTS):
+            try:
+                return (yield from self._append(self._entry(thread_id, ns, parent, steps, random)))
+            except _TAKEN:
+                # Another process has put a child of the parent.
+                random = _random()
+            except _MOVED:
+                parent, random = None, _random()
+        raise AnabranchError(
+            f"thread {thread_id!r} is pruned by other processes at the same time: nothing was deleted."
+        )
 
 
 def _distinct(found: Iterable[Found]) -> list[Found]:
@@ -741,9 +813,9 @@ def _chains(ordered: Sequence[Found]) -> list[list[Found]]:
     chains: list[list[Found]] = []
     room = 0
     for each in ordered:
-        ns, _, parent_id = _ids(each)
+        ns, _, parent_id = _ids(each.step)
         size = each.step.ByteSize() + sum(state.size for state in each.step.states if state.size < DIGEST_BYTES)
-        before = _ids(chains[-1][-1])[:2] if chains else None
+        before = _ids(chains[-1][-1].step)[:2] if chains else None
         if before == (ns, parent_id) and size <= room and len(chains[-1]) < _MOST_ENTRIES:
             chains[-1].append(each)
         else:
@@ -753,9 +825,9 @@ def _chains(ordered: Sequence[Found]) -> list[list[Found]]:
     return chains
 
 
-def _ids(found: Found) -> tuple[str, str, str | None]:
+def _ids(step: Step) -> tuple[str, str, str | None]:
     """Returns the namespace of a checkpoint, its id, and that of its parent."""
-    about = about_of(found.step)
+    about = about_of(step)
     parent_id = about.get("parent_checkpoint_id")
     return str(about["checkpoint_ns"]), str(about["checkpoint_id"]), None if parent_id is None else str(parent_id)
 

@@ -19,7 +19,7 @@ from langgraph.checkpoint.base import (
 
 from anabranch.langgraph._messages import MESSAGES, add_messages, prints_of
 from anabranch.langgraph._names import channel_state, fitting, head_of, key_of
-from anabranch.v1.trajectory_pb2 import Step, Trajectory
+from anabranch.v1.trajectory_pb2 import Step, StepState, Trajectory
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
@@ -79,12 +79,36 @@ def serialize(
     metadata: CheckpointMetadata,
 ) -> Serialized:
     """Serializes a checkpoint. Raises TypeError if the serializer refuses a value."""
-    ns, parent_id = namespace_of(config), checkpoint_id_of(config)
+    values = checkpoint["channel_values"]
     large = {channel: typed for channel, typed in _measured(serde, layout, checkpoint) if len(typed[1]) > _LARGE_BYTES}
     for channel in sorted(large, key=lambda name: -len(large[name][1]))[_MOST_LARGE:]:
         del large[channel]
-    layout.large = set(large)
-    values = checkpoint["channel_values"]
+    layout.large = (layout.large - values.keys()) | large.keys()
+    return _serialized(serde, config, checkpoint, metadata, large)
+
+
+def serialize_as(
+    serde: SerializerProtocol,
+    stored: Step,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+) -> Serialized:
+    """Serializes a checkpoint with the large values of a stored one."""
+    values, what = checkpoint["channel_values"], f"checkpoint {checkpoint['id']}"
+    channels = about_of(stored).get("channels", {}).keys() & values.keys()
+    large = {channel: _dumps(serde, values[channel], what) for channel in channels}
+    return _serialized(serde, config, checkpoint, metadata, large)
+
+
+def _serialized(
+    serde: SerializerProtocol,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    large: Mapping[str, Typed],
+) -> Serialized:
+    ns, parent_id, values = namespace_of(config), checkpoint_id_of(config), checkpoint["channel_values"]
     small = {name: value for name, value in values.items() if name not in large} if large else values
     head = _dumps(serde, {**checkpoint, "channel_values": small}, f"checkpoint {checkpoint['id']}")
     labels = {name: metadata.get(key) for name, key in FILTERS.items()}
@@ -285,9 +309,19 @@ def again(step: Step, states: States) -> Step:
 
 
 def is_same(one: Step, other: Step) -> bool:
-    """Returns whether two steps have the same metadata, whichever of them was stored again."""
-    first, second = ({**about_of(step), _COMMITTED: None} for step in (one, other))
+    """Returns whether two steps have the same checkpoint, or the same writes. What they show of messages can differ."""
+    first, second = (
+        ({**about_of(step), _COMMITTED: None}, sorted(map(_identity, step.states))) for step in (one, other)
+    )
     return first == second
+
+
+def _identity(state: StepState) -> tuple[str, str, str]:
+    return state.name, state.media_type, digest_of(state)
+
+
+def digest_of(state: StepState) -> str:
+    return state.digest or sha256(state.data).hexdigest()
 
 
 def tuple_of(
