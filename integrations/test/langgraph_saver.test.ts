@@ -132,6 +132,76 @@ describe.each(ENGINES)('the saver of LangGraph.js on %s', (engine) => {
     expect(trajectories.map(({ branchPoint }) => branchPoint)).toEqual([1n, 1n, undefined]);
   });
 
+  /** Returns the ids of the checkpoints of a thread, each as often as it is stored. */
+  async function storedIds(thread: string): Promise<string[]> {
+    const taskId = `langgraph-js/${thread}`;
+    const { steps } = await served.client.trajectories.listSteps({ taskId, view: View.FULL, pageSize: 1000 });
+    return steps.map(({ step }) => JSON.parse(step!.metadataJson).checkpoint_id).sort();
+  }
+
+  it('stores nothing for a put that is repeated, by the same saver or another one', async () => {
+    const thread = randomUUID();
+    const { saver, calls } = newSaver();
+    const puts: { at: Parameters<AnabranchSaver['put']>[0]; checkpoint: Checkpoint }[] = [];
+    const messages: BaseMessage[] = [];
+    let parent: Parameters<AnabranchSaver['put']>[0] = config(thread);
+    for (let i = 0; i < 4; i += 1) {
+      messages.push(new AIMessage({ id: `${i}`, content: 'Hi' }));
+      const checkpoint = checkpointOf({ messages: [...messages], large: 'x'.repeat(100_000), i });
+      puts.push({ at: parent, checkpoint });
+      if (i === 2) puts.push({ at: parent, checkpoint: checkpointOf({ messages: [...messages], fork: true }) });
+      parent = await saver.put(parent, checkpoint, metadata(i), checkpoint.channel_versions);
+    }
+    const put = (one: AnabranchSaver, { at, checkpoint }: (typeof puts)[number]) =>
+      one.put(at, checkpoint, metadata(Number(checkpoint.channel_values.i ?? 9)), checkpoint.channel_versions);
+    await put(saver, puts[3]!);
+    const stored = puts.map(({ checkpoint }) => checkpoint.id).sort();
+    expect(await storedIds(thread)).toEqual(stored);
+    calls.length = 0;
+    for (const each of puts) await put(saver, each);
+    expect(calls).toEqual(Array(puts.length).fill('ListSteps'));
+    const reading = newSaver().saver;
+    await reading.getTuple(config(thread));
+    const listing = newSaver().saver;
+    await listed(listing, config(thread));
+    for (const other of [newSaver().saver, reading, listing]) {
+      for (const each of puts) await put(other, each);
+      expect(await storedIds(thread)).toEqual(stored);
+    }
+    const backwards = newSaver().saver;
+    for (const each of puts.toReversed()) await put(backwards, each);
+    expect(await storedIds(thread)).toEqual(stored);
+  });
+
+  it('stores one checkpoint for the same put by several savers at once', async () => {
+    const thread = randomUUID();
+    const [root] = await chain(newSaver().saver, thread, 1);
+    const savers = Array.from({ length: 4 }, () => newSaver().saver);
+    const children = [checkpointOf({ child: 1 }), checkpointOf({ child: 2 })];
+    for (const child of children) {
+      const puts = Array.from({ length: 24 }, (_, i) => savers[i % 4]!);
+      await Promise.all(puts.map((one) => one.put(root!, child, metadata(1), child.channel_versions)));
+    }
+    expect(await storedIds(thread)).toEqual(
+      [root!.configurable?.checkpoint_id, ...children.map(({ id }) => id)].sort(),
+    );
+  });
+
+  it('replaces a checkpoint by a put with its id and other values', async () => {
+    const thread = randomUUID();
+    const { saver } = newSaver();
+    const configs = await chain(saver, thread, 3);
+    const { id } = (await saver.getTuple(configs[1]!))!.checkpoint;
+    for (const [i, one] of [saver, newSaver().saver, saver, newSaver().saver].entries()) {
+      const values = { step: i % 2 === 0 ? 'other' : 1 };
+      const other = { ...checkpointOf(values), id };
+      expect(await one.put(configs[0]!, other, metadata(1), other.channel_versions)).toEqual(configs[1]);
+      expect((await newSaver().saver.getTuple(configs[1]!))?.checkpoint.channel_values).toEqual(values);
+      const ids = (await listed(newSaver().saver, config(thread))).map((tuple) => tuple.config);
+      expect(ids).toEqual([configs[1], configs[2], configs[0]]);
+    }
+  });
+
   it('stores large channel values once, however often they are in a checkpoint', async () => {
     const thread = randomUUID();
     const { saver } = newSaver();

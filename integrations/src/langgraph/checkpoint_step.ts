@@ -84,9 +84,49 @@ export async function checkpointStep(
   layout: Layout,
   given: NewCheckpoint,
 ): Promise<NewStep> {
+  const large = await largeValues(serde, layout, given.checkpoint, carriedValues(given));
+  return await stepWith(serde, layout, given, large);
+}
+
+/** Returns whether a stored step has this checkpoint, whose step would be `step`. */
+export async function isStored(
+  serde: SerializerProtocol,
+  stored: Step,
+  given: NewCheckpoint,
+  step: NewStep,
+): Promise<boolean> {
+  if (isSame(stored, step)) return true;
+  // Which values are states of their own depends on what a process knows of other checkpoints.
+  const values = carriedValues(given);
+  const large = new Map<string, Typed>();
+  for (const channel of Object.keys(aboutOf(stored).channels ?? {})) {
+    if (channel in values)
+      large.set(channel, await dumped(serde, values[channel], `checkpoint ${given.checkpoint.id}`));
+  }
+  return isSame(stored, await stepWith(serde, newLayout(), given, large));
+}
+
+/** What steps show of messages can differ. */
+function isSame(stored: Step, step: NewStep): boolean {
+  return stored.metadataJson === step.metadataJson && contentOf(stored) === contentOf(step);
+}
+
+function contentOf({ states = [] }: NewStep): string {
+  return JSON.stringify(states.map((state) => [state.name, state.mediaType, digestOf(state)]).sort());
+}
+
+export function digestOf({ digest, data = new Uint8Array() }: NewState): string {
+  return digest || createHash('sha256').update(data).digest('hex');
+}
+
+async function stepWith(
+  serde: SerializerProtocol,
+  layout: Layout,
+  given: NewCheckpoint,
+  large: ReadonlyMap<string, Typed>,
+): Promise<NewStep> {
   const { ns, checkpointId: parentId, checkpoint, metadata, newVersions } = given;
   const values = carriedValues(given);
-  const large = await largeValues(serde, layout, checkpoint, values);
   const small = Object.fromEntries(Object.entries(values).filter(([channel]) => !large.has(channel)));
   const what = `checkpoint ${checkpoint.id}`;
   const states = [
@@ -150,7 +190,8 @@ async function largeValues(
   }
   large.sort(([, one], [, other]) => other[1].byteLength - one[1].byteLength);
   const chosen = new Map(large.slice(0, MOST_LARGE));
-  layout.large = new Set(chosen.keys());
+  const others = [...layout.large].filter((channel) => !(channel in values));
+  layout.large = new Set([...others, ...chosen.keys()]);
   return chosen;
 }
 

@@ -56,7 +56,12 @@ export function channelState(channel: string): string {
  * or sealed.
  */
 export function writesId(threadId: string, generation: number): string {
-  return v5(JSON.stringify([threadId, generation]), IDS);
+  return contentId(threadId, generation);
+}
+
+/** Returns the id of what these parts name, so that a repetition creates nothing else. */
+export function contentId(...parts: readonly (string | number)[]): string {
+  return v5(JSON.stringify(parts), IDS);
 }
 
 function digestOf(text: string): string {

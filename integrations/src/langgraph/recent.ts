@@ -11,6 +11,10 @@ export class Recent<K, V> {
     return this.#values.get(key);
   }
 
+  has(key: K): boolean {
+    return this.#values.has(key);
+  }
+
   put(key: K, value: V): void {
     this.#values.delete(key);
     this.#values.set(key, value);

@@ -15,18 +15,20 @@ import {
   type SerializerProtocol,
   TASKS,
 } from '@langchain/langgraph-checkpoint';
-import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
+import { type Step, View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import type { AnabranchClient } from '../../../src/client/connection.ts';
 import { reasonOf } from '../../../src/client/errors.ts';
-import { type PatienceOptions, PatientClient } from '../patient_client.ts';
+import { orUndefined, type PatienceOptions, PatientClient } from '../patient_client.ts';
 import { batchesOf, type NewStep } from '../step_batches.ts';
 import { configOf, type Named, named } from './checkpoint_config.ts';
 import {
   aboutOf,
   checkpointOf,
   checkpointStep,
+  digestOf,
   FILTERS,
   filterLabels,
+  isStored,
   type Layout,
   type NewCheckpoint,
   newLayout,
@@ -34,7 +36,7 @@ import {
   writesOf,
   writesStep,
 } from './checkpoint_step.ts';
-import { fitting, headOf, INTEGRATION, keyOf, taskOf } from './names.ts';
+import { contentId, fitting, headOf, INTEGRATION, keyOf, taskOf } from './names.ts';
 import { Recent } from './recent.ts';
 import { branchOf, type Creation, creationOf } from './thread_creation.ts';
 import { byCommit, type ListedStep, type Place, threadPages, threadSteps } from './thread_steps.ts';
@@ -42,8 +44,9 @@ import { WritesLine } from './writes_line.ts';
 
 /** Another process has appended behind the parent, or nobody can any more. */
 const OVERTAKEN = ['STEP_CONFLICT', 'TRAJECTORY_SEALED', 'WRITER_FENCED'];
-/** The remembered parent does not exist any more. */
-const DELETED = ['TRAJECTORY_NOT_FOUND', 'STEP_GAP', 'BRANCH_POINT_BEYOND_END'];
+/** The remembered parent does not exist any more, or a trajectory with the id was deleted before. */
+const DELETED = ['TRAJECTORY_NOT_FOUND', 'TRAJECTORY_EXISTS', 'STEP_GAP', 'BRANCH_POINT_BEYOND_END'];
+const MOST_ATTEMPTS = 8;
 const PAGE = 100;
 
 /** Options of AnabranchSaver. */
@@ -54,8 +57,8 @@ export interface AnabranchSaverOptions extends PatienceOptions {
 
 /** Where a checkpoint goes. */
 interface Target {
-  readonly target: { readonly trajectoryId: string; readonly create?: Creation };
-  readonly stepNumber: bigint;
+  readonly trajectoryId: string;
+  readonly create?: Creation;
 }
 
 /** A checkpoint that was read, without the writes that belong to it. */
@@ -83,6 +86,8 @@ export class AnabranchSaver extends BaseCheckpointSaver {
   readonly #places = new Recent<string, Place>(20_000);
   /** The number of the next step of trajectories, as far as this process has seen. */
   readonly #ends = new Recent<string, bigint>(5_000);
+  /** Which checkpoint is at a number of a trajectory. */
+  readonly #taken = new Recent<string, string>(20_000);
   readonly #layouts = new Recent<string, Layout>(1_000);
   readonly #lines = new Recent<string, WritesLine>(5_000);
 
@@ -92,7 +97,10 @@ export class AnabranchSaver extends BaseCheckpointSaver {
     this.#client = new PatientClient(client, options);
   }
 
-  /** Stores a checkpoint behind its parent. Throws TypeError for a value that cannot be serialized. */
+  /**
+   * Stores a checkpoint behind its parent. One that is stored already is not stored again, and replaced if it is
+   * different. Throws TypeError for a value that cannot be serialized.
+   */
   override async put(
     config: RunnableConfig,
     checkpoint: Checkpoint,
@@ -102,23 +110,16 @@ export class AnabranchSaver extends BaseCheckpointSaver {
     const given = { ...named(config), checkpoint, metadata, newVersions };
     const layout = this.#layout(given);
     let step = await checkpointStep(this.serde, layout, given);
-    let parent = await this.#parentOf(given);
-    for (;;) {
-      try {
-        await this.#append(given, step, parent);
-        noteStored(layout, step, checkpoint.channel_values);
-        return configOf(given.threadId, given.ns, checkpoint.id);
-      } catch (error) {
-        const reason = reasonOf(error) ?? '';
-        if (reason === 'STATE_NOT_FOUND' && layout.stored.size > 0) {
-          layout.stored = new Set();
-          step = await checkpointStep(this.serde, layout, given);
-        } else if (parent !== undefined && DELETED.includes(reason)) {
-          this.#places.forget(placeKey(given));
-          parent = await this.#parentOf(given);
-        } else if (parent === undefined || !OVERTAKEN.includes(reason)) throw error;
-      }
+    try {
+      await this.#put(given, step);
+    } catch (error) {
+      if (reasonOf(error) !== 'STATE_NOT_FOUND' || layout.stored.size === 0) throw error;
+      layout.stored = new Set();
+      step = await checkpointStep(this.serde, layout, given);
+      await this.#put(given, step);
     }
+    noteStored(layout, step, checkpoint.channel_values);
+    return configOf(given.threadId, given.ns, checkpoint.id);
   }
 
   /** Stores pending writes of a checkpoint. Repeated ones of one task and index count once. */
@@ -197,45 +198,99 @@ export class AnabranchSaver extends BaseCheckpointSaver {
     for await (const { id } of this.#client.list({ taskId: taskOf(threadId) })) await this.#client.delete(id);
   }
 
-  async #append(given: NewCheckpoint, step: NewStep, parent: Place | undefined): Promise<void> {
-    const [[fitted] = []] = await batchesOf(this.#client, [step]);
-    const { target, stepNumber } = this.#target(given, parent);
-    try {
-      const { commitTime } = await this.#client.append({ ...target, steps: [{ ...fitted, stepNumber }] });
-      const time = commitTime === undefined ? undefined : timestampFromMs(commitTime.getTime());
-      const { trajectoryId } = target;
-      this.#learn(given.threadId, given.ns, given.checkpoint.id, {
-        trajectoryId,
-        stepNumber,
-        heirId: trajectoryId,
-        time,
-      });
-    } catch (error) {
-      // The next try begins a branch.
-      const taken = parent !== undefined && target.create === undefined && OVERTAKEN.includes(reasonOf(error) ?? '');
-      if (taken) this.#ends.put(parent.trajectoryId, stepNumber + 1n);
-      throw error;
+  /** Stores a checkpoint unless it is stored: behind its parent if that is the last one, else as a branch. */
+  async #put(given: NewCheckpoint, step: NewStep): Promise<void> {
+    const { threadId, ns, checkpoint } = given;
+    const own = placeKey({ threadId, ns, checkpointId: checkpoint.id });
+    const [[fitted = step] = []] = await batchesOf(this.#client, [step]);
+    let [branches, random] = [false, ''];
+    for (let attempt = 1; ; attempt += 1) {
+      const { before, parent } = await this.#before(given, own);
+      if (before !== undefined) {
+        if (await isStored(this.serde, before, given, step)) return;
+        [branches, random] = [true, random || randomUUID()];
+      }
+      const stepNumber = parent === undefined ? 0n : parent.stepNumber + 1n;
+      const { trajectoryId: parentId = '', heirId } = parent ?? {};
+      let continues = parent !== undefined && heirId === parentId && !branches;
+      if (continues && (this.#ends.get(parentId) ?? 0n) > stepNumber) {
+        [branches, continues] = [true, false];
+        if (await this.#isAt(own, given, parentId, stepNumber)) continue;
+      }
+      const target = continues ? { trajectoryId: parentId } : this.#creation(given, parent, fitted, random);
+      try {
+        const { commitTime } = await this.#client.append({ ...target, steps: [{ ...fitted, stepNumber }] });
+        const time = commitTime === undefined ? undefined : timestampFromMs(commitTime.getTime());
+        const { trajectoryId } = target;
+        return this.#learn(threadId, ns, checkpoint.id, { trajectoryId, stepNumber, heirId: trajectoryId, time });
+      } catch (error) {
+        const reason = reasonOf(error) ?? '';
+        const isTaken = OVERTAKEN.includes(reason);
+        if (attempt === MOST_ATTEMPTS || (!isTaken && !DELETED.includes(reason))) throw error;
+        // An id that is derived from the content was used before: it has other steps, or was deleted.
+        if (!continues) random = randomUUID();
+        if (!isTaken) this.#places.forget(placeKey(given));
+        else {
+          branches = true;
+          // The next child of this parent is sent as a branch at once.
+          if (continues) this.#ends.put(parentId, stepNumber + 1n);
+          await this.#isAt(own, given, target.trajectoryId, stepNumber);
+        }
+      }
     }
   }
 
-  /** Returns where a checkpoint goes: behind its parent, onto a branch, or to the beginning of a trajectory. */
-  #target({ threadId, ns }: Named, parent: Place | undefined): Target {
-    const id = randomUUID();
-    if (parent === undefined)
-      return { target: { trajectoryId: id, create: creationOf(threadId, id, ns) }, stepNumber: 0n };
-    const stepNumber = parent.stepNumber + 1n;
-    const { trajectoryId, heirId } = parent;
-    if (heirId === trajectoryId && (this.#ends.get(trajectoryId) ?? stepNumber) === stepNumber) {
-      return { target: { trajectoryId }, stepNumber };
+  /** Returns a checkpoint, unless it is new as far as this process knows, and where its parent is. */
+  async #before(given: NewCheckpoint, own: string): Promise<{ before?: Step; parent?: Place }> {
+    const { threadId, ns, checkpointId: parentId, checkpoint } = given;
+    const known = parentId === undefined ? undefined : this.#places.get(placeKey(given));
+    if (!this.#places.has(own) && (parentId === undefined || known !== undefined)) return found(undefined, known);
+    this.#places.forget(own);
+    const ids = parentId === undefined ? [checkpoint.id] : [checkpoint.id, parentId];
+    const byId = new Map<string, ListedStep>();
+    const filter = { anyOfStates: ids.map((id) => keyOf(ns, id)), labels: { kind: 'checkpoint' }, hasBytes: false };
+    for await (const page of threadPages(this.#client, threadId, filter)) {
+      for (const listed of page) {
+        const { checkpoint_id: id } = aboutOf(listed.step);
+        if (byId.has(id)) continue;
+        byId.set(id, listed);
+        this.#learn(threadId, ns, id, listed.place);
+      }
+      if (byId.size === new Set(ids).size) break;
     }
-    const source = { trajectoryId: heirId, stepNumber: parent.stepNumber };
-    return { target: { trajectoryId: id, create: branchOf(threadId, id, source, ns) }, stepNumber };
+    return found(byId.get(checkpoint.id)?.step, byId.get(parentId ?? '')?.place ?? known);
   }
 
-  /** Returns where the parent of a checkpoint is. Undefined if it has none, or none that is stored. */
-  async #parentOf(given: Named): Promise<Place | undefined> {
-    if (given.checkpointId === undefined) return undefined;
-    return this.#places.get(placeKey(given)) ?? (await this.#find(given));
+  /** Returns whether a checkpoint is at a number of a trajectory. Remembers which one is. */
+  async #isAt(own: string, { threadId }: Named, trajectoryId: string, stepNumber: bigint): Promise<boolean> {
+    const at = takenKey(trajectoryId, stepNumber);
+    if (!this.#taken.has(at)) {
+      const request = { trajectoryId, stepNumber };
+      const answer = this.#client.call(({ trajectories }) => trajectories.getStep(request));
+      const step = (await orUndefined(['TRAJECTORY_NOT_FOUND', 'STEP_NOT_FOUND'], answer))?.step;
+      if (step === undefined) return false;
+      const { checkpoint_ns: ns, checkpoint_id: checkpointId } = aboutOf(step);
+      this.#taken.put(at, placeKey({ threadId, ns, checkpointId }));
+    }
+    const isOwn = this.#taken.get(at) === own;
+    // It is not new.
+    if (isOwn) this.#places.put(own, { trajectoryId, stepNumber, heirId: trajectoryId, time: undefined });
+    return isOwn;
+  }
+
+  /**
+   * Returns a trajectory that begins with a step, or a branch that does. Its id is derived from the content, so that a
+   * repetition creates no other one, and from a random text.
+   */
+  #creation({ threadId, ns }: Named, parent: Place | undefined, step: NewStep, random: string): Target {
+    const content = [threadId, ns, step.metadataJson ?? '', ...(step.states ?? []).map(digestOf), random];
+    if (parent === undefined) {
+      const trajectoryId = contentId(...content);
+      return { trajectoryId, create: creationOf(threadId, trajectoryId, ns) };
+    }
+    const trajectoryId = contentId(parent.trajectoryId, Number(parent.stepNumber), ...content);
+    const source = { trajectoryId: parent.heirId, stepNumber: parent.stepNumber };
+    return { trajectoryId, create: branchOf(threadId, trajectoryId, source, ns) };
   }
 
   async #find({ threadId, ns, checkpointId = '' }: Named): Promise<Place | undefined> {
@@ -254,9 +309,11 @@ export class AnabranchSaver extends BaseCheckpointSaver {
 
   #learn(threadId: string, ns: string, checkpointId: string, place: Place): void {
     const { trajectoryId, heirId, stepNumber } = place;
-    this.#places.put(placeKey({ threadId, ns, checkpointId }), place);
-    const end = this.#ends.get(trajectoryId) ?? 0n;
-    if (heirId === trajectoryId && stepNumber >= end) this.#ends.put(trajectoryId, stepNumber + 1n);
+    const key = placeKey({ threadId, ns, checkpointId });
+    this.#places.put(key, place);
+    if (heirId !== trajectoryId) return;
+    this.#taken.put(takenKey(trajectoryId, stepNumber), key);
+    if (stepNumber >= (this.#ends.get(trajectoryId) ?? 0n)) this.#ends.put(trajectoryId, stepNumber + 1n);
   }
 
   /** Returns the steps with one of these states, the newest first. */
@@ -403,6 +460,14 @@ export class AnabranchSaver extends BaseCheckpointSaver {
 
 function placeKey({ threadId, ns, checkpointId }: Named): string {
   return JSON.stringify([threadId, ns, checkpointId]);
+}
+
+function takenKey(trajectoryId: string, stepNumber: bigint): string {
+  return `${trajectoryId}/${stepNumber}`;
+}
+
+function found(before: Step | undefined, parent: Place | undefined): { before?: Step; parent?: Place } {
+  return { ...(before !== undefined && { before }), ...(parent !== undefined && { parent }) };
 }
 
 /** Returns the key of the parent, if a checkpoint needs its writes. */

@@ -15,7 +15,10 @@ export interface StepFilter
   extends Pick<
     MessageInitShape<typeof ListStepsRequestSchema>,
     'anyOfStates' | 'labels' | 'commitTimeTo' | 'pageSize' | 'view'
-  > {}
+  > {
+  /** Whether the steps have the bytes of their states. Default: in the FULL view, which is the default view. */
+  readonly hasBytes?: boolean;
+}
 
 /** Where a checkpoint is stored. */
 export interface Place {
@@ -38,9 +41,8 @@ const INLINE_BYTES = 262_144;
 export async function* threadPages(
   client: PatientClient,
   threadId: string,
-  filter: StepFilter,
+  { view = View.FULL, hasBytes = view === View.FULL, ...filter }: StepFilter,
 ): AsyncGenerator<ListedStep[]> {
-  const view = filter.view ?? View.FULL;
   const request = {
     ...filter,
     view,
@@ -48,7 +50,7 @@ export async function* threadPages(
     inherited: true,
     order: StepOrder.TIME,
     descending: true,
-    inlineBytes: view === View.FULL ? INLINE_BYTES : 0,
+    inlineBytes: hasBytes ? INLINE_BYTES : 0,
   };
   let pageToken = '';
   do {
@@ -56,7 +58,7 @@ export async function* threadPages(
     const inline = new Map(page.blobs.map(({ digest, data }) => [digest, data]));
     const steps: ListedStep[] = [];
     for (const owned of page.steps) {
-      const listed = await withStates(client, owned, inline, view);
+      const listed = await withStates(client, owned, inline, hasBytes);
       if (listed !== undefined) steps.push(listed);
     }
     yield steps;
@@ -81,13 +83,13 @@ async function withStates(
   client: PatientClient,
   { trajectoryId, heirId, step }: OwnedStep,
   inline: ReadonlyMap<string, Uint8Array>,
-  view: View,
+  hasBytes: boolean,
 ): Promise<ListedStep | undefined> {
   if (step === undefined) return undefined;
   const { stepNumber, commitTime: time } = step;
   const place = { trajectoryId, stepNumber, heirId, time };
   const data = new Map<string, Uint8Array>();
-  for (const { name, digest, prunedTime } of view === View.FULL ? step.states : []) {
+  for (const { name, digest, prunedTime } of hasBytes ? step.states : []) {
     if (prunedTime !== undefined) continue;
     const bytes = inline.get(digest) ?? (await client.download({ trajectoryId: heirId, stepNumber, name }));
     data.set(digest, bytes);
