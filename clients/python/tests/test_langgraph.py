@@ -141,6 +141,29 @@ def test_the_number_of_calls_does_not_depend_on_the_thread(front: Front, thread:
     }
 
 
+def test_states_that_do_not_come_with_their_steps_are_read_together(front: Front, thread: str) -> None:
+    """Of each page: 1 MiB comes with the steps. An unchanged value is read once."""
+    values = {f"c{number}": random.Random(number).randbytes(200_000) for number in range(10)}
+    saver, config = AnabranchSaver(front.address), config_of(thread)
+    for step in range(12):
+        config = put(saver, config, **values, huge=b"x" * 300_000, step=step)
+    saver.put_writes(config, [(name, value) for name, value in values.items()], "task")
+    other = AnabranchSaver(front.address)
+    front.methods.clear()
+    found = other.get_tuple(config_of(thread))
+    assert front.methods == ["ListSteps", "ReadStates", "ListSteps", "ReadStates"]
+    assert found is not None and found.checkpoint["channel_values"] == {**values, "huge": b"x" * 300_000, "step": 11}
+    assert found.pending_writes == [("task", name, value) for name, value in values.items()]
+    front.methods.clear()
+    listed = list(other.list(config_of(thread), limit=10))
+    assert [each.checkpoint["channel_values"]["step"] for each in listed] == list(range(11, 1, -1))
+    page = ["ListSteps", "ReadStates", "ListSteps"]
+    assert front.methods == [*page, "ReadStates", *page]
+    assert [each.checkpoint["channel_values"]["step"] for each in other.list(config_of(thread))] == list(
+        range(11, -1, -1)
+    )
+
+
 async def test_the_asynchronous_saver_makes_the_same_calls(front: Front, thread: str) -> None:
     async with AsyncAnabranchSaver(front.address) as saver:
         config = config_of(thread)

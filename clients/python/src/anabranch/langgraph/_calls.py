@@ -45,7 +45,7 @@ class Call:
 
 
 #: The service of each method that is not one of the trajectory service.
-_SERVICES = {"GetState": "states", "GetServerInfo": "server"}
+_SERVICES = {"ReadStates": "states", "GetServerInfo": "server"}
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ from anabranch.langgraph._steps import (
     digest_of,
     is_same,
     label_of,
-    missing_digests,
+    missing_states,
     namespace_of,
     note_stored,
     packed_list,
@@ -73,7 +73,7 @@ from anabranch.langgraph._steps import (
 from anabranch.langgraph._writes import Line
 from anabranch.v1.access_pb2 import Role
 from anabranch.v1.server_service_pb2 import GetServerInfoRequest
-from anabranch.v1.state_service_pb2 import GetStateRequest, StateReference
+from anabranch.v1.state_service_pb2 import ReadStatesRequest, StateReference
 from anabranch.v1.status_pb2 import Status
 from anabranch.v1.trajectory_pb2 import Step, View
 from anabranch.v1.trajectory_service_pb2 import (
@@ -106,6 +106,8 @@ _STEP_BYTES = 960 * 1024
 _MOST_NAMES = 1000
 _MOST_ENTRIES = 1000
 _PAGE = 100
+#: Most checkpoints of a page whose states are too large to come with them. All are in memory at the same time.
+_LARGE_PAGE = 10
 #: Steps of the first window of ancestors, and of the largest one.
 _FIRST_WINDOW, _MOST_WINDOW = 32, 512
 #: Steps of pending writes that are stored again with one call. Each has less than 4 KiB, apart from what is a state.
@@ -141,6 +143,7 @@ class Query:
     before_id: str | None = None
     page_size: int = _PAGE
     page_token: str = ""
+    inline_bytes: int = _INLINE_BYTES
     listed: frozenset[tuple[str, str]] = frozenset()
 
 
@@ -427,7 +430,7 @@ class Operations:
         if query.before_time is not None:
             # Others may have the same time, which is in microseconds: ids tell them apart.
             request.commit_time_to.FromNanoseconds(query.before_time + 1000)
-        request.page_token = query.page_token
+        request.page_token, request.inline_bytes = query.page_token, query.inline_bytes
         found, token = yield from self._page(request)
         found.sort(key=lambda each: (each.place.time, str(about_of(each.step)["checkpoint_id"])), reverse=True)
         listed, heads = set(query.listed), list[tuple[Found, Checkpoint, CheckpointMetadata]]()
@@ -452,7 +455,12 @@ class Operations:
         limit = None if query.limit is None else query.limit - len(tuples)
         if not token or limit == 0:
             return tuples, None
-        return tuples, replace(query, limit=limit, page_token=token, listed=frozenset(listed))
+        rest = replace(query, limit=limit, page_token=token, listed=frozenset(listed))
+        if query.inline_bytes > 0 and len(found) <= query.page_size // 4:
+            # Few steps fit into a page with their states, which are read with one call if they do not come with them.
+            size = min(query.page_size, _LARGE_PAGE)
+            rest = replace(rest, page_size=size, page_token="", inline_bytes=0, before_time=found[-1].place.time)
+        return tuples, rest
 
     def _writes_of(self, thread_id: str, heads: Sequence[Step]) -> Operation[dict[str, list[PendingWrite]]]:
         """Returns the pending writes of checkpoints by their keys."""
@@ -553,12 +561,12 @@ class Operations:
         )
         messages = yield Call("ReadSteps", request, streams=True)
         data = {blob.digest: blob.data for message in messages for blob in message.blobs}
+        steps = [(message.trajectory_id, step) for message in messages for step in message.steps]
+        yield from self._complete(steps, data)
         found: list[Found] = []
-        for message in messages:
-            for step in message.steps:
-                states = yield from self.states(message.trajectory_id, step, data)
-                place = Place(message.trajectory_id, step.step_number, trajectory_id, step.commit_time.ToNanoseconds())
-                found.append(Found(place, step, states))
+        for owner_id, step in steps:
+            place = Place(owner_id, step.step_number, trajectory_id, step.commit_time.ToNanoseconds())
+            found.append(Found(place, step, typed_states(step, data)))
         return found
 
     # Requests
@@ -584,10 +592,8 @@ class Operations:
         """Returns a page with all bytes of the states, and the token of the next one."""
         answer = yield Call("ListSteps", request)
         data = {blob.digest: blob.data for blob in answer.blobs}
-        found: list[Found] = []
-        for owned in answer.steps:
-            states = yield from self.states(owned.trajectory_id, owned.step, data)
-            found.append(Found(_place(owned), owned.step, states))
+        yield from self._complete([(owned.trajectory_id, owned.step) for owned in answer.steps], data)
+        found = [Found(_place(owned), owned.step, typed_states(owned.step, data)) for owned in answer.steps]
         return found, answer.next_page_token
 
     def _steps(self, request: ListStepsRequest) -> Operation[list[Found]]:
@@ -602,14 +608,22 @@ class Operations:
                 return found
             request.page_token = token
 
-    def states(self, owner_id: str, step: Step, data: dict[str, bytes]) -> Operation[States]:
-        """Returns the states of a step. Reads those that did not come with it."""
-        for name in missing_digests(step, data):
-            reference = StateReference(trajectory_id=owner_id, step_number=step.step_number, name=name)
-            messages = yield Call("GetState", GetStateRequest(reference=reference), streams=True)
-            state = next(each for each in step.states if each.name == name)
-            data[state.digest] = b"".join(message.chunk for message in messages)
-        return typed_states(step, data)
+    def _complete(self, steps: Sequence[tuple[str, Step]], data: dict[str, bytes]) -> Operation[None]:
+        """Reads the states that did not come with their steps, each once. `steps` have the ids of their owners."""
+        missing: dict[str, StateReference] = {}
+        for owner_id, step in steps:
+            for state in missing_states(step, data):
+                reference = StateReference(trajectory_id=owner_id, step_number=step.step_number, name=state.name)
+                missing.setdefault(state.digest, reference)
+        references = list(missing.values())
+        for start in range(0, len(references), _MOST_NAMES):
+            request = ReadStatesRequest(references=references[start : start + _MOST_NAMES])
+            messages = yield Call("ReadStates", request, streams=True)
+            pieces: dict[str, list[bytes]] = {}
+            for message in messages:
+                for piece in message.pieces:
+                    pieces.setdefault(piece.digest, []).append(piece.data)
+            data.update({digest: b"".join(some) for digest, some in pieces.items()})
 
     # Copying and deleting
 

@@ -354,6 +354,6 @@ def checkpoint_id_of(config: RunnableConfig) -> str | None:
     return str(id) if id else None
 
 
-def missing_digests(step: Step, data: Mapping[str, bytes]) -> list[str]:
-    """Returns the names of the states whose bytes are not there."""
-    return [state.name for state in step.states if state.digest not in data]
+def missing_states(step: Step, data: Mapping[str, bytes]) -> list[StepState]:
+    """Returns the states whose bytes are not there."""
+    return [state for state in step.states if state.digest not in data]
