@@ -408,6 +408,17 @@ def test_copies_stay_as_they_are(saver: AnabranchSaver, thread: str) -> None:
     assert ids(thread) == [id_of(config) for config in reversed(again)]
 
 
+def test_a_copy_keeps_large_states_when_its_source_is_deleted(saver: AnabranchSaver, thread: str) -> None:
+    values = {"large": random.Random(1).randbytes(300_000), "huge": random.Random(2).randbytes(3_000_000)}
+    config = put(saver, config_of(thread), **values)
+    saver.put_writes(config, list(values.items()), "task")
+    saver.copy_thread(thread, f"{thread}-copy")
+    saver.delete_thread(thread)
+    found = AnabranchSaver().get_tuple(config_of(f"{thread}-copy"))
+    assert found is not None and found.checkpoint["channel_values"] == values
+    assert found.pending_writes == [("task", name, value) for name, value in values.items()]
+
+
 def test_pruning_keeps_the_latest_checkpoint_and_every_copy(saver: AnabranchSaver, thread: str) -> None:
     configs = chain(saver, thread, 4)
     saver.copy_thread(thread, f"{thread}-copy")

@@ -562,7 +562,7 @@ class Operations:
         messages = yield Call("ReadSteps", request, streams=True)
         data = {blob.digest: blob.data for message in messages for blob in message.blobs}
         steps = [(message.trajectory_id, step) for message in messages for step in message.steps]
-        yield from self._complete(steps, data)
+        yield from self._complete([(trajectory_id, step) for _, step in steps], data)
         found: list[Found] = []
         for owner_id, step in steps:
             place = Place(owner_id, step.step_number, trajectory_id, step.commit_time.ToNanoseconds())
@@ -592,7 +592,7 @@ class Operations:
         """Returns a page with all bytes of the states, and the token of the next one."""
         answer = yield Call("ListSteps", request)
         data = {blob.digest: blob.data for blob in answer.blobs}
-        yield from self._complete([(owned.trajectory_id, owned.step) for owned in answer.steps], data)
+        yield from self._complete([(owned.heir_id, owned.step) for owned in answer.steps], data)
         found = [Found(_place(owned), owned.step, typed_states(owned.step, data)) for owned in answer.steps]
         return found, answer.next_page_token
 
@@ -609,11 +609,12 @@ class Operations:
             request.page_token = token
 
     def _complete(self, steps: Sequence[tuple[str, Step]], data: dict[str, bytes]) -> Operation[None]:
-        """Reads the states that did not come with their steps, each once. `steps` have the ids of their owners."""
+        """Reads the states that did not come with their steps, each once. `steps` have the ids of their heirs, because the
+        owners may be deleted."""
         missing: dict[str, StateReference] = {}
-        for owner_id, step in steps:
+        for heir_id, step in steps:
             for state in missing_states(step, data):
-                reference = StateReference(trajectory_id=owner_id, step_number=step.step_number, name=state.name)
+                reference = StateReference(trajectory_id=heir_id, step_number=step.step_number, name=state.name)
                 missing.setdefault(state.digest, reference)
         references = list(missing.values())
         for start in range(0, len(references), _MOST_NAMES):
