@@ -7,10 +7,14 @@ import type { AnabranchClient } from '../../src/client/connection.ts';
 import { reasonOf } from '../../src/client/errors.ts';
 import { type OwnedStep, readSteps } from '../../src/client/reader.ts';
 import { Patience, retrying, systemTiming } from '../../src/client/retry.ts';
-import { downloadState, uploadState } from '../../src/client/states.ts';
+import { downloadState, type StateReference, uploadState } from '../../src/client/states.ts';
 import { readTrajectoryParts, type TrajectoryPart } from '../../src/client/trajectories.ts';
 
 type Stored = Extract<EntryResult, { stored: true }>;
+
+const MOST_REFERENCES = 1000;
+/** Deadline of a stream of states. */
+const STREAM_MS = 5 * 60_000;
 
 /** Options of all integrations. */
 export interface PatienceOptions {
@@ -117,6 +121,23 @@ export class PatientClient {
       throw new RangeError(`a value has ${bytes.byteLength} bytes: expected at most ${stateBytes}`);
     }
     return await uploadState(this.client, bytes, { giveUpAfterMs: this.#giveUpAfterMs });
+  }
+
+  /** Reads states of steps with one call for each 1,000. Returns their bytes by digest. */
+  async states(references: readonly StateReference[]): Promise<Map<string, Uint8Array>> {
+    const read = new Map<string, Uint8Array>();
+    for (let start = 0; start < references.length; start += MOST_REFERENCES) {
+      const request = { references: references.slice(start, start + MOST_REFERENCES) };
+      await this.call(async ({ states }) => {
+        for await (const { pieces } of states.readStates(request, { timeoutMs: STREAM_MS })) {
+          for (const { digest, size, offset, data } of pieces) {
+            if (offset === 0n) read.set(digest, new Uint8Array(Number(size)));
+            read.get(digest)?.set(data, Number(offset));
+          }
+        }
+      });
+    }
+    return read;
   }
 
   download(state: Parameters<typeof downloadState>[1]): Promise<Uint8Array> {

@@ -222,6 +222,20 @@ describe.each(ENGINES)('the saver of LangGraph.js on %s', (engine) => {
     expect(new Set(digests('channel/huge')).size).toBe(1);
   });
 
+  it('reads the states that do not come with their steps with one call for a page', async () => {
+    const thread = randomUUID();
+    const { saver } = newSaver();
+    const values = Object.fromEntries(Array.from({ length: 8 }, (_, i) => [`c${i}`, `${i}`.repeat(200_000)]));
+    const checkpoint = checkpointOf({ ...values, huge: 'h'.repeat(300_000) });
+    const at = await saver.put(config(thread), checkpoint, metadata(0), checkpoint.channel_versions);
+    await saver.putWrites(at, Object.entries(values), 'task');
+    const { saver: reader, calls } = newSaver();
+    const tuple = await reader.getTuple(config(thread));
+    expect(calls).toEqual(['ListSteps', 'ReadStates', 'ListSteps', 'ReadStates']);
+    expect(tuple?.checkpoint).toEqual(checkpoint);
+    expect(tuple?.pendingWrites).toEqual(Object.entries(values).map(([channel, value]) => ['task', channel, value]));
+  });
+
   it('keeps checkpoints and metadata of a megabyte', async () => {
     const thread = randomUUID();
     const values = Object.fromEntries(Array.from({ length: 30 }, (_, i) => [`c${i}`, `${i}`.repeat(20_000)]));

@@ -6,6 +6,7 @@ import {
   type OwnedStep,
   StepOrder,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import type { StateReference } from '../../../src/client/states.ts';
 import type { PatientClient } from '../patient_client.ts';
 import type { StoredStep } from './checkpoint_step.ts';
 import { taskOf } from './names.ts';
@@ -55,13 +56,10 @@ export async function* threadPages(
   let pageToken = '';
   do {
     const page = await client.call(({ trajectories }) => trajectories.listSteps({ ...request, pageToken }));
-    const inline = new Map(page.blobs.map(({ digest, data }) => [digest, data]));
-    const steps: ListedStep[] = [];
-    for (const owned of page.steps) {
-      const listed = await withStates(client, owned, inline, hasBytes);
-      if (listed !== undefined) steps.push(listed);
-    }
-    yield steps;
+    const data = new Map(page.blobs.map(({ digest, data: bytes }) => [digest, bytes]));
+    const missing = hasBytes ? referencesOf(page.steps, data) : [];
+    for (const [digest, bytes] of await client.states(missing)) data.set(digest, bytes);
+    yield page.steps.flatMap((owned) => listed(owned, data));
     pageToken = page.nextPageToken;
   } while (pageToken !== '');
 }
@@ -79,20 +77,20 @@ export function byCommit(one: StoredStep, other: StoredStep): number {
   return (first ?? 0) - (second ?? 0) || Number(one.step.stepNumber - other.step.stepNumber);
 }
 
-async function withStates(
-  client: PatientClient,
-  { trajectoryId, heirId, step }: OwnedStep,
-  inline: ReadonlyMap<string, Uint8Array>,
-  hasBytes: boolean,
-): Promise<ListedStep | undefined> {
-  if (step === undefined) return undefined;
+function listed({ trajectoryId, heirId, step }: OwnedStep, data: ReadonlyMap<string, Uint8Array>): ListedStep[] {
+  if (step === undefined) return [];
   const { stepNumber, commitTime: time } = step;
-  const place = { trajectoryId, stepNumber, heirId, time };
-  const data = new Map<string, Uint8Array>();
-  for (const { name, digest, prunedTime } of hasBytes ? step.states : []) {
-    if (prunedTime !== undefined) continue;
-    const bytes = inline.get(digest) ?? (await client.download({ trajectoryId: heirId, stepNumber, name }));
-    data.set(digest, bytes);
+  return [{ step, data, place: { trajectoryId, stepNumber, heirId, time } }];
+}
+
+/** Returns the states that did not come with their steps, each once. Named by the heir: the owner may be deleted. */
+function referencesOf(steps: readonly OwnedStep[], data: ReadonlyMap<string, Uint8Array>): StateReference[] {
+  const missing = new Map<string, StateReference>();
+  for (const { heirId: trajectoryId, step } of steps) {
+    for (const { name, digest, prunedTime } of step?.states ?? []) {
+      if (step === undefined || prunedTime !== undefined || data.has(digest) || missing.has(digest)) continue;
+      missing.set(digest, { trajectoryId, stepNumber: step.stepNumber, name });
+    }
   }
-  return { step, data, place };
+  return [...missing.values()];
 }
