@@ -73,7 +73,7 @@ with AnabranchSaver() as saver:  # as another process would: all that it needs i
     )
     print("forked:", graph.invoke(None, forked)["messages"][-1].content)
 
-    saver.copy_thread(thread, f"{thread}-copy")  # costs one call, whatever the length of the thread
+    saver.copy_thread(thread, f"{thread}-copy")  # two calls, whatever the length of the thread
     copy = {"configurable": {"thread_id": f"{thread}-copy"}}
     print("copied:", len(list(graph.get_state_history(copy))), "states")
 

@@ -121,6 +121,8 @@ class AnabranchSaver(_Saver):
     ) -> RunnableConfig:
         """Stores a checkpoint as the child of the one that `config` names. It is durable when the call returns.
 
+        A checkpoint that is stored already is not stored again. One with the same id and another content is replaced, and
+        is then the latest.
         Raises TypeError for a value that the serializer refuses, and StepTooLarge; nothing is stored then.
         """
         return self._run(self.operations.put(config, checkpoint, metadata))
@@ -174,10 +176,10 @@ class AnabranchSaver(_Saver):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """Yields checkpoints, newest first, in the order in which they were committed.
+        """Yields the checkpoints of a thread, those that were committed last first.
 
         `filter` has values of the metadata; the server selects by `source`, `step` and `run_id`. Without a config, reads
-        the checkpoints of all threads before it yields the first one.
+        the checkpoints of all threads, and then yields them in descending order of their ids.
         """
         if limit is not None and limit <= 0:
             return
@@ -205,7 +207,7 @@ class AnabranchSaver(_Saver):
         self._run(self.operations.delete_runs([str(id) for id in run_ids]))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copies a thread. Copies share what is stored, so that the cost does not grow with the thread."""
+        """Copies a thread with two calls. Copies share what is stored, so that the cost does not grow with the thread."""
         self._run(self.operations.copy(str(source_thread_id), str(target_thread_id)))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
