@@ -7,6 +7,8 @@ import itertools
 import json
 import multiprocessing
 import random
+import subprocess
+import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -21,8 +23,10 @@ from front import Front, info_of
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.conformance import checkpointer_test, validate
+from langgraph.checkpoint.conformance.capabilities import Capability
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.serde.types import ERROR
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph_threads import chain, checkpoint_with, config_of, id_of, put, values_in
 from test_access import KeyServer
 
@@ -76,6 +80,9 @@ async def test_the_conformance_suite_of_langgraph_passes_completely(
     assert [result.failures for result in report.results.values() if result.failures] == []
     assert report.passed_all()
     assert report.conformance_level() == "FULL"
+    # A capability that is not detected is not tested.
+    assert {name for name, result in report.results.items() if result.detected} == {each.value for each in Capability}
+    assert len(Capability) == 8
 
 
 # Calls
@@ -902,6 +909,48 @@ async def test_a_cancelled_call_leaves_the_others(saver: AnabranchSaver, front: 
             await calls[0]
         found = await own.aget_tuple(config)
         assert found is not None and {write[2] for write in found.pending_writes or []} >= set(range(1, 10))
+
+
+ARGUMENTS: dict[str, tuple[Any, ...]] = {
+    "get": ({},),
+    "get_tuple": ({},),
+    "list": ({},),
+    "put": ({}, {}, {}, {}),
+    "put_writes": ({}, [], "task"),
+    "delete_thread": ("1",),
+    "delete_for_runs": (["r"],),
+    "copy_thread": ("1", "2"),
+    "prune": (["1"],),
+}
+
+
+@pytest.mark.parametrize("method", [*ARGUMENTS, "get_delta_channel_history"])
+async def test_methods_of_the_other_kind_name_the_other_class(method: str) -> None:
+    arguments, named = ARGUMENTS.get(method, ()), {} if method in ARGUMENTS else {"config": {}, "channels": ["a"]}
+    with pytest.raises(
+        NotImplementedError, match="AnabranchSaver has no asynchronous methods.* use AsyncAnabranchSaver"
+    ):
+        result = getattr(AnabranchSaver(), f"a{method}")(*arguments, **named)
+        await result
+    async with AsyncAnabranchSaver() as saver:
+        with pytest.raises(NotImplementedError, match="only asynchronous methods.* invoke and stream AnabranchSaver"):
+            getattr(saver, method)(*arguments, **named)
+
+
+async def test_a_graph_with_the_saver_of_the_other_kind_raises_a_clear_error(thread: str) -> None:
+    graph = StateGraph(MessagesState).add_node("answer", lambda _: {"messages": []}).add_edge(START, "answer")
+    with pytest.raises(NotImplementedError, match="use AsyncAnabranchSaver"):
+        await graph.compile(checkpointer=AnabranchSaver()).ainvoke({"messages": []}, config_of(thread))
+    async with AsyncAnabranchSaver() as saver:
+        with pytest.raises(NotImplementedError, match="Use ainvoke"):
+            graph.compile(checkpointer=saver).invoke({"messages": []}, config_of(thread))
+
+
+def test_the_missing_package_is_named() -> None:
+    program = "import sys; sys.modules['langgraph.checkpoint.base'] = None; import anabranch.langgraph"
+    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120)
+    message = "anabranch.langgraph needs the package langgraph-checkpoint: pip install 'anabranch-client[langgraph]'"
+    assert message in done.stderr
 
 
 # Many writers

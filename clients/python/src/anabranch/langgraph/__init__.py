@@ -84,6 +84,15 @@ def _address_of(server: str | os.PathLike[str] | None) -> str | None:
     return None if server is None else os.fspath(server)
 
 
+def _refused(message: str) -> Any:
+    """Returns a method that raises NotImplementedError, before anything is awaited."""
+
+    def method(*_: object, **__: object) -> Any:
+        raise NotImplementedError(message)
+
+    return method
+
+
 class AnabranchSaver(_Saver):
     """A checkpointer whose threads are stored by an Anabranch server. Threads of the process can share it.
 
@@ -225,6 +234,13 @@ class AnabranchSaver(_Saver):
         """Returns what channels contributed to the ancestors of a checkpoint, up to the nearest stored value of each."""
         return self._run(self.operations.history(config, channels)) if channels else {}
 
+    _asynchronous: Any = _refused(
+        "AnabranchSaver has no asynchronous methods. For ainvoke, astream and other coroutines of a graph, use "
+        "AsyncAnabranchSaver of anabranch.langgraph with the same arguments."
+    )
+    aput = aput_writes = aget_tuple = alist = aget_delta_channel_history = _asynchronous
+    adelete_thread = adelete_for_runs = acopy_thread = aprune = _asynchronous
+
     def _run(self, operation: Operation[Any]) -> Any:
         connection: Connection = self.client.connection
         return run(connection, operation)
@@ -358,6 +374,13 @@ class AsyncAnabranchSaver(_Saver):
     ) -> Mapping[str, DeltaChannelHistory]:
         """Returns the history of channels, as AnabranchSaver.get_delta_channel_history."""
         return await self._connection.run(self.operations.history(config, channels)) if channels else {}
+
+    _synchronous: Any = _refused(
+        "AsyncAnabranchSaver has only asynchronous methods. Use ainvoke, astream and other coroutines of the graph, or for "
+        "invoke and stream AnabranchSaver of anabranch.langgraph with the same arguments."
+    )
+    put = put_writes = get_tuple = list = get_delta_channel_history = _synchronous
+    delete_thread = delete_for_runs = copy_thread = prune = _synchronous
 
 
 def _matching(
