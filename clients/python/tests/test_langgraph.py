@@ -50,26 +50,17 @@ def thread() -> str:
     return f"thread-{uuid.uuid4()}"
 
 
-@pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory, host: Host) -> Iterator[Server]:
-    """A server on Postgres."""
-    with running_postgres() as url:
-        running = Server(tmp_path_factory.mktemp("postgres"), host)
-        host.ask(serve=["--listen", running.address, "--database", url])
-        running.is_running = True
-        yield running
-        running.kill()
+@pytest.fixture
+def any_engine(own_namespace: None, any_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients without arguments use a server of each engine."""
+    monkeypatch.setenv("ANABRANCH_ADDRESS", any_server.address)
 
 
 # The suite of LangGraph
 
 
-@pytest.mark.parametrize("engine", ["server", "postgres_server"])
-async def test_the_conformance_suite_of_langgraph_passes_completely(
-    engine: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ANABRANCH_ADDRESS", request.getfixturevalue(engine).address)
-
+@pytest.mark.usefixtures("any_engine")
+async def test_the_conformance_suite_of_langgraph_passes_completely() -> None:
     @checkpointer_test(name="anabranch")
     async def checkpointer() -> AsyncIterator[AsyncAnabranchSaver]:
         async with AsyncAnabranchSaver.from_conn_string() as opened:
@@ -484,6 +475,7 @@ def stored_of(thread: str) -> list[str]:
     return sorted(about.get("task_id", about["checkpoint_id"]) for about in abouts)
 
 
+@pytest.mark.usefixtures("any_engine")
 @pytest.mark.parametrize("kind", ["plain", "delta"])
 def test_pruning_again_by_other_processes_keeps_every_write(thread: str, kind: str) -> None:
     configs = pruned_thread(thread, kind)
@@ -589,6 +581,7 @@ def put_while_pruned(thread: str, configs: list[Any], when: int) -> Any:
     return added[0] if added else None
 
 
+@pytest.mark.usefixtures("any_engine")
 @pytest.mark.parametrize("kind", ["plain", "delta"])
 def test_a_checkpoint_that_is_put_while_its_thread_is_pruned_is_the_latest(thread: str, kind: str) -> None:
     for calls in itertools.count():
@@ -641,6 +634,7 @@ def test_the_checkpoints_of_a_run_are_deleted_and_others_keep_their_order(saver:
 # Delta channels
 
 
+@pytest.mark.usefixtures("any_engine")
 @pytest.mark.parametrize("where", ["the thread", "a copy", "a fork", "a pruned thread"])
 def test_the_history_of_delta_channels_is_that_of_the_base_class(
     saver: AnabranchSaver, thread: str, where: str
