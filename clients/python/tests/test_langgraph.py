@@ -599,6 +599,42 @@ def test_a_checkpoint_that_is_put_while_its_thread_is_pruned_is_the_latest(threa
     assert calls > 8
 
 
+@pytest.mark.parametrize("kind", ["plain", "delta"])
+def test_a_thread_that_is_pruned_while_it_is_pruned_stays_as_it_is(thread: str, kind: str) -> None:
+    from anabranch.langgraph._calls import run
+
+    for calls in itertools.count():
+        id = f"{thread}-{calls}"
+        pruned_thread(id, kind)
+        before, acts = read_of(id), list[int]()
+
+        def prune_too(number: int, id: str = id, calls: int = calls, acts: list[int] = acts) -> bool:
+            if number == calls:
+                AnabranchSaver().prune([id])
+                acts.append(number)
+            return True
+
+        saver = AnabranchSaver()
+        run(saver.client.connection, watched(saver.operations.prune([id], "keep_latest"), prune_too))
+        assert read_of(id) == before
+        if not acts:
+            break
+    assert calls > 8
+
+
+@pytest.mark.parametrize("kind", ["plain", "delta"])
+def test_a_thread_that_is_pruned_by_several_processes_at_once_stays_as_it_is(thread: str, kind: str) -> None:
+    pruned_thread(thread, kind)
+    before = read_of(thread)
+    with ThreadPoolExecutor(4) as pool:
+        for _ in range(3):
+            for call in [pool.submit(AnabranchSaver().prune, [thread]) for _ in range(4)]:
+                call.result()
+            assert read_of(thread) == before
+    AnabranchSaver().prune([thread])
+    assert len(stored_of(thread)) == (4 if kind == "plain" else 10)
+
+
 def test_a_thread_that_is_put_to_all_the_time_is_not_pruned(saver: AnabranchSaver, thread: str) -> None:
     from anabranch.langgraph._calls import run
 

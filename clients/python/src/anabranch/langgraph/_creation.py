@@ -9,6 +9,8 @@ from anabranch.langgraph._steps import WRITES
 from anabranch.v1.trajectory_service_pb2 import BranchTrajectoryRequest, CreateTrajectoryRequest, TrajectoryCreation
 
 CHECKPOINTS = "checkpoints"
+#: Label of a trajectory whose steps before this number were stored again by a prune.
+AGAIN = "stored_again"
 
 
 def creation_of(thread_id: str, id: str, ns: str | None = None) -> TrajectoryCreation:
@@ -25,6 +27,12 @@ def branch_of(thread_id: str, id: str, source_id: str, at: int, ns: str | None) 
     )
     _describe(request, thread_id, ns)
     return TrajectoryCreation(branch=request)
+
+
+def mark_again(creation: TrajectoryCreation, end: int) -> None:
+    """Labels a trajectory whose steps before `end` are stored again."""
+    request = creation.branch if creation.HasField("branch") else creation.trajectory
+    request.labels[AGAIN] = str(end)
 
 
 def _describe(request: CreateTrajectoryRequest | BranchTrajectoryRequest, thread_id: str, ns: str | None) -> None:

@@ -33,7 +33,7 @@ from anabranch.errors import (
     WriterFenced,
 )
 from anabranch.langgraph._calls import Call, Operation, Upload
-from anabranch.langgraph._creation import CHECKPOINTS, branch_of, creation_of
+from anabranch.langgraph._creation import AGAIN, CHECKPOINTS, branch_of, creation_of, mark_again
 from anabranch.langgraph._memory import CheckpointKey, Memory, Place, Recent
 from anabranch.langgraph._messages import MESSAGES
 from anabranch.langgraph._names import INTEGRATION, content_id, head_of, key_of, task_of
@@ -759,9 +759,12 @@ class Operations:
             return
 
     def _has_grown(self, thread_id: str, sealed: AbstractSet[str], ends: Mapping[str, int]) -> Operation[bool]:
-        """Returns whether a thread has checkpoints besides those of sealed trajectories, and of others up to an end."""
+        """Returns whether a thread has checkpoints besides those of sealed trajectories, of others up to an end, and those
+        that another process has stored again."""
         return any(
-            each.id not in sealed and each.labels["kind"] == CHECKPOINTS and each.next_step_number != ends.get(each.id)
+            each.id not in sealed
+            and each.labels["kind"] == CHECKPOINTS
+            and str(each.next_step_number) not in (str(ends.get(each.id)), each.labels.get(AGAIN))
             for each in (yield from self._trajectories(thread_id))
         )
 
@@ -782,15 +785,14 @@ class Operations:
                 places[(ns, id)] = place
                 self._memory.learn((thread_id, ns, id), place)
         writes = writes_again([(each.step, each.states) for each in reversed(found)])
-        # Not that of `Line`, which may be one of those that are deleted.
-        trajectory_id = _random()
         for start in range(0, len(writes), _AGAIN):
             some = writes[start : start + _AGAIN]
-            for number, step in enumerate(some, start):
+            for number, step in enumerate(some):
                 step.step_number = number
+            # Not a trajectory of `Line`, which may be one of those that are deleted.
+            trajectory_id = _random()
             create = creation_of(thread_id, trajectory_id)
-            entry = AppendEntry(trajectory_id=trajectory_id, create=create, steps=some)
-            yield Call("AppendBatch", AppendBatchRequest(entries=[entry]))
+            yield from self._append(AppendEntry(trajectory_id=trajectory_id, create=create, steps=some))
         return {place.trajectory_id: place.number + 1 for place in places.values()}
 
     def _append_again(
@@ -802,7 +804,10 @@ class Operations:
         random = _random() if parent is None else None
         for _ in range(_MOST_ATTEMPTS):
             try:
-                return (yield from self._append(self._entry(thread_id, ns, parent, steps, random)))
+                entry = self._entry(thread_id, ns, parent, steps, random)
+                if random is not None:
+                    mark_again(entry.create, steps[-1].step_number + 1)
+                return (yield from self._append(entry))
             except _TAKEN:
                 # Another process has put a child of the parent.
                 random = _random()
