@@ -599,6 +599,28 @@ def test_a_checkpoint_that_is_put_while_its_thread_is_pruned_is_the_latest(threa
     assert calls > 8
 
 
+def test_a_thread_is_read_while_it_is_pruned(saver: AnabranchSaver, thread: str) -> None:
+    from anabranch.langgraph._calls import run
+
+    values = {"huge": random.Random(1).randbytes(300_000)}
+    config = put(saver, config_of(thread), **values)
+    saver.put_writes(config, list(values.items()), "task")
+    found: list[Any] = []
+
+    def read() -> Any:
+        found.append((yield from saver.operations.get(config_of(thread))))
+
+    def prune_too(number: int) -> bool:
+        # Between a list and the states that it names.
+        if number in (1, 4):
+            AnabranchSaver().prune([thread])
+        return True
+
+    assert run(saver.client.connection, watched(read(), prune_too))
+    assert found[0].checkpoint["channel_values"] == values
+    assert found[0].pending_writes == [("task", "huge", values["huge"])]
+
+
 @pytest.mark.parametrize("kind", ["plain", "delta"])
 def test_a_thread_that_is_pruned_while_it_is_pruned_stays_as_it_is(thread: str, kind: str) -> None:
     from anabranch.langgraph._calls import run

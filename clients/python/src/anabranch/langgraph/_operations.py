@@ -590,9 +590,18 @@ class Operations:
 
     def _page(self, request: ListStepsRequest) -> Operation[tuple[list[Found], str]]:
         """Returns a page with all bytes of the states, and the token of the next one."""
-        answer = yield Call("ListSteps", request)
-        data = {blob.digest: blob.data for blob in answer.blobs}
-        yield from self._complete([(owned.heir_id, owned.step) for owned in answer.steps], data)
+        tried = 0
+        while True:
+            answer = yield Call("ListSteps", request)
+            data = {blob.digest: blob.data for blob in answer.blobs}
+            try:
+                yield from self._complete([(owned.heir_id, owned.step) for owned in answer.steps], data)
+                break
+            except (TrajectoryNotFound, StepNotFound):
+                # A prune has moved the steps since they were listed.
+                tried += 1
+                if tried == _MOST_ATTEMPTS:
+                    raise
         found = [Found(_place(owned), owned.step, typed_states(owned.step, data)) for owned in answer.steps]
         return found, answer.next_page_token
 
