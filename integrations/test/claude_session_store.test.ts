@@ -78,6 +78,19 @@ describe.each(ENGINES)('a session store of the Claude Agent SDK on %s', (engine)
     expect(await other.load(key)).toEqual([entries[0], entries[1], title, entries[2], title]);
   });
 
+  it('append: entries are stored again after another process has deleted the session, or written it anew', async () => {
+    const [one, other, key] = [store(), store(), newKey()];
+    const entries = conversation(key.sessionId, 'a', 'b');
+    await one.append(key, entries);
+    await other.delete(key);
+    await one.append(key, entries);
+    expect(await other.load(key)).toEqual(entries);
+    await other.delete(key);
+    await other.append(key, entries.slice(1));
+    await one.append(key, entries);
+    expect(await other.load(key)).toEqual(entries.toReversed());
+  });
+
   it('append: calls of one process are stored in their order, those of several processes all', async () => {
     const key = newKey();
     const stores = [store(), store(), store(), store()];

@@ -175,6 +175,7 @@ export class AnabranchSessionStore implements SessionStore {
       if (uuid !== undefined) given.add(uuid);
       return !isRepeated;
     });
+    await this.#forgetDeleted(id, given);
     for (;;) {
       const known = await this.#caughtUp(id);
       waiting = waiting.filter(({ uuid }) => uuid === undefined || known?.uuids.has(uuid) !== true);
@@ -188,6 +189,14 @@ export class AnabranchSessionStore implements SessionStore {
       waiting = waiting.slice(batch.length);
       for (const { uuid } of written) if (uuid !== undefined) this.#known.get(id)?.uuids.add(uuid);
     }
+  }
+
+  /** Forgets a transcript that has one of these uuids, if it was deleted: its entries are not stored any more. */
+  async #forgetDeleted(id: string, uuids: ReadonlySet<string>): Promise<void> {
+    const known = this.#known.get(id);
+    if (known === undefined || ![...uuids].some((uuid) => known.uuids.has(uuid))) return;
+    const stored = await this.#client.trajectory(id, View.BASIC);
+    if (stored?.uid !== known.uid) this.#known.delete(id);
   }
 
   /** Appends a batch at the end that this process knows. Returns false if the end is another one. */
