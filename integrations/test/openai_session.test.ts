@@ -68,6 +68,23 @@ describe.each(ENGINES)('a session of the OpenAI Agents SDK on %s', (engine) => {
     expect(await one.getItems()).toEqual([said('c')]);
   });
 
+  it.each(['popItem', 'clearSession'] as const)('%s: works again after the session was deleted', async (remove) => {
+    const sessionId = randomUUID();
+    for (const text of ['a', 'b']) {
+      const one = session(sessionId);
+      await one.addItems([said(text), said('removed')]);
+      await one[remove]();
+      await one.addItems([reply('next')]);
+      expect(await session(sessionId).getItems()).toEqual([
+        ...(remove === 'popItem' ? [said(text)] : []),
+        reply('next'),
+      ]);
+      const { trajectories } = await served.client.trajectories.listTrajectories({ labels: { session: sessionId } });
+      expect(trajectories).toHaveLength(2);
+      for (const { id } of trajectories) await served.client.trajectories.deleteTrajectory({ trajectoryId: id });
+    }
+  });
+
   it('forks at any item, into a session with its own items', async () => {
     const one = session();
     await expect(one.fork()).rejects.toThrow(/not found|does not exist|no trajectory/i);

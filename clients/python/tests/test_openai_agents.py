@@ -283,6 +283,21 @@ async def test_a_session_that_was_deleted_begins_again(client: ab.Client) -> Non
     assert await session.get_items() == [said("again")]
 
 
+@pytest.mark.parametrize("remove", ["pop_item", "clear_session"])
+async def test_a_session_that_was_deleted_and_begun_again_can_be_popped_and_cleared(
+    client: ab.Client, remove: str
+) -> None:
+    for number in range(2):
+        session = AnabranchSession("s", client)
+        await session.add_items([said(number), said("removed")])
+        await getattr(session, remove)()
+        await session.add_items([said("next")])
+        kept = [said(number)] if remove == "pop_item" else []
+        assert await AnabranchSession("s", client).get_items() == [*kept, said("next")]
+        for each in list(client.trajectories()):
+            client.delete(each.id)
+
+
 async def test_an_add_is_one_call_and_a_read_two(server: Server) -> None:
     front = Front(server)
     try:

@@ -216,7 +216,7 @@ export class AnabranchSession implements Session {
   /** Creates the branch behind the last visible item of a sealed trajectory, unless it exists. */
   async #continueAt({ id, end }: Pick<Tip, 'id' | 'end'>): Promise<void> {
     const branchId = v5('next', id);
-    const branch = { trajectoryId: id, stepNumber: end - 1n, branchId, requestId: branchId, ...this.#described() };
+    const branch = { trajectoryId: id, stepNumber: end - 1n, branchId, requestId: randomUUID(), ...this.#described() };
     await orUndefined(
       ['TRAJECTORY_EXISTS'],
       this.#client.call(({ trajectories }) => trajectories.branchTrajectory(branch)),

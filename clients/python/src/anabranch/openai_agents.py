@@ -212,7 +212,7 @@ class AnabranchSession:
         count = _end_of(tip) - 1
         if at is not None and not 0 <= at <= count:
             raise ValueError(f"`at` is {at}: expected 0 to {count}, the number of items of the session")
-        forked._branch(tip, count if at is None else at, forked.trajectory_id, str(uuid.uuid4()))
+        forked._branch(tip, count if at is None else at, forked.trajectory_id)
 
     def _tip(self) -> Trajectory | None:
         """Returns the trajectory that holds the session now. None if there is none."""
@@ -245,11 +245,13 @@ class AnabranchSession:
         """Creates the branch in which a session continues after a seal, unless another call has done so."""
         branch_id = str(uuid.uuid5(uuid.UUID(sealed.id), "next"))
         with suppress(TrajectoryExists):
-            self._branch(sealed, _end_of(sealed) - 1, branch_id, branch_id)
+            self._branch(sealed, _end_of(sealed) - 1, branch_id)
 
-    def _branch(self, source: Trajectory, at: int, branch_id: str, request_id: str) -> None:
+    def _branch(self, source: Trajectory, at: int, branch_id: str) -> None:
         request = BranchTrajectoryRequest(trajectory_id=source.id, step_number=at, branch_id=branch_id)
-        request.request_id, request.name, request.task_id = request_id, self._creation.name, self._creation.task
+        # Only repetitions of this call share the id: a branch of the same id may have been deleted.
+        request.request_id = str(uuid.uuid4())
+        request.name, request.task_id = self._creation.name, self._creation.task
         request.labels.update(self._creation.labels)
         call(self._connection, lambda stubs: stubs.trajectories.BranchTrajectory, request)
 
