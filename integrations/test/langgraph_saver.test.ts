@@ -381,6 +381,20 @@ describe.each(ENGINES)('the saver of LangGraph.js on %s', (engine) => {
     }
   });
 
+  it('keeps all values in a copy of the first checkpoint', async () => {
+    const State = Annotation.Root({ a: Annotation<string>(), b: Annotation<string>() });
+    const graph = new StateGraph(State)
+      .addNode('node', () => ({ b: 'out' }))
+      .addEdge(START, 'node')
+      .compile({ checkpointer: newSaver().saver });
+    const at = config(randomUUID());
+    await graph.invoke({ a: 'in' }, at);
+    const history = [];
+    for await (const state of graph.getStateHistory(at)) history.push(state);
+    const copy = await graph.updateState(history.at(-1)!.config, null, '__copy__');
+    expect(await graph.invoke(null, copy)).toEqual({ a: 'in', b: 'out' });
+  });
+
   it('shows a message again if a checkpoint has changed it, and no other', async () => {
     const [thread, { saver }] = [randomUUID(), newSaver()];
     let parent: Parameters<AnabranchSaver['put']>[0] = config(thread);

@@ -165,10 +165,14 @@ export function noteStored(layout: Layout, step: NewStep, { messages }: Checkpoi
   layout.messages = printsOf(messages);
 }
 
-/** Without a parent there is no other checkpoint that could have the value of a channel without a new version. */
-function carriedValues({ checkpoint, checkpointId, newVersions }: NewCheckpoint): Readonly<Record<string, unknown>> {
+/**
+ * Without a parent there is no other checkpoint that could have the value of a channel without a new version. A copy of
+ * a checkpoint without a parent has none either, and no new versions.
+ */
+function carriedValues(given: NewCheckpoint): Readonly<Record<string, unknown>> {
+  const { checkpoint, checkpointId, metadata, newVersions } = given;
   const values = checkpoint.channel_values;
-  if (checkpointId !== undefined) return values;
+  if (checkpointId !== undefined || metadata.source === 'fork') return values;
   return Object.fromEntries(Object.entries(values).filter(([channel]) => channel in newVersions));
 }
 
