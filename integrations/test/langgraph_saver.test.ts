@@ -15,6 +15,10 @@ function checkpointOf(values: Record<string, unknown>, version = 1): Checkpoint 
   return { ...emptyCheckpoint(), id: uuid6(0), channel_values: values, channel_versions: versions };
 }
 
+/** Tool calls, each with so many characters. */
+const callsOf = (count: number, length: number) =>
+  Array.from({ length: count }, (_, i) => ({ name: 'write', id: `${i}`, args: { text: 'x'.repeat(length) } }));
+
 const metadata = (step: number, source: 'input' | 'loop' | 'update' | 'fork' = 'loop') => ({
   source,
   step,
@@ -409,6 +413,29 @@ describe.each(ENGINES)('the saver of LangGraph.js on %s', (engine) => {
     );
     const reply = (content: string) => JSON.stringify({ choices: [{ message: { role: 'assistant', content } }] });
     expect(shown).toEqual([[reply('one')], [], [reply('other')]]);
+  });
+
+  it.each([
+    [
+      'many messages',
+      Array.from({ length: 64 }, (_, i) => new HumanMessage({ id: `${i}`, content: '\u2028'.repeat(10_000) })),
+    ],
+    ['large tool calls', [new AIMessage({ id: 'a', content: '', tool_calls: callsOf(40, 25_000) })]],
+    ['many tool calls', [new AIMessage({ id: 'a', content: '', tool_calls: callsOf(3_000, 0) })]],
+  ])('stores %s, and shows the last ones of them', async (_, messages) => {
+    const [thread, { saver }] = [randomUUID(), newSaver()];
+    const first = checkpointOf({ messages: [new HumanMessage({ id: 'first', content: 'Hi' })] });
+    const parent = await saver.put(config(thread), first, metadata(0), first.channel_versions);
+    const checkpoint = checkpointOf(
+      { messages: [...(first.channel_values.messages as BaseMessage[]), ...messages] },
+      2,
+    );
+    const at = await saver.put(parent, checkpoint, metadata(1), checkpoint.channel_versions);
+    expect((await saver.getTuple(at))?.checkpoint).toEqual(checkpoint);
+    const { steps } = await served.client.trajectories.listSteps({ taskId: `langgraph-js/${thread}`, view: View.FULL });
+    const { actions, observations } = steps[1]!.step!;
+    expect(actions.length + observations.length).toBeGreaterThan(4);
+    expect(actions.length + observations.length).toBeLessThanOrEqual(1024);
   });
 
   it('runs a graph, which continues after an interrupt in another process and forks from its history', async () => {

@@ -12,6 +12,10 @@ interface Message {
 
 const MOST_SHOWN = 64;
 const TEXT_BYTES = 32 * 1024;
+/** Most bytes of all that a step shows. The checkpoint has to fit beside them. */
+const SHOWN_BYTES = 256 * 1024;
+/** What an action counts besides its text, so that no step has more than 1,024 of them. */
+const PART_BYTES = 256;
 const ROLES: Readonly<Record<string, string>> = { human: 'user', ai: 'assistant', system: 'system', tool: 'tool' };
 
 /** A number for each message, by its id: another one when its text or its calls are others. */
@@ -20,7 +24,7 @@ export type Prints = ReadonlyMap<string, number>;
 /**
  * Returns the messages whose numbers are not known as actions and observations, as which the page shows them. They are
  * never read back: the checkpoint has the messages themselves. Without known ones, returns the last message only: the
- * others may be old.
+ * others may be old. Leaves out the oldest messages and the last calls for which a step has no room.
  */
 export function shownMessages(
   value: unknown,
@@ -32,10 +36,15 @@ export function shownMessages(
     known.size > 0
       ? messages.filter((message) => known.get(String(message.id)) !== printOf(message))
       : messages.slice(-1);
-  for (const message of fresh.slice(-MOST_SHOWN)) {
+  let room = SHOWN_BYTES;
+  const fits = (part: ActionInit | ObservationInit) => {
+    room -= sizeOf(part);
+    return room >= 0;
+  };
+  for (const message of fresh.slice(-MOST_SHOWN).reverse()) {
     const role = ROLES[message.getType()];
-    if (role === 'assistant') actions.push(...actionsOf(message));
-    else if (role !== undefined) observations.push(observationOf(message, role));
+    if (role === 'assistant') actions.unshift(...actionsOf(message).filter(fits));
+    else if (role !== undefined) observations.unshift(...[observationOf(message, role)].filter(fits));
   }
   return { actions, observations };
 }
@@ -89,6 +98,10 @@ function observationOf({ content, tool_call_id }: Message, role: string): Observ
   const answer = callId === '' ? {} : { tool_call_id: callId };
   const json = shownJson({ role, content, ...answer }, { role, content: shortened(content), ...answer });
   return { type: 'message', callId, content: { json } };
+}
+
+function sizeOf({ content, callId = '' }: ActionInit | ObservationInit): number {
+  return PART_BYTES + Buffer.byteLength(`${callId}${content?.json ?? content?.text ?? ''}`);
 }
 
 function shownJson(value: unknown, short: unknown): string {
