@@ -306,6 +306,34 @@ describe.each(ENGINES)('the saver of LangGraph.js on %s', (engine) => {
     expect(await ids(config('unknown'))).toEqual([]);
   });
 
+  it('lists every checkpoint in pages, also if ids are not in the order of commits', async () => {
+    const thread = randomUUID();
+    const ids = [2, 9, 1, 8, 3, 7, 5].map((number) => `1ef00000-0000-6000-8000-00000000000${number}`);
+    const { saver } = newSaver();
+    const put = async (id: string, parent: Parameters<AnabranchSaver['put']>[0]) =>
+      await saver.put(parent, { ...checkpointOf({ id }), id }, metadata(0), { id: 1 });
+    const root = await put(ids[0]!, config(thread));
+    for (const id of ids.slice(1)) await put(id, root);
+    const idsOf = (tuples: Awaited<ReturnType<typeof listed>>) => tuples.map(({ checkpoint: { id } }) => id);
+    for (const reader of [saver, newSaver().saver]) {
+      const all = idsOf(await listed(reader, config(thread)));
+      expect(all.toSorted()).toEqual(ids.toSorted());
+      for (const [i, id] of all.entries()) {
+        const page = await listed(newSaver().saver, config(thread), { before: config(thread, id), limit: 2 });
+        expect(idsOf(page)).toEqual(all.slice(i + 1, i + 3));
+      }
+    }
+    const unknown = config(thread, '1ef00000-0000-6000-8000-000000000004');
+    expect(idsOf(await listed(saver, config(thread), { before: unknown })).toSorted()).toEqual([
+      ids[2],
+      ids[0],
+      ids[4],
+    ]);
+    // A checkpoint that was put again is listed once.
+    await put(ids[0]!, config(thread));
+    expect(idsOf(await listed(saver, config(thread), { before: root })).toSorted()).toEqual(ids.slice(1).toSorted());
+  });
+
   it('loses no checkpoint and no write when several processes use one thread', async () => {
     const thread = randomUUID();
     const [root] = await chain(newSaver().saver, thread, 1);

@@ -39,7 +39,7 @@ import {
 import { contentId, fitting, headOf, INTEGRATION, keyOf, taskOf } from './names.ts';
 import { Recent } from './recent.ts';
 import { branchOf, type Creation, creationOf } from './thread_creation.ts';
-import { byCommit, type ListedStep, type Place, threadPages, threadSteps } from './thread_steps.ts';
+import { byCommit, committedBefore, type ListedStep, type Place, threadPages, threadSteps } from './thread_steps.ts';
 import { WritesLine } from './writes_line.ts';
 
 /** Another process has appended behind the parent, or nobody can any more. */
@@ -219,10 +219,10 @@ export class AnabranchSaver extends BaseCheckpointSaver {
       }
       const target = continues ? { trajectoryId: parentId } : this.#creation(given, parent, fitted, random);
       try {
-        const { commitTime } = await this.#client.append({ ...target, steps: [{ ...fitted, stepNumber }] });
-        const time = commitTime === undefined ? undefined : timestampFromMs(commitTime.getTime());
+        await this.#client.append({ ...target, steps: [{ ...fitted, stepNumber }] });
         const { trajectoryId } = target;
-        return this.#learn(threadId, ns, checkpoint.id, { trajectoryId, stepNumber, heirId: trajectoryId, time });
+        const place = { trajectoryId, stepNumber, heirId: trajectoryId, time: undefined };
+        return this.#learn(threadId, ns, checkpoint.id, place);
       } catch (error) {
         const reason = reasonOf(error) ?? '';
         const isTaken = OVERTAKEN.includes(reason);
@@ -379,7 +379,7 @@ export class AnabranchSaver extends BaseCheckpointSaver {
     if (tuple === undefined || wanted === undefined) return;
     const { threadId, ns } = named(tuple.config);
     const within = { configurable: { thread_id: threadId, checkpoint_ns: ns } };
-    for await (const each of this.#list(threadId, within, {}, await this.#timeOf(tuple.config, threadId))) {
+    for await (const each of this.#list(threadId, within, {}, await this.#committed(tuple.config, threadId))) {
       if (each.config.configurable?.checkpoint_id !== wanted) continue;
       yield each;
       wanted = each.parentConfig?.configurable?.checkpoint_id;
@@ -391,11 +391,12 @@ export class AnabranchSaver extends BaseCheckpointSaver {
     threadId: string,
     config: RunnableConfig,
     { limit = PAGE, before, filter = {} }: CheckpointListOptions,
-    upTo?: Timestamp,
+    upTo?: Place,
   ): AsyncGenerator<CheckpointTuple> {
     const { checkpoint_ns: ns, checkpoint_id: wanted } = config.configurable ?? {};
-    const beforeId: unknown = before?.configurable?.checkpoint_id;
-    const commitTimeTo = upTo ?? (before === undefined ? undefined : await this.#timeOf(before, threadId));
+    const { checkpoint_ns: beforeNs, checkpoint_id: beforeId } = before?.configurable ?? {};
+    const place = before === undefined ? undefined : await this.#committed(before, threadId);
+    const commitTimeTo = timeAfter(upTo ?? place);
     const isExact =
       wanted === undefined && beforeId === undefined && Object.keys(filter).every((key) => key in FILTERS);
     const labels = {
@@ -406,14 +407,17 @@ export class AnabranchSaver extends BaseCheckpointSaver {
     const state = ns === undefined ? [] : [wanted ? keyOf(String(ns), String(wanted)) : headOf(String(ns))];
     const pageSize = isExact ? Math.min(limit, PAGE) : PAGE;
     const request = { labels, anyOfStates: state, pageSize, ...(commitTimeTo === undefined ? {} : { commitTimeTo }) };
-    const listed = new Set<string>();
+    const listed = new Set(beforeId ? [keyOf(String(beforeNs ?? ''), String(beforeId))] : []);
+    const isBefore =
+      place === undefined
+        ? ({ step }: ListedStep) => !beforeId || aboutOf(step).checkpoint_id < String(beforeId)
+        : committedBefore(place);
     for await (const page of threadPages(this.#client, threadId, request)) {
       const found: Read[] = [];
       for (const stored of page) {
         const { checkpoint_ns, checkpoint_id } = aboutOf(stored.step);
         const key = keyOf(checkpoint_ns, checkpoint_id);
-        if (listed.has(key) || (wanted && checkpoint_id !== String(wanted))) continue;
-        if (beforeId && checkpoint_id >= String(beforeId)) continue;
+        if (!isBefore(stored) || listed.has(key) || (wanted && checkpoint_id !== String(wanted))) continue;
         listed.add(key);
         const read = await this.#read(threadId, stored);
         if (matches(read.metadata as Readonly<Record<string, unknown>>, filter)) found.push(read);
@@ -425,13 +429,12 @@ export class AnabranchSaver extends BaseCheckpointSaver {
     }
   }
 
-  /** Returns a time behind the commit of a checkpoint. Undefined if it is not stored. */
-  async #timeOf(config: RunnableConfig, threadId: string): Promise<Timestamp | undefined> {
-    const before = named({ configurable: { thread_id: threadId, ...config.configurable } });
-    if (before.checkpointId === undefined) return undefined;
-    const place = this.#places.get(placeKey(before)) ?? (await this.#find(before));
-    // Times have fractions of milliseconds on Postgres.
-    return place?.time === undefined ? undefined : timestampFromMs(timestampMs(place.time) + 1);
+  /** Returns where a checkpoint is and when it was committed. Undefined if it is not stored. */
+  async #committed(config: RunnableConfig, threadId: string): Promise<Place | undefined> {
+    const wanted = named({ configurable: { thread_id: threadId, ...config.configurable } });
+    if (wanted.checkpointId === undefined) return undefined;
+    const known = this.#places.get(placeKey(wanted));
+    return known?.time === undefined ? await this.#find(wanted) : known;
   }
 
   /** Returns the threads that have checkpoints, the newest first. */
@@ -456,6 +459,12 @@ export class AnabranchSaver extends BaseCheckpointSaver {
     this.#lines.put(threadId, line);
     return line;
   }
+}
+
+/** Returns a time behind the commit of a step. */
+function timeAfter(place: Place | undefined): Timestamp | undefined {
+  // Times have fractions of milliseconds on Postgres.
+  return place?.time === undefined ? undefined : timestampFromMs(timestampMs(place.time) + 1);
 }
 
 function placeKey({ threadId, ns, checkpointId }: Named): string {

@@ -1,5 +1,5 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
-import { type Timestamp, timestampMs } from '@bufbuild/protobuf/wkt';
+import type { Timestamp } from '@bufbuild/protobuf/wkt';
 import { View } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import {
   type ListStepsRequestSchema,
@@ -27,6 +27,7 @@ export interface Place {
   readonly stepNumber: bigint;
   /** A trajectory of the thread that has the step in its lineage. Not the owner if the thread is a copy. */
   readonly heirId: string;
+  /** When it was committed. Undefined if this process stored it and has not read it. */
   readonly time: Timestamp | undefined;
 }
 
@@ -72,9 +73,24 @@ export async function threadSteps(client: PatientClient, threadId: string, filte
 }
 
 /** Orders steps by commit, the earliest first. */
-export function byCommit(one: StoredStep, other: StoredStep): number {
-  const [first, second] = [one, other].map(({ step: { commitTime } }) => commitTime && timestampMs(commitTime));
-  return (first ?? 0) - (second ?? 0) || Number(one.step.stepNumber - other.step.stepNumber);
+export function byCommit({ step: one }: StoredStep, { step: other }: StoredStep): number {
+  return byTime(one.commitTime, other.commitTime) || Number(one.stepNumber - other.stepNumber);
+}
+
+/** Returns whether each step, of those that are listed newest first, comes behind the one at a place. */
+export function committedBefore({ trajectoryId, stepNumber, time }: Place): (listed: ListedStep) => boolean {
+  let isPassed = false;
+  return ({ place }) => {
+    const isOwn = place.trajectoryId === trajectoryId;
+    isPassed ||= isOwn && place.stepNumber === stepNumber;
+    // Steps of several trajectories can have the same time.
+    return (byTime(place.time, time) || (isOwn ? Number(place.stepNumber - stepNumber) : isPassed ? -1 : 1)) < 0;
+  };
+}
+
+/** Orders times, the earliest first. */
+function byTime(one: Timestamp | undefined, other: Timestamp | undefined): number {
+  return Number((one?.seconds ?? 0n) - (other?.seconds ?? 0n)) || (one?.nanos ?? 0) - (other?.nanos ?? 0);
 }
 
 function listed({ trajectoryId, heirId, step }: OwnedStep, data: ReadonlyMap<string, Uint8Array>): ListedStep[] {
