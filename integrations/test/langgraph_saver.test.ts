@@ -360,6 +360,20 @@ describe.each(ENGINES)('the saver of LangGraph.js on %s', (engine) => {
     expect(tuples.slice(0, 20).map(({ pendingWrites }) => pendingWrites?.length)).toEqual(Array(20).fill(1));
   });
 
+  it('stores the writes of calls beside one that is too large', async () => {
+    const { saver } = newSaver();
+    const [at] = await chain(saver, randomUUID(), 1);
+    const large = Array.from({ length: 100_000 }, () => ['text', 0] as [string, number]);
+    const calls = await Promise.allSettled([
+      saver.putWrites(at!, [['text', 1]], 'one'),
+      saver.putWrites(at!, [['text', 2]], 'two'),
+      saver.putWrites(at!, large, 'large'),
+      saver.putWrites(at!, [['text', 3]], 'three'),
+    ]);
+    expect(calls.map(({ status }) => status)).toEqual(['fulfilled', 'fulfilled', 'rejected', 'fulfilled']);
+    expect((await saver.getTuple(at!))?.pendingWrites).toHaveLength(3);
+  });
+
   it('continues a thread that was deleted, by this or another process, and keeps namespaces apart', async () => {
     const thread = randomUUID();
     const { saver } = newSaver();

@@ -30,11 +30,12 @@ export class WritesLine {
     this.#threadId = threadId;
   }
 
-  /** Resolves when the step is durable. */
-  add(step: NewStep): Promise<void> {
+  /** Resolves when the step is durable. Throws RangeError for a step that is too large; others are stored. */
+  async add(step: NewStep): Promise<void> {
+    await batchesOf(this.#client, [step]);
     const done = new Promise<void>((resolve, reject) => this.#waiting.push({ step, resolve, reject }));
     if (!this.#isSending) void this.#send();
-    return done;
+    await done;
   }
 
   async #send(): Promise<void> {
