@@ -6,6 +6,8 @@ import { z } from 'zod';
 import { Status } from '../../gen/es/anabranch/v1/status_pb.js';
 import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { reasonOf } from '../../src/client/index.ts';
+import { LIMITS } from '../../src/domain/limits.ts';
+import { outsideSql } from '../../test/store/sql.ts';
 import { ENGINES } from '../../test/support/database.ts';
 import { AnabranchSession } from '../src/openai_agents/index.ts';
 import { serving } from './served.ts';
@@ -83,6 +85,27 @@ describe.each(ENGINES)('a session of the OpenAI Agents SDK on %s', (engine) => {
       expect(trajectories).toHaveLength(2);
       for (const { id } of trajectories) await served.client.trajectories.deleteTrajectory({ trajectoryId: id });
     }
+  });
+
+  it('continues at a copy of its items when its branches are too deep', async () => {
+    const one = session();
+    const sessionId = await one.getSessionId();
+    const items = [said('a'), reply('y'.repeat(1_500_000)), said('b')];
+    await one.addItems([...items, said('popped')]);
+    const sql = await outsideSql(served.server.database);
+    const { trajectories } = await served.client.trajectories.listTrajectories({ labels: { session: sessionId } });
+    await sql.rows(`update trajectories set depth = ${LIMITS.branchDepth} where id = '${trajectories[0]?.id}'`);
+    await sql.close();
+    const fork = await one.fork(2);
+    expect(await one.popItem()).toEqual(said('popped'));
+    for (const each of [one, session(sessionId)]) {
+      expect(await each.getItems()).toEqual(items);
+      await each.addItems([said('next'), said('popped')]);
+      expect(await each.popItem()).toEqual(said('popped'));
+      expect(await each.popItem()).toEqual(said('next'));
+    }
+    await fork.addItems([said('next')]);
+    expect(await fork.getItems()).toEqual([...items.slice(0, 2), said('next')]);
   });
 
   it('forks at any item, into a session with its own items', async () => {

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -296,6 +298,32 @@ async def test_a_session_that_was_deleted_and_begun_again_can_be_popped_and_clea
         assert await AnabranchSession("s", client).get_items() == [*kept, said("next")]
         for each in list(client.trajectories()):
             client.delete(each.id)
+
+
+async def test_a_session_continues_at_a_copy_when_its_branches_are_too_deep(own_server: Server) -> None:
+    own_server.start()
+    session = AnabranchSession("s", own_server.address)
+    await session.add_items(FORMS)
+    await session.add_items([said("popped")])
+    own_server.kill()
+    with closing(sqlite3.connect(own_server.folder / "data.db")) as database, database:
+        database.execute("update trajectories set depth = 10000")
+    own_server.start()
+    fork = await session.fork(2)
+    assert await session.pop_item() == said("popped")
+    for each in (session, AnabranchSession("s", own_server.address)):
+        assert list(map(json.dumps, await each.get_items())) == list(map(json.dumps, FORMS))
+        await each.add_items([said("next"), said("popped")])
+        assert await each.pop_item() == said("popped")
+        assert await each.pop_item() == said("next")
+    await fork.add_items([said("next")])
+    assert await fork.get_items() == [*FORMS[:2], said("next")]
+    # All of the session is found by its label.
+    client = ab.connect(own_server.address, spool=False)
+    for each in list(client.trajectories(labels={"session": "s"})):
+        client.delete(each.id, branches="keep_shared")
+    assert await session.get_items() == []
+    client.close()
 
 
 async def test_an_add_is_one_call_and_a_read_two(server: Server) -> None:

@@ -7,7 +7,7 @@ import type { AnabranchClient } from '../../../src/client/connection.ts';
 import { reasonOf } from '../../../src/client/errors.ts';
 import { checkName } from '../json_text.ts';
 import { orUndefined, type PatienceOptions, PatientClient } from '../patient_client.ts';
-import { fewestBatchesOf } from '../step_batches.ts';
+import { batchesOf, fewestBatchesOf, type NewStep } from '../step_batches.ts';
 import { itemOf, stepOf } from './item.ts';
 
 const SESSIONS = '552eb3b9-ff64-4e22-b720-83f3b617a134';
@@ -115,14 +115,7 @@ export class AnabranchSession implements Session {
     const tip = await this.#find();
     const items = tip === undefined ? 0n : tip.end - 1n;
     if (at !== undefined && BigInt(at) > items) throw new RangeError(`at is ${at}: the session has ${items} items`);
-    const branch = {
-      trajectoryId: tip?.id ?? this.#firstId(),
-      stepNumber: at === undefined ? items : BigInt(at),
-      branchId: other.#firstId(),
-      requestId: randomUUID(),
-      ...other.#described(),
-    };
-    await this.#client.call(({ trajectories }) => trajectories.branchTrajectory(branch));
+    await other.#branch(tip?.id ?? this.#firstId(), at === undefined ? items : BigInt(at), other.#firstId());
     return other;
   }
 
@@ -215,13 +208,33 @@ export class AnabranchSession implements Session {
 
   /** Creates the branch behind the last visible item of a sealed trajectory, unless it exists. */
   async #continueAt({ id, end }: Pick<Tip, 'id' | 'end'>): Promise<void> {
-    const branchId = v5('next', id);
-    const branch = { trajectoryId: id, stepNumber: end - 1n, branchId, requestId: randomUUID(), ...this.#described() };
-    await orUndefined(
-      ['TRAJECTORY_EXISTS'],
-      this.#client.call(({ trajectories }) => trajectories.branchTrajectory(branch)),
-    );
+    await orUndefined(['TRAJECTORY_EXISTS'], this.#branch(id, end - 1n, v5('next', id)));
     this.#tip = undefined;
+  }
+
+  /** Creates a branch of this session. One that would be too deep begins at a copy of the items. */
+  async #branch(sourceId: string, stepNumber: bigint, branchId: string): Promise<void> {
+    // Only repetitions of this call share the id: a branch of the same id may have been deleted.
+    const branch = { stepNumber, branchId, requestId: randomUUID(), ...this.#described() };
+    const branchOff = (trajectoryId: string) =>
+      this.#client.call(({ trajectories }) => trajectories.branchTrajectory({ ...branch, trajectoryId }));
+    const created = await orUndefined(['BRANCH_TOO_DEEP'], branchOff(sourceId));
+    if (created === undefined) await branchOff(await this.#copied(sourceId, stepNumber));
+  }
+
+  /**
+   * Copies the items up to a step into a root, and returns its id. The root has no task: it is found by the label of
+   * the session, but does not hold the session.
+   */
+  async #copied(sourceId: string, last: bigint): Promise<string> {
+    const trajectoryId = randomUUID();
+    const root = { ...this.#creation().trajectory, trajectoryId, taskId: '' };
+    await this.#client.call(({ trajectories }) => trajectories.createTrajectory(root));
+    const steps: NewStep[] = [];
+    for await (const { step } of this.#client.read({ trajectoryId: sourceId, from: 1n, to: last + 1n }))
+      steps.push(step);
+    for (const batch of await batchesOf(this.#client, steps)) await this.#client.append({ trajectoryId, steps: batch });
+    return trajectoryId;
   }
 }
 

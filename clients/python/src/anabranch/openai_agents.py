@@ -34,8 +34,9 @@ from anabranch._wire.kinds import is_a, type_name
 from anabranch._wire.outage import call
 from anabranch._wire.tensors import optional
 from anabranch._wire.waiting import Threads
-from anabranch.compat._strict import store_large_parts_of
+from anabranch.compat._strict import append_all, store_large_parts_of
 from anabranch.errors import (
+    BranchTooDeep,
     StepConflict,
     StepGap,
     TrajectoryExists,
@@ -253,7 +254,22 @@ class AnabranchSession:
         request.request_id = str(uuid.uuid4())
         request.name, request.task_id = self._creation.name, self._creation.task
         request.labels.update(self._creation.labels)
-        call(self._connection, lambda stubs: stubs.trajectories.BranchTrajectory, request)
+        try:
+            call(self._connection, lambda stubs: stubs.trajectories.BranchTrajectory, request)
+        except BranchTooDeep:
+            request.trajectory_id = self._copied(source.id, at)
+            call(self._connection, lambda stubs: stubs.trajectories.BranchTrajectory, request)
+
+    def _copied(self, trajectory_id: str, at: int) -> str:
+        """Copies the first items of a trajectory into a root, and returns its id. The root has no task: it is found by
+        the label of the session, but does not hold the session."""
+        root = self._root()
+        root.trajectory_id, root.task_id = str(uuid.uuid4()), ""
+        call(self._connection, lambda stubs: stubs.trajectories.CreateTrajectory, root)
+        read = read_steps(self._connection, trajectory_id, 1, at + 1)
+        for _ in append_all(self._connection, root.trajectory_id, (step.message for steps in read for step in steps)):
+            pass
+        return root.trajectory_id
 
     def _root(self) -> CreateTrajectoryRequest:
         creation = self._creation
