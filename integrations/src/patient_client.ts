@@ -62,11 +62,12 @@ export class PatientClient {
 
   /** Writes an entry, and creates its trajectory also if it was deleted, which an entry alone does not. */
   async appendAgain(entry: EntryInit): Promise<Stored> {
-    const deleted = entry.create?.trajectory;
-    if (deleted === undefined) return await this.append(entry);
+    const { trajectory, branch } = entry.create ?? {};
+    if (trajectory === undefined && branch === undefined) return await this.append(entry);
     const stored = await orUndefined(['TRAJECTORY_NOT_FOUND'], this.append(entry));
     if (stored !== undefined) return stored;
-    await this.call(({ trajectories }) => trajectories.createTrajectory(deleted));
+    if (trajectory !== undefined) await this.call(({ trajectories }) => trajectories.createTrajectory(trajectory));
+    if (branch !== undefined) await this.call(({ trajectories }) => trajectories.branchTrajectory(branch));
     return await this.append({ ...entry, create: undefined });
   }
 

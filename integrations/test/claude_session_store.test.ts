@@ -242,6 +242,15 @@ describe.each(ENGINES)('a session store of the Claude Agent SDK on %s', (engine)
     await expect(one.fork(part, { at: 'nowhere' })).rejects.toThrow('no message nowhere');
   });
 
+  it('fork: takes the id of a session that was deleted', async () => {
+    const [one, key] = [store(), newKey()];
+    await one.append(key, conversation(key.sessionId, 'a', 'b'));
+    const fork = await one.fork(key);
+    await one.delete(fork);
+    expect(await one.fork(key, { sessionId: fork.sessionId, title: 'Again' })).toEqual(fork);
+    expect((await one.load(fork))?.map(({ type }) => type)).toEqual(['user', 'assistant', 'custom-title']);
+  });
+
   it('refuses keys and entries that it cannot store, and stores nothing of a refused batch', async () => {
     const [one, key] = [store(), newKey()];
     const entry = { type: 'note' };

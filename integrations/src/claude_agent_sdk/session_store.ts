@@ -145,7 +145,7 @@ export class AnabranchSessionStore implements SessionStore {
     if (others.length > 0) throw new RangeError('the content replacements are too large for a fork');
     const branch = { trajectoryId: idOf(key), stepNumber: last.stepNumber, ...this.#described(forkedKey) };
     const branchId = idOf(forkedKey);
-    await this.#client.append({
+    await this.#client.appendAgain({
       trajectoryId: branchId,
       create: { branch: { ...branch, branchId, requestId: randomUUID() } },
       steps: numbered(batch, last.stepNumber + 1n),
