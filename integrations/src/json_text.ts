@@ -43,6 +43,11 @@ export function checkName(value: unknown, what: string, most = 256): asserts val
   if (!isStorable(value)) throw new RangeError(`${what} contains U+0000 or half of a surrogate pair`);
 }
 
+/** Whether a value is text of at most `most` bytes that the server stores as text. */
+export function isTextWithin(value: unknown, most: number): value is string {
+  return typeof value === 'string' && Buffer.byteLength(value) <= most && isStorable(value);
+}
+
 /** Whether the server stores a text as text. */
 export function isStorable(text: string): boolean {
   return text.isWellFormed() && !text.includes('\0');

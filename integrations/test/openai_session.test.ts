@@ -167,6 +167,23 @@ describe.each(ENGINES)('a session of the OpenAI Agents SDK on %s', (engine) => {
     expect(await session(await one.getSessionId()).getItems()).toEqual(items);
   });
 
+  it('stores calls whose names, ids and arguments no action can have', async () => {
+    const call = { type: 'function_call', name: 'f', callId: 'c', status: 'completed', arguments: '{}' };
+    const items = [
+      { ...call, name: 'n'.repeat(300) },
+      { ...call, name: 'a\0b' },
+      { ...call, name: '\ud800' },
+      { ...call, callId: 'a\0b' },
+      { ...call, callId: 'c'.repeat(5000) },
+      { ...call, arguments: '"\ud800"' },
+      { ...call, arguments: '['.repeat(3000) + ']'.repeat(3000) },
+      { type: 'function_call_result', name: 'f', callId: 'a\0b', status: 'completed', output: 'x' },
+    ] as AgentInputItem[];
+    const one = session();
+    for (const item of items) await one.addItems([item]);
+    expect(await one.getItems()).toEqual(items);
+  });
+
   it('refuses what it cannot store, and stores nothing of it', async () => {
     const one = session();
     const wrong = (value: unknown) => one.addItems([said('a'), { role: 'user', content: value } as AgentInputItem]);

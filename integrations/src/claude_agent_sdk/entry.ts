@@ -1,6 +1,7 @@
 import type { SessionStoreEntry } from '@anthropic-ai/claude-agent-sdk';
+import { LIMITS } from '../../../gen/es/anabranch/v1/limits.js';
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { isStorable, jsonText } from '../json_text.ts';
+import { isTextWithin, jsonText } from '../json_text.ts';
 import type { PatientClient } from '../patient_client.ts';
 import { jsonOf, type NewStep } from '../step_batches.ts';
 
@@ -18,7 +19,6 @@ interface Block {
 const ENTRY = 'entry';
 /** Begins the own steps of a fork. */
 const FORK = 'fork';
-const CALL_ID_BYTES = 4096;
 
 /** What a fork changes in the entries that it shares. */
 export interface Fork {
@@ -71,8 +71,7 @@ export async function entryOf(
 
 /** Returns the uuid by which a repeated entry is recognised. */
 export function uuidOf({ uuid }: SessionStoreEntry): string | undefined {
-  const isLabel = typeof uuid === 'string' && uuid !== '' && Buffer.byteLength(uuid) <= 256 && isStorable(uuid);
-  return isLabel ? uuid : undefined;
+  return uuid !== '' && isTextWithin(uuid, 256) ? uuid : undefined;
 }
 
 function roleOf({ type, message }: SessionStoreEntry): 'user' | 'assistant' | undefined {
@@ -87,12 +86,11 @@ function blocksOf(message: unknown): Block[] {
 }
 
 function toolCallOf({ type, id, name, input }: Block): NonNullable<NewStep['actions']> {
-  if (type !== 'tool_use' || !isCallId(id) || typeof name !== 'string') return [];
-  if (Buffer.byteLength(name) > 256 || !isStorable(name)) return [];
+  if (type !== 'tool_use' || !isCallId(id) || !isTextWithin(name, LIMITS.actionNameBytes)) return [];
   const content = input === undefined ? {} : { content: { json: JSON.stringify(input) } };
   return [{ type: 'tool_call', name, callId: id, ...content }];
 }
 
 function isCallId(id: unknown): id is string {
-  return typeof id === 'string' && Buffer.byteLength(id) <= CALL_ID_BYTES && isStorable(id);
+  return isTextWithin(id, LIMITS.callIdBytes);
 }

@@ -1,5 +1,6 @@
+import { LIMITS } from '../../../gen/es/anabranch/v1/limits.js';
 import type { ActionInit, ObservationInit } from '../../../src/client/step.ts';
-import { isStorable } from '../json_text.ts';
+import { isTextWithin } from '../json_text.ts';
 
 /** A message of LangChain, as far as steps show it. */
 interface Message {
@@ -83,7 +84,10 @@ function actionsOf({ content, tool_calls = [] }: Message): ActionInit[] {
   return [
     { type: 'message', name: 'openai.chat', content: { json } },
     ...calls
-      .filter(({ id, function: { name } }) => isShort(id, 4096) && isShort(name, 256))
+      .filter(
+        ({ id, function: { name } }) =>
+          isTextWithin(id, LIMITS.callIdBytes) && isTextWithin(name, LIMITS.actionNameBytes),
+      )
       .map(({ id, function: { name, arguments: given } }) => ({
         type: 'tool_call',
         name,
@@ -94,7 +98,7 @@ function actionsOf({ content, tool_calls = [] }: Message): ActionInit[] {
 }
 
 function observationOf({ content, tool_call_id }: Message, role: string): ObservationInit {
-  const callId = typeof tool_call_id === 'string' && isShort(tool_call_id, 4096) ? tool_call_id : '';
+  const callId = isTextWithin(tool_call_id, LIMITS.callIdBytes) ? tool_call_id : '';
   const answer = callId === '' ? {} : { tool_call_id: callId };
   const json = shownJson({ role, content, ...answer }, { role, content: shortened(content), ...answer });
   return { type: 'message', callId, content: { json } };
@@ -112,8 +116,4 @@ function shownJson(value: unknown, short: unknown): string {
 function shortened(content: unknown): string {
   const text = typeof content === 'string' ? content : (JSON.stringify(content) ?? '');
   return `${text.slice(0, TEXT_BYTES / 8).toWellFormed()}…`;
-}
-
-function isShort(text: string, bytes: number): boolean {
-  return Buffer.byteLength(text) <= bytes && isStorable(text);
 }

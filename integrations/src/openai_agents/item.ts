@@ -1,6 +1,7 @@
 import type { AgentInputItem } from '@openai/agents';
+import { LIMITS } from '../../../gen/es/anabranch/v1/limits.js';
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
-import { isStorable, jsonText } from '../json_text.ts';
+import { isStorable, isTextWithin, jsonText } from '../json_text.ts';
 import type { PatientClient } from '../patient_client.ts';
 import { jsonOf, type NewStep } from '../step_batches.ts';
 
@@ -30,7 +31,7 @@ export function stepOf(item: AgentInputItem, stepNumber: bigint, call: string): 
   }
   const content = { json: `${REPLY.before}${json}${REPLY.after}` };
   const reply = { type: 'message', name: 'openai.responses', content };
-  return { ...step, actions: callId === undefined ? [reply] : [reply, toolCall(fields, callId)] };
+  return { ...step, actions: [reply, ...(callId === undefined ? [] : toolCallOf(fields, callId))] };
 }
 
 /** Returns the item of a step; undefined for a step that a session has not written. */
@@ -48,15 +49,17 @@ function isProduced({ role, type }: AnyItem): boolean {
 }
 
 function callOf({ call_id, callId }: AnyItem): string | undefined {
-  return [call_id, callId].find((id): id is string => typeof id === 'string' && Buffer.byteLength(id) <= 4096);
+  return [call_id, callId].find((id): id is string => isTextWithin(id, LIMITS.callIdBytes));
 }
 
-function toolCall(item: AnyItem, callId: string): NonNullable<NewStep['actions']>[number] {
+function toolCallOf(item: AnyItem, callId: string): NonNullable<NewStep['actions']> {
   const name = typeof item.name === 'string' ? item.name : String(item.type).replace(/_call$/, '');
+  // Such a call is in the reply only.
+  if (!isTextWithin(name, LIMITS.actionNameBytes)) return [];
   const given = item.arguments ?? item.input;
   const content =
     typeof given === 'string' ? contentOf(given) : given == null ? undefined : { json: JSON.stringify(given) };
-  return { type: 'tool_call', name, callId, ...(content === undefined ? {} : { content }) };
+  return [{ type: 'tool_call', name, callId, ...(content === undefined ? {} : { content }) }];
 }
 
 function contentOf(text: string): { json: string } | { text: string } | undefined {
