@@ -1,6 +1,7 @@
 import { create, type MessageInitShape, toBinary } from '@bufbuild/protobuf';
 import { LIMITS } from '../../gen/es/anabranch/v1/limits.js';
 import { type Step, StepSchema } from '../../gen/es/anabranch/v1/trajectory_pb.js';
+import type { ActionInit, ObservationInit } from '../../src/client/step.ts';
 import type { PatientClient } from './patient_client.ts';
 
 /** A step to append. */
@@ -13,6 +14,21 @@ const BATCH_STEPS = 1000;
 const STATE_BYTES = 64 * 1024;
 /** Most bytes of a state that a step has inline. */
 const INLINE_BYTES = LIMITS.inlineStateBytes;
+
+/** Most bytes of the parts of a step that are only shown, without those that can be states of their own. */
+const SHOWN_BYTES = 256 * 1024;
+/** What each of these parts counts besides its text, so that a step has no more parts than it may have. */
+const SHOWN_PART_BYTES = SHOWN_BYTES / LIMITS.stepParts;
+
+/** Returns a filter of parts that are only shown. It takes them until a step has no room for more. */
+export function roomOfShown(): (part: ActionInit | ObservationInit) => boolean {
+  let room = SHOWN_BYTES;
+  return ({ content, callId = '' }) => {
+    const size = Buffer.byteLength(content?.json ?? content?.text ?? '');
+    room -= SHOWN_PART_BYTES + Buffer.byteLength(callId) + (size < STATE_BYTES ? size : 0);
+    return room >= 0;
+  };
+}
 
 /**
  * Divides steps among messages, in order. Large states and JSON texts of steps of more than `stepBytes` are stored

@@ -262,6 +262,23 @@ describe.each(ENGINES)('a session store of the Claude Agent SDK on %s', (engine)
     expect(await one.load(key)).toBeNull();
   });
 
+  it.each([
+    [60, 30_000],
+    [5_000, 0],
+  ])('stores a message with %i tool calls of %i bytes, and shows the first ones', async (count, length) => {
+    const [one, key] = [store(), newKey()];
+    const input = { text: 'x'.repeat(length) };
+    const content = Array.from({ length: count }, (_, i) => ({ type: 'tool_use', id: `${i}`, name: 'Write', input }));
+    const entry = { type: 'assistant', message: { role: 'assistant', content }, uuid: randomUUID() };
+    await one.append(key, [entry]);
+    expect(await one.load(key)).toEqual([entry]);
+    const taskId = `claude-agent-sdk/${key.projectKey}`;
+    const { steps } = await served.client.trajectories.listSteps({ taskId, view: View.FULL, pageSize: 10 });
+    const { actions } = steps.find(({ step }) => step?.stepNumber === 1n)!.step!;
+    expect(actions[1]).toMatchObject({ type: 'tool_call', name: 'Write', callId: '0' });
+    expect(actions.length).toBeLessThan(count);
+  });
+
   it('shows messages and tool calls of both sides in the steps', async () => {
     const key = newKey();
     const use = { type: 'tool_use', id: 'toolu_1', name: 'Bash', input: { command: 'ls' } };

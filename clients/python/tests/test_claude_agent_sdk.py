@@ -304,6 +304,19 @@ async def test_large_entries_and_batches_are_stored_and_bad_ones_leave_nothing(s
     assert await store.load(KEY) == entries
 
 
+@pytest.mark.parametrize(("count", "id", "length"), [(5_000, "", 0), (1_000, "i" * 4_000, 0), (1_100, "", 2_000)])
+async def test_a_message_with_many_tool_calls_is_stored(
+    store: AnabranchSessionStore, count: int, id: str, length: int
+) -> None:
+    calls = [
+        {"type": "tool_use", "id": f"{number}{id}", "name": "Write", "input": {"text": "x" * length}}
+        for number in range(count)
+    ]
+    said = entry(1, None, "assistant", calls)
+    await store.append(KEY, [said])
+    assert await store.load(KEY) == [said]
+
+
 @pytest.mark.parametrize(
     ("key", "message"),
     [

@@ -3,7 +3,7 @@ import { LIMITS } from '../../../gen/es/anabranch/v1/limits.js';
 import type { Step } from '../../../gen/es/anabranch/v1/trajectory_pb.js';
 import { isTextWithin, jsonText } from '../json_text.ts';
 import type { PatientClient } from '../patient_client.ts';
-import { jsonOf, type NewStep } from '../step_batches.ts';
+import { jsonOf, type NewStep, roomOfShown } from '../step_batches.ts';
 
 /** A block of the content of a message, as far as steps show it. */
 interface Block {
@@ -40,7 +40,7 @@ export function stepOf(entry: SessionStoreEntry, call: string): NewStep {
   const blocks = blocksOf(entry.message);
   if (role === 'assistant') {
     const reply = { type: 'message', name: 'anthropic.messages', content: { json } };
-    return { labels, actions: [reply, ...blocks.flatMap(toolCallOf)], observations: [rest] };
+    return { labels, actions: [reply, ...blocks.flatMap(toolCallOf)].filter(roomOfShown()), observations: [rest] };
   }
   const result = blocks.find(({ type }) => type === 'tool_result');
   const callId = isCallId(result?.tool_use_id) ? result.tool_use_id : '';

@@ -1,6 +1,7 @@
 import { LIMITS } from '../../../gen/es/anabranch/v1/limits.js';
 import type { ActionInit, ObservationInit } from '../../../src/client/step.ts';
 import { isTextWithin } from '../json_text.ts';
+import { roomOfShown } from '../step_batches.ts';
 
 /** A message of LangChain, as far as steps show it. */
 interface Message {
@@ -13,10 +14,6 @@ interface Message {
 
 const MOST_SHOWN = 64;
 const TEXT_BYTES = 32 * 1024;
-/** Most bytes of all that a step shows. The checkpoint has to fit beside them. */
-const SHOWN_BYTES = 256 * 1024;
-/** What an action counts besides its text, so that no step has more than 1,024 of them. */
-const PART_BYTES = 256;
 const ROLES: Readonly<Record<string, string>> = { human: 'user', ai: 'assistant', system: 'system', tool: 'tool' };
 
 /** A number for each message, by its id: another one when its text or its calls are others. */
@@ -37,11 +34,7 @@ export function shownMessages(
     known.size > 0
       ? messages.filter((message) => known.get(String(message.id)) !== printOf(message))
       : messages.slice(-1);
-  let room = SHOWN_BYTES;
-  const fits = (part: ActionInit | ObservationInit) => {
-    room -= sizeOf(part);
-    return room >= 0;
-  };
+  const fits = roomOfShown();
   for (const message of fresh.slice(-MOST_SHOWN).reverse()) {
     const role = ROLES[message.getType()];
     if (role === 'assistant') actions.unshift(...actionsOf(message).filter(fits));
@@ -92,7 +85,7 @@ function actionsOf({ content, tool_calls = [] }: Message): ActionInit[] {
         type: 'tool_call',
         name,
         callId: id,
-        content: given.length > TEXT_BYTES ? { text: shortened(given) } : { json: given },
+        content: Buffer.byteLength(given) > TEXT_BYTES ? { text: shortened(given) } : { json: given },
       })),
   ];
 }
@@ -104,13 +97,9 @@ function observationOf({ content, tool_call_id }: Message, role: string): Observ
   return { type: 'message', callId, content: { json } };
 }
 
-function sizeOf({ content, callId = '' }: ActionInit | ObservationInit): number {
-  return PART_BYTES + Buffer.byteLength(`${callId}${content?.json ?? content?.text ?? ''}`);
-}
-
 function shownJson(value: unknown, short: unknown): string {
   const json = JSON.stringify(value) ?? 'null';
-  return json.length > TEXT_BYTES ? JSON.stringify(short) : json;
+  return Buffer.byteLength(json) > TEXT_BYTES ? JSON.stringify(short) : json;
 }
 
 function shortened(content: unknown): string {

@@ -23,6 +23,8 @@ from anabranch.v1.trajectory_pb2 import IF_EXISTS_RETURN_EXISTING, VIEW_BASIC, S
 from anabranch.v1.trajectory_service_pb2 import AppendEntry, AppendResult, GetTrajectoryRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from anabranch._wire.connection import Connection
     from anabranch._wire.decode import Fetch
     from anabranch.v1.trajectory_pb2 import Content, Trajectory
@@ -32,6 +34,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 CALL = "call"
 #: The bounds of Action.name and of `call_id`.
 _NAME_BYTES, _CALL_ID_BYTES = 256, 4096
+#: Most bytes of the names and ids of the calls of a step, and what each call counts besides: a step has at most 1,024
+#: actions, the reply included.
+_CALLS_BYTES, _CALL_BYTES = 256 * 1024, 256
 
 
 def connection_of(client: Client | str | None) -> Connection:
@@ -81,19 +86,26 @@ def reply(step: Step, format: str, message: str) -> None:
     action.content.json = message
 
 
-def call_tool(step: Step, name: object, call_id: object, arguments: object) -> None:
-    """Adds the call of a tool that a reply has. Arguments that are text and not JSON stay text. A call without a name
-    and an id that a step can have is in the reply only."""
-    name, call_id = text_within(name, _NAME_BYTES), _id_of(call_id)
-    if not name or not call_id:
-        return
-    action = step.actions.add()
-    action.type, action.name, action.call_id = CALL_OF_TOOL, name, call_id
-    if isinstance(arguments, str) and not is_plain_json(arguments):
-        if text_within(arguments, len(arguments) * 4) is not None:
-            action.content.text = arguments
-    elif arguments is not None:
-        action.content.json = arguments if isinstance(arguments, str) else json_of(arguments, "arguments")
+def call_tools(step: Step, calls: Iterable[tuple[object, object, object]]) -> None:
+    """Adds the calls of tools that a reply has: name, id and arguments of each. Arguments that are text and not JSON stay
+    text. A call without a name and an id that a step can have is in the reply only, and so are those that come after as
+    many as a step can have."""
+    room = _CALLS_BYTES
+    for name, call_id, arguments in calls:
+        name, call_id = text_within(name, _NAME_BYTES), _id_of(call_id)
+        if not name or not call_id:
+            continue
+        # Large arguments can be states.
+        room -= _CALL_BYTES + len(name.encode()) + len(call_id.encode())
+        if room < 0:
+            return
+        action = step.actions.add()
+        action.type, action.name, action.call_id = CALL_OF_TOOL, name, call_id
+        if isinstance(arguments, str) and not is_plain_json(arguments):
+            if text_within(arguments, len(arguments) * 4) is not None:
+                action.content.text = arguments
+        elif arguments is not None:
+            action.content.json = arguments if isinstance(arguments, str) else json_of(arguments, "arguments")
 
 
 def _id_of(call_id: object) -> str | None:

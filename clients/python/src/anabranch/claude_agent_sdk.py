@@ -25,7 +25,7 @@ from anabranch._recording.replies import ANTHROPIC
 from anabranch._sessions import (
     CALL,
     append,
-    call_tool,
+    call_tools,
     connection_of,
     creation_of,
     find,
@@ -366,9 +366,8 @@ def _step_of(entry: Any, index: int, own: str) -> Step:
     blocks: list[Any] = [each for each in content if is_a(each, dict)] if is_a(content, list) else []
     if role == "assistant":
         reply(step, ANTHROPIC, text)
-        for block in blocks:
-            if block.get("type") == "tool_use":
-                call_tool(step, block.get("name"), block.get("id"), block.get("input"))
+        uses = (each for each in blocks if each.get("type") == "tool_use")
+        call_tools(step, ((each.get("name"), each.get("id"), each.get("input")) for each in uses))
     else:
         results = [each for each in blocks if each.get("type") == "tool_result"]
         result: dict[str, Any] = results[0] if results else {}

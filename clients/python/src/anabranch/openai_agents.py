@@ -22,7 +22,7 @@ from anabranch._recording.replies import RESPONSES
 from anabranch._sessions import (
     CALL,
     append,
-    call_tool,
+    call_tools,
     connection_of,
     creation_of,
     json_of,
@@ -312,7 +312,7 @@ def _step_of(item: Any, index: int) -> Step:
     reply(step, RESPONSES, f"{_BEFORE}{text}{_AFTER}")
     if is_call:
         tool = item.get("name") or kind.removesuffix("_call")
-        call_tool(step, tool, item.get("call_id"), item.get("arguments", item.get("input")))
+        call_tools(step, [(tool, item.get("call_id"), item.get("arguments", item.get("input")))])
     return step
 
 
