@@ -1,17 +1,23 @@
 /**
  * Returns a value as JSON, which gives an equal value back. Throws TypeError for what JSON cannot hold: NaN,
- * infinities, bigints, functions, symbols, bytes, maps, sets, holes, and objects that contain themselves. Fields that
- * are undefined are left out.
+ * infinities, bigints, functions, symbols, bytes, dates and other objects with toJSON(), maps, sets, holes, and objects
+ * that contain themselves. Fields that are undefined are left out.
  */
 export function jsonText(value: unknown, what: string): string {
-  const text = JSON.stringify(value, function checked(this: unknown, key: string, field: unknown) {
-    const problem = problemOf(field, Array.isArray(this));
-    if (problem !== undefined) {
-      const place = key === '' ? what : `${what}: ${JSON.stringify(key)}`;
-      throw new TypeError(`${place} is ${problem}, which JSON cannot hold`);
-    }
-    return field;
-  });
+  const text = JSON.stringify(
+    value,
+    function checked(this: Readonly<Record<string, unknown>>, key: string, field: unknown) {
+      // `field` is what toJSON() has returned.
+      const given = this[key];
+      const problem =
+        problemOf(given, Array.isArray(this)) ?? (given === field ? undefined : 'an object with toJSON()');
+      if (problem !== undefined) {
+        const place = key === '' ? what : `${what}: ${JSON.stringify(key)}`;
+        throw new TypeError(`${place} is ${problem}, which JSON cannot hold`);
+      }
+      return field;
+    },
+  );
   if (text === undefined) throw new TypeError(`${what} is undefined: expected a value that JSON can hold`);
   return text;
 }

@@ -189,6 +189,8 @@ describe.each(ENGINES)('a session of the OpenAI Agents SDK on %s', (engine) => {
     const wrong = (value: unknown) => one.addItems([said('a'), { role: 'user', content: value } as AgentInputItem]);
     await expect(wrong([{ value: Number.NaN }])).rejects.toThrow('the item: "value" is NaN, which JSON cannot hold');
     await expect(wrong(new Uint8Array(3))).rejects.toThrow('"content" is bytes');
+    await expect(wrong(Buffer.from([1]))).rejects.toThrow('"content" is bytes');
+    await expect(wrong([new Date(0)])).rejects.toThrow('"0" is an object with toJSON(), which JSON cannot hold');
     await expect(wrong(() => 1)).rejects.toThrow('"content" is a function');
     const loop: unknown[] = [];
     loop.push(loop);
