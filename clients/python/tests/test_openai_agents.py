@@ -159,6 +159,13 @@ async def test_a_fork_shares_the_first_items_and_copies_nothing(client: ab.Clien
         await AnabranchSession("unknown", client).fork()
 
 
+async def test_a_fork_uses_the_client_of_its_session_alone(client: ab.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = AnabranchSession("s", client)
+    await session.add_items([said(1)])
+    monkeypatch.setenv("ANABRANCH_ADDRESS", "no address")
+    assert await (await session.fork()).get_items() == [said(1)]
+
+
 #: Values that JSON texts of other libraries change: order, numbers, escapes.
 FORMS: list[Any] = [
     {"role": "user", "z": 1, "a": [1.0, 1e300, -0.0, 2**80, 0.1], "content": 'ü \u2028 \x00 \ud800 😀 \\ / "'},

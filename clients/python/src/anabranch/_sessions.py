@@ -39,9 +39,9 @@ _NAME_BYTES, _CALL_ID_BYTES = 256, 4096
 _CALLS_BYTES, _CALL_BYTES = 256 * 1024, 256
 
 
-def connection_of(client: Client | str | None) -> Connection:
-    """Returns the connection of a client, or of a new client of an address. None is the default address."""
-    return client.connection if isinstance(client, Client) else connect(client, strict=True, spool=False).connection
+def client_of(client: Client | str | None) -> Client:
+    """Returns a client, or a new client of an address. None is the default address."""
+    return client if isinstance(client, Client) else connect(client, strict=True, spool=False)
 
 
 def creation_of(integration: str, owner: str, *, name: str, **labels: str) -> Creation:

@@ -26,7 +26,7 @@ from anabranch._sessions import (
     CALL,
     append,
     call_tools,
-    connection_of,
+    client_of,
     creation_of,
     find,
     json_of,
@@ -105,7 +105,7 @@ class AnabranchSessionStore:
     """
 
     def __init__(self, client: Client | str | None = None) -> None:
-        self._connection = connection_of(client)
+        self._connection = client_of(client).connection
         self._known: OrderedDict[str, _Known] = OrderedDict()
         #: Summaries of the project that was listed last, by the uids and ends of sessions.
         self._summaries: dict[tuple[str, int], SessionSummaryEntry] = {}

@@ -23,7 +23,7 @@ from anabranch._sessions import (
     CALL,
     append,
     call_tools,
-    connection_of,
+    client_of,
     creation_of,
     json_of,
     json_text,
@@ -94,7 +94,8 @@ class AnabranchSession:
         self._creation = creation_of(_INTEGRATION, session_id, name=session_id, session=session_id)
         self.session_id = session_id
         self.session_settings: SessionSettings | None = session_settings or _agents.SessionSettings()
-        self._connection = connection_of(client)
+        self._client = client_of(client)
+        self._connection = self._client.connection
         self._threads = Threads()
         #: Writes of this object wait for each other, so that they do not compete.
         self._lock = threading.Lock()
@@ -144,8 +145,7 @@ class AnabranchSession:
         TrajectoryNotFound if there is no such session, and TrajectoryExists if `session_id` is in use.
         """
         name = str(uuid.uuid4()) if session_id is None else session_id
-        forked = AnabranchSession(name, session_settings=self.session_settings)
-        forked._connection = self._connection
+        forked = AnabranchSession(name, self._client, session_settings=self.session_settings)
         await self._threads.run(lambda: self._fork(forked, at))
         return forked
 
