@@ -19,8 +19,8 @@ const STREAM_MS = 5 * 60_000;
 /** Options of all integrations. */
 export interface PatienceOptions {
   /**
-   * How long a call waits for a server that is away, in milliseconds, before it fails with DEADLINE_EXCEEDED. Default:
-   * 60,000.
+   * How long a call waits for a server that is away, in milliseconds, before it fails with DEADLINE_EXCEEDED. A write
+   * may have been stored then. Default: 60,000.
    */
   readonly giveUpAfterMs?: number | undefined;
 }

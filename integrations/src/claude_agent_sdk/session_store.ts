@@ -53,7 +53,10 @@ export class AnabranchSessionStore implements SessionStore {
     this.#client = new PatientClient(client, options);
   }
 
-  /** Adds entries at the end, without those whose uuid the transcript has. Each message of 896 KiB is stored whole. */
+  /**
+   * Adds entries at the end, without those whose uuid the transcript has. Each message of at most 1,000 entries and
+   * 896 KiB is stored whole.
+   */
   async append(key: SessionKey, entries: SessionStoreEntry[]): Promise<void> {
     checkKey(key);
     const call = randomUUID();

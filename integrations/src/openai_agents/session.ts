@@ -69,7 +69,10 @@ export class AnabranchSession implements Session {
     return await this.#read(tip.id, first > 1n ? first : 1n, tip.end);
   }
 
-  /** Adds items at the end, all or none if they fit into a message of 896 KiB. */
+  /**
+   * Adds items at the end: all or none if they are at most 1,000 and those of less than 64 KiB have together at most
+   * 896 KiB. If the server stays away, they may have been stored.
+   */
   async addItems(items: AgentInputItem[]): Promise<void> {
     const call = randomUUID();
     // The numbers are set when the end is known.

@@ -119,9 +119,9 @@ class AnabranchSessionStore:
         return _id_of(key)
 
     async def append(self, key: SessionKey, entries: list[SessionStoreEntry]) -> None:
-        """Adds entries at the end, without those whose `uuid` the session has. What fits into a message of 1 MiB is
-        stored together or not at all. Raises TypeError and ValueError for an entry that JSON cannot hold; nothing is
-        stored then."""
+        """Adds entries at the end, without those whose `uuid` the session has. At most 1,000 entries that fit into a
+        message of 1 MiB are stored together or not at all. Raises TypeError and ValueError for an entry that JSON cannot
+        hold; nothing is stored then."""
         creation = _creation_of(key)
         own = str(uuid.uuid4())
         steps = [_step_of(entry, index, own) for index, entry in enumerate(entries)]

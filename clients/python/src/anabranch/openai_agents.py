@@ -85,7 +85,7 @@ class AnabranchSession:
     ANABRANCH_ADDRESS. `session_settings.limit` is the default of `get_items`. Raises TypeError and ValueError.
 
     Calls return when their data is durable. They wait for a server that is away, as those of a client do, and raise
-    AnabranchError; what failed has stored nothing.
+    AnabranchError. A write that raises Unreachable may have been stored; one that raises another error has stored nothing.
     """
 
     def __init__(
@@ -120,9 +120,10 @@ class AnabranchSession:
         return await self._threads.run(lambda: self._items(most))
 
     async def add_items(self, items: list[TResponseInputItem]) -> None:
-        """Adds items at the end, all or none: at most 1,000. Creates the session with its first items.
+        """Adds items at the end, all or none. Creates the session with its first items.
 
-        Raises TypeError and ValueError for an item that JSON cannot hold, and StepTooLarge.
+        Raises TypeError and ValueError for an item that JSON cannot hold, and StepTooLarge for an item that is too large
+        and for items that do not fit into one message, their large parts aside.
         """
         steps = [_step_of(item, index) for index, item in enumerate(items)]
         if steps:
@@ -139,7 +140,7 @@ class AnabranchSession:
 
     async def fork(self, at: int | None = None, *, session_id: str | None = None) -> AnabranchSession:
         """Returns a new session that begins with the first `at` items of this one, by default with all. Nothing is
-        copied.
+        copied, except below 10,000 branches.
 
         `session_id` is by default a random UUID. Raises ValueError if the session does not have so many items,
         TrajectoryNotFound if there is no such session, and TrajectoryExists if `session_id` is in use.
