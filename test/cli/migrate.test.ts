@@ -17,16 +17,17 @@ afterAll(() => rm(folder, { recursive: true, force: true }));
 /** The status of a GET over a Unix socket. Undefined if nothing listens. */
 function statusOf(socketPath: string, target: string): Promise<number | undefined> {
   return new Promise((resolve) => {
-    const request = http.get({ socketPath, path: target, agent: false }, (response) => {
+    const request = http.get({ socketPath, path: target, agent: false, timeout: 10_000 }, (response) => {
       response.resume();
       resolve(response.statusCode);
     });
+    request.on('timeout', () => request.destroy());
     request.on('error', () => resolve(undefined));
   });
 }
 
-async function untilListening(socket: string): Promise<void> {
-  while ((await statusOf(socket, '/livez')) === undefined) await wait(20);
+async function untilListening(server: ReturnType<typeof serving>, socket: string): Promise<void> {
+  while ((await Promise.race([statusOf(socket, '/livez'), server.failed])) === undefined) await wait(20);
 }
 
 function serving(database: string, socket: string) {
@@ -39,7 +40,12 @@ function serving(database: string, socket: string) {
     onOutput: () => ready.resolve(),
   });
   const hangUp = () => hangups.dispatchEvent(new Event('hangup'));
-  return { ready: ready.promise, ended, stop: () => stop.abort(), hangUp };
+  /** Rejects if the server ends, with what it said. */
+  const failed = ended.then(({ stderr }): never => {
+    throw new Error(`the server has ended: ${stderr}`);
+  });
+  failed.catch(() => undefined);
+  return { ready: () => Promise.race([ready.promise, failed]), failed, ended, stop: () => stop.abort(), hangUp };
 }
 
 describe.each(ENGINES)('migrate, on %s', (engine) => {
@@ -69,7 +75,7 @@ describe.runIf(ENGINES.includes('postgres'))('serve --no-migrate, on postgres', 
     await using database = await createDatabase('postgres');
     const socket = path.join(folder, 'waits', 'sock');
     const server = serving(database.url, socket);
-    await untilListening(socket);
+    await untilListening(server, socket);
     expect(await statusOf(socket, '/livez')).toBe(200);
     for (const probe of ['/readyz', '/healthz', '/health']) expect(await statusOf(socket, probe)).toBe(503);
     const client = connectClient({ address: `unix:${socket}` });
@@ -77,7 +83,7 @@ describe.runIf(ENGINES.includes('postgres'))('serve --no-migrate, on postgres', 
     client.close();
 
     expect(await runCli(['migrate'], { env: { DATABASE_URL: database.url } })).toMatchObject({ code: 0 });
-    await server.ready;
+    await server.ready();
     expect(await statusOf(socket, '/healthz')).toBe(200);
     server.stop();
     const { code, stderr } = await server.ended;
@@ -89,7 +95,7 @@ describe.runIf(ENGINES.includes('postgres'))('serve --no-migrate, on postgres', 
     await using database = await createDatabase('postgres');
     const socket = path.join(folder, signal, 'sock');
     const server = serving(database.url, socket);
-    await untilListening(socket);
+    await untilListening(server, socket);
     server[signal]();
     const { code, stdout, stderr } = await server.ended;
     expect({ code, stdout }).toEqual({ code: 0, stdout: '' });
