@@ -251,6 +251,37 @@ def test_messages_are_shown_as_a_conversation(saver: AnabranchSaver, thread: str
     assert [result["content"] for result in replaced.observation["tool_results"]] == ["grey"]
 
 
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [{"id": f"call-{number}", "name": "look", "args": {}} for number in range(1_100)],
+        [{"id": "1", "name": "x" * 300, "args": {}}, {"id": "y" * 5_000, "name": "look", "args": {"at": "\0"}}],
+    ],
+    ids=["many", "long names and ids"],
+)
+def test_calls_of_tools_that_no_step_can_show_do_not_fail_a_put(
+    saver: AnabranchSaver, thread: str, calls: list[Any]
+) -> None:
+    messages = [AIMessage("I look.", id="1", tool_calls=calls), ToolMessage("?", tool_call_id="y" * 5_000, id="2")]
+    config = put(saver, put(saver, config_of(thread), messages=[]), messages=messages)
+    assert values_in(AnabranchSaver(), config)["messages"] == messages
+
+
+def test_pages_before_a_checkpoint_lose_none_that_was_committed_in_another_order(
+    saver: AnabranchSaver, thread: str
+) -> None:
+    # As hosts whose clocks differ would put them.
+    for id in "29183":
+        put(saver, config_of(thread), f"id {id}", a=0)
+    found, before = "", None
+    while page := list(saver.list(config_of(thread), before=before, limit=2)):
+        found += "".join(id_of(each.config)[-1] for each in page)
+        before = page[-1].config
+    assert found == "38192"
+    unstored = config_of(thread, "id 5")
+    assert [id_of(each.config)[-1] for each in saver.list(config_of(thread), before=unstored)] == ["3", "1", "2"]
+
+
 # Repetitions
 
 

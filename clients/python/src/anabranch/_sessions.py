@@ -75,7 +75,7 @@ def json_text(content: Content, fetch: Fetch) -> str:
 def say(step: Step, message: str, call_id: object = None, *, is_error: bool = False) -> None:
     """Adds a message, given as JSON text, that no model wrote. `call_id` is that of the call that it answers."""
     item = step.observations.add()
-    item.type, item.call_id, item.is_error = MESSAGE, _id_of(call_id) or "", is_error
+    item.type, item.call_id, item.is_error = MESSAGE, id_of_call(call_id) or "", is_error
     item.content.json = message
 
 
@@ -92,7 +92,7 @@ def call_tools(step: Step, calls: Iterable[tuple[object, object, object]]) -> No
     many as a step can have."""
     room = _CALLS_BYTES
     for name, call_id, arguments in calls:
-        name, call_id = text_within(name, _NAME_BYTES), _id_of(call_id)
+        name, call_id = name_of_call(name), id_of_call(call_id)
         if not name or not call_id:
             continue
         # Large arguments can be states.
@@ -108,7 +108,13 @@ def call_tools(step: Step, calls: Iterable[tuple[object, object, object]]) -> No
             action.content.json = arguments if isinstance(arguments, str) else json_of(arguments, "arguments")
 
 
-def _id_of(call_id: object) -> str | None:
+def name_of_call(name: object) -> str | None:
+    """Returns the name of a called tool. None if an action cannot have it."""
+    return text_within(name, _NAME_BYTES)
+
+
+def id_of_call(call_id: object) -> str | None:
+    """Returns the id of a call. None if an action cannot have it."""
     return text_within(call_id, _CALL_ID_BYTES)
 
 

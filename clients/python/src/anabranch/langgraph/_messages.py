@@ -7,6 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
+from anabranch._sessions import id_of_call, name_of_call
+
 if TYPE_CHECKING:
     from anabranch.v1.trajectory_pb2 import Content, Step
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 MESSAGES = "messages"
 _MOST_SHOWN = 64
 _TEXT_BYTES = 32 * 1024
+#: A step can have 1,024.
+_MOST_ACTIONS = 512
 
 
 def prints_of(messages: object) -> dict[str, int]:
@@ -48,10 +52,12 @@ def _add(step: Step, message: dict[str, Any]) -> None:
         action = step.actions.add(type="message", name="openai.chat")
         _set(action.content, {"choices": [{"message": message}]}, message)
         for call in message.get("tool_calls", ()):
-            called = step.actions.add(type="tool_call", name=call["function"]["name"], call_id=call["id"])
-            called.content.text = call["function"]["arguments"][:_TEXT_BYTES]
+            name, call_id = name_of_call(call["function"]["name"]), id_of_call(call["id"])
+            if name and call_id and len(step.actions) < _MOST_ACTIONS:
+                called = step.actions.add(type="tool_call", name=name, call_id=call_id)
+                called.content.text = call["function"]["arguments"][:_TEXT_BYTES].replace("\0", "\ufffd")
     elif message["role"] == "tool":
-        observation = step.observations.add(type="tool_result", call_id=message["tool_call_id"])
+        observation = step.observations.add(type="tool_result", call_id=id_of_call(message["tool_call_id"]) or "")
         _set(observation.content, message["content"], message)
     else:
         _set(step.observations.add(type="message").content, message, message)

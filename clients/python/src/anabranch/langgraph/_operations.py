@@ -140,6 +140,9 @@ class Query:
     limit: int | None
     #: In nanoseconds. Steps that were committed at this time or later are left out.
     before_time: int | None = None
+    #: The place of the checkpoint before which others are listed: its time and its id.
+    before: tuple[int, str] | None = None
+    #: Its id, if it is not stored.
     before_id: str | None = None
     page_size: int = _PAGE
     page_token: str = ""
@@ -418,7 +421,9 @@ class Operations:
         if before is None or before_id is None:
             return query
         place = yield from self._place_of(thread_id, namespace_of(before) if ns is None else ns, before_id)
-        return replace(query, before_id=before_id, before_time=None if place is None else place.time)
+        if place is None:
+            return replace(query, before_id=before_id)
+        return replace(query, before=(place.time, before_id), before_time=place.time)
 
     def listed(self, query: Query) -> Operation[tuple[list[CheckpointTuple], Query | None]]:
         """Returns some of what remains to be listed, newest first, and what remains after it."""
@@ -441,6 +446,8 @@ class Operations:
             key = (str(about["checkpoint_ns"]), str(about["checkpoint_id"]))
             self._memory.learn((query.thread_id, *key), each.place)
             if key in listed or (query.before_id is not None and key[1] >= query.before_id):
+                continue
+            if query.before is not None and (each.place.time, key[1]) >= query.before:
                 continue
             checkpoint, metadata = checkpoint_of(self._serde, each.step, each.states)
             if any(cast("dict[str, Any]", metadata).get(name) != value for name, value in query.filter.items()):
