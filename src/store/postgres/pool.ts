@@ -194,8 +194,8 @@ export class Pool implements PostgresPool {
   }
 
   /**
-   * Begins a call. If the database is replaced, it fails at its next statement: what it has read or written before, such
-   * as a row key, may belong to something else in the new history.
+   * Begins a call. If the database is replaced, it fails at its next statement: what it has read or written before,
+   * such as a row key, may belong to something else in the new history.
    */
   begin(call: CallScope): void {
     this.#begun.set(call, this.#era);
@@ -206,7 +206,7 @@ export class Pool implements PostgresPool {
     return this.#isPooled;
   }
 
-  /** Rises when another host or another history is found. What was read in an earlier era may be untrue. */
+  /** Rises when another host or history is found. What was read in an earlier era may be untrue. */
   get era(): number {
     return this.#era;
   }
