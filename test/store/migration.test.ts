@@ -1,6 +1,8 @@
 import { setTimeout as wait } from 'node:timers/promises';
+import { Kysely, PostgresDialect } from 'kysely';
 import pg from 'pg';
 import { describe, expect, it } from 'vitest';
+import { migrate } from '../../src/store/migrations/migrate.ts';
 import type { Migration } from '../../src/store/migrations/migration.ts';
 import { openStore } from '../../src/store/open.ts';
 import { addMigration } from '../support/added_migration.ts';
@@ -54,6 +56,25 @@ describe.each(ENGINES)('a migration, on %s', (engine) => {
 });
 
 describe('a migration, on postgres', () => {
+  it('of another process between two looks at the schema is no damage', async () => {
+    await using database = await createDatabase('postgres');
+    // The migrator makes its own tables first.
+    const sql = await outsideSql(database);
+    await sql.rows('create schema anabranch');
+    await sql.rows('create table anabranch.kysely_migration (name varchar(255) primary key, timestamp varchar(255))');
+    await sql.close();
+    let looks = 0;
+    const db = new Kysely<unknown>({
+      dialect: new PostgresDialect({ pool: new pg.Pool({ connectionString: database.url, max: 2 }) }),
+      log: async ({ query }) => {
+        if (query.sql.includes('from pg_tables') && ++looks === 1) await (await openOn(database)).close();
+      },
+    });
+    await migrate(db, 'postgres', { schema: 'anabranch' });
+    expect(looks).toBe(2);
+    await db.destroy();
+  });
+
   it('lets no append wait behind a lock that it waits for, and continues when the lock is released', async () => {
     await using database = await createMigratedDatabase('postgres');
     const serving = await openOn(database);

@@ -40,7 +40,8 @@ export async function migrate<T>(db: Kysely<T>, engine: EngineName, options: Mig
   const newer = before.migrations.filter((name) => !isKnown(name));
   if (newer.length > 0)
     options.log?.({ migrations: newer }, 'the schema is of a newer version, which this version can serve');
-  if (isUpToDate(before)) return refuseIncomplete(before);
+  const look = () => inspect(db, engine, options);
+  if (isUpToDate(before)) return requireTables(before, look);
   if (options.waiting !== undefined) return awaitMigration(db, engine, options, options.waiting);
   try {
     // Only one process can open an SQLite file.
@@ -71,7 +72,7 @@ async function awaitMigration<T>(
     await wait(LOOK_MS, undefined, { signal });
     const found = await inspect(db, engine, options);
     refuse(found);
-    if (isUpToDate(found)) return refuseIncomplete(found);
+    if (isUpToDate(found)) return requireTables(found, () => inspect(db, engine, options));
   }
 }
 
@@ -93,9 +94,13 @@ function isUpToDate({ tables, migrations, indexes }: Found): boolean {
   );
 }
 
-/** A damaged catalogue can lack tables. Calls would fail one by one. */
-function refuseIncomplete({ tables }: Found): void {
-  const missing = missingIn(tables);
+/**
+ * A damaged catalogue can lack tables, and calls would fail one by one. Looks again if some are missing: another process
+ * may have migrated after the tables were listed, and before the migrations were.
+ */
+async function requireTables({ tables }: Found, look: () => Promise<Found>): Promise<void> {
+  if (missingIn(tables).length === 0) return;
+  const missing = missingIn((await look()).tables);
   if (missing.length === 0) return;
   throw new StoreOpenError(`The database is damaged: it has no table ${missing.join(', ')}. Restore a backup.`);
 }
