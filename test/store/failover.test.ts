@@ -46,6 +46,25 @@ describe('several hosts and failovers, on postgres', () => {
     return { primary, standby: later(await startStandby(primary)), database };
   }
 
+  /** A store behind an address that can move from a primary to its standby, with a trajectory that both have. */
+  async function startBehindAddress() {
+    const { primary, standby, database } = await startPair();
+    const proxy = later(await startTcpProxy({ path: `${primary.dir}/.s.PGSQL.5432` }));
+    const store = await open(through(proxy, database));
+    let replacements = 0;
+    store.onReplaced(() => {
+      replacements += 1;
+    });
+    const scene = new Scene(store);
+    const made = await scene.createWith(['a']);
+    await replicated(primary, standby);
+    const move = () => {
+      proxy.retarget({ path: `${standby.dir}/.s.PGSQL.5432` });
+      proxy.cut();
+    };
+    return { standby, store, scene, made, proxy, move, replacements: () => replacements };
+  }
+
   it('A15: of several hosts the one that accepts writes is used, wherever it is in the list', async () => {
     const { primary, standby, database } = await startPair();
     for (const hosts of [
@@ -149,25 +168,15 @@ describe('several hosts and failovers, on postgres', () => {
   });
 
   it("A15: a call that began before fails at its next statement: what it has read may be another's now", async () => {
-    const { primary, standby, database } = await startPair();
-    const proxy = later(await startTcpProxy({ path: `${primary.dir}/.s.PGSQL.5432` }));
-    const store = await open(through(proxy, database));
-    let replacements = 0;
-    store.onReplaced(() => {
-      replacements += 1;
-    });
-    const scene = new Scene(store);
-    const made = await scene.createWith(['a']);
-    await replicated(primary, standby);
+    const { standby, store, scene, made, move, replacements } = await startBehindAddress();
     const begin = () => store.within({ signal: new AbortController().signal });
     const call = begin();
     const read = (within: Store) => within.getTrajectory(scene.namespace, made.id);
     expect(await read(call)).toMatchObject({ nextStepNumber: 1n });
     await promote(standby);
-    proxy.retarget({ path: `${standby.dir}/.s.PGSQL.5432` });
-    proxy.cut();
+    move();
     await expect.poll(() => scene.words(made).catch(String), WAIT).toEqual(['a']);
-    expect(replacements).toBe(1);
+    expect(replacements()).toBe(1);
     expect(await refusalOf(read(call))).toMatchObject({ reason: 'DATABASE_UNAVAILABLE' });
     expect(await read(begin())).toMatchObject({ nextStepNumber: 1n });
   });
@@ -190,25 +199,15 @@ describe('several hosts and failovers, on postgres', () => {
   });
 
   it('A15: a standby behind the address of the primary is another database, and the same one when it is promoted', async () => {
-    const { primary, standby, database } = await startPair();
-    const proxy = later(await startTcpProxy({ path: `${primary.dir}/.s.PGSQL.5432` }));
-    const store = await open(through(proxy, database));
-    let replacements = 0;
-    store.onReplaced(() => {
-      replacements += 1;
-    });
-    const scene = new Scene(store);
-    const made = await scene.createWith(['a']);
-    await replicated(primary, standby);
-    proxy.retarget({ path: `${standby.dir}/.s.PGSQL.5432` });
-    proxy.cut();
+    const { standby, scene, made, proxy, move, replacements } = await startBehindAddress();
+    move();
     await expect.poll(() => scene.words(made).catch(String), WAIT).toEqual(['a']);
-    expect(replacements).toBe(1);
+    expect(replacements()).toBe(1);
     await promote(standby);
     await expect.poll(() => scene.append(made, [wordStep(1n, 'b')]).then(() => 'acked', String), WAIT).toBe('acked');
     proxy.cut();
     await expect.poll(() => scene.words(made).catch(String), WAIT).toEqual(['a', 'b']);
-    expect(replacements).toBe(1);
+    expect(replacements()).toBe(1);
   });
 
   it('A15: another cluster behind the same URL gets nothing of what was kept of the first one', async () => {
