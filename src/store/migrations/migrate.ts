@@ -95,8 +95,8 @@ function isUpToDate({ tables, migrations, indexes }: Found): boolean {
 }
 
 /**
- * A damaged catalogue can lack tables, and calls would fail one by one. Looks again if some are missing: another process
- * may have migrated after the tables were listed, and before the migrations were.
+ * A damaged catalogue can lack tables, and calls would fail one by one. Looks again if some are missing: another
+ * process may have migrated after the tables were listed, and before the migrations were.
  */
 async function requireTables({ tables }: Found, look: () => Promise<Found>): Promise<void> {
   if (missingIn(tables).length === 0) return;
