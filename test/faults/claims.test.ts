@@ -32,7 +32,7 @@ it.each<[string, ClaimsPlan]>([
       isPooled: true,
       processes: dose(3, 10),
       workersEach: dose(6, 5),
-      groups: dose(6, 125),
+      groups: dose(14, 125),
       groupSize: 8,
       doneBetween: dose([6, 12], [60, 120]),
     },

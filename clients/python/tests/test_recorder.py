@@ -467,11 +467,18 @@ def test_many_trajectories_that_step_together_share_messages(server: Server, mon
     monkeypatch.setattr(rpc.Connections, "call", counted)
     monkeypatch.setattr("anabranch.trajectory.fit", lambda step, values: None)
     client = ab.connect(server.address)
-    ts = [client.trajectory() for _ in range(100)]
+    ts = [client.trajectory()]
+    sender = ts[0]._recorder.sender
+    # The sender sees all of them begin together.
+    while not sender.hold():
+        pass
+    ts += [client.trajectory() for _ in range(99)]
     for number in range(50):
         for t in ts:
             metrics, tags = {"x" * 200: 1.0} if number == 20 else None, ["kept"] if number % 20 == 5 else []
             t.step(action=number, observation=[t.id, number], metrics=metrics, tags=tags)
+        if number == 0:
+            sender.release()
         time.sleep(0.01)
     for t in ts:
         t.seal()

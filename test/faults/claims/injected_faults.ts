@@ -112,9 +112,11 @@ class Trial {
     const { processes, groups, groupSize, doneBetween } = this.#plan;
     for (let i = 0; i < processes; i += 1) this.#start();
     const end = groups * groupSize * 0.85;
-    const faults = [() => this.#killWorkers(), () => this.#killServer(), () => this.#stopWorkers()];
-    for (let round = 0; this.journal.completed < end; round += 1) {
-      await this.#until('more rollouts are done', this.journal.completed + this.random.between(...doneBetween));
+    const faults = [() => this.#stopWorkers(), () => this.#killWorkers(), () => this.#killServer()];
+    for (let round = 0; round < faults.length || this.journal.completed < end; round += 1) {
+      // Each fault once while most of the rollouts are left: others work on meanwhile.
+      const more = round < faults.length ? 1 : this.random.between(...doneBetween);
+      await this.#until('more rollouts are done', this.journal.completed + more);
       await faults[round % faults.length]!();
     }
     await Promise.all(this.#processes.map(({ ended }) => ended));

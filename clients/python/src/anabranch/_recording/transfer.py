@@ -532,6 +532,8 @@ class Transfer:
         calls = self._queue.count((Kind.VERB,))
         what = f"run {self.trajectory_id}: {calls} logs" if calls else f"trajectory {self.trajectory_id}: {steps} steps"
         if dropped:
+            # Before the queue is empty: who waits for that must find why.
+            self.dropped, self.failure = dropped, failure
             entries = self._queue.clear()
             for entry in entries:
                 self._records.release(entry)
