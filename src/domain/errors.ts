@@ -126,7 +126,7 @@ export function invalidField(field: string, description: string): AnabranchError
   return new AnabranchError('INVALID_REQUEST', `${field}: ${description}`, { violations: [{ field, description }] });
 }
 
-/** The error of streams that are open when `Store.onReplaced` calls its listeners. */
+/** The error of streams and calls that began before the database was replaced (`Store.onReplaced`). */
 export function databaseReplaced(remedy: string): AnabranchError {
   const message = 'The database was replaced, as by a failover, and may lack steps that were sent or acked before.';
   return new AnabranchError('DATABASE_UNAVAILABLE', `${message} ${remedy}`);

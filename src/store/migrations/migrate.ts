@@ -40,8 +40,7 @@ export async function migrate<T>(db: Kysely<T>, engine: EngineName, options: Mig
   const newer = before.migrations.filter((name) => !isKnown(name));
   if (newer.length > 0)
     options.log?.({ migrations: newer }, 'the schema is of a newer version, which this version can serve');
-  const look = () => inspect(db, engine, options);
-  if (isUpToDate(before)) return requireTables(before, look);
+  if (isUpToDate(before)) return requireTables(before, () => inspect(db, engine, options));
   if (options.waiting !== undefined) return awaitMigration(db, engine, options, options.waiting);
   try {
     // Only one process can open an SQLite file.
@@ -243,11 +242,16 @@ function isServable(migration: string): boolean {
 /** Whether this version can serve a schema with these migrations: it has all of its own, and may have further ones. */
 export function canServe(migrations: readonly string[]): boolean {
   const hasAll = MIGRATIONS.every(({ name }) => migrations.includes(name));
-  return hasAll && migrations.every((name) => isKnown(name) || isServable(name));
+  return hasAll && unknownIn(migrations).length === 0;
+}
+
+/** Returns the migrations after which this version cannot serve a schema. */
+function unknownIn(migrations: readonly string[]): string[] {
+  return migrations.filter((name) => !isKnown(name) && !isServable(name));
 }
 
 function refuse({ tables, migrations }: Found): void {
-  const unknown = migrations.filter((name) => !isKnown(name) && !isServable(name));
+  const unknown = unknownIn(migrations);
   const [table] = tables;
   const isOurs = migrations.some(isKnown);
   if (unknown.some((name) => UNRELEASED.test(name))) {
