@@ -101,14 +101,19 @@ def use(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANABRANCH_NAMESPACE", f"n{uuid.uuid4().hex}")
 
 
+def begin_and_kill(system: System, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores a record on the server, and kills it."""
+    use(server.address, monkeypatch)
+    server.start()
+    system.begin()
+    system.add("a")
+    server.kill()
+
+
 def test_calls_wait_for_a_server_that_is_started_again(
     system: System, own_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    use(own_server.address, monkeypatch)
-    own_server.start()
-    system.begin()
-    system.add("a")
-    own_server.kill()
+    begin_and_kill(system, own_server, monkeypatch)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(system.add, "b")
         own_server.start()
@@ -119,11 +124,7 @@ def test_calls_wait_for_a_server_that_is_started_again(
 def test_an_outage_beyond_the_limit_is_an_error(
     system: System, own_server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    use(own_server.address, monkeypatch)
-    own_server.start()
-    system.begin()
-    system.add("a")
-    own_server.kill()
+    begin_and_kill(system, own_server, monkeypatch)
     with monkeypatch.context() as limited:
         limited.setenv("ANABRANCH_CALL_SECONDS", "0.3")
         for call in (lambda: system.add("b"), system.stored, *([] if isinstance(system, Fle) else [system.begin])):

@@ -532,7 +532,7 @@ class Transfer:
         calls = self._queue.count((Kind.VERB,))
         what = f"run {self.trajectory_id}: {calls} logs" if calls else f"trajectory {self.trajectory_id}: {steps} steps"
         if dropped:
-            # Before the queue is empty: who waits for that must find why.
+            # Before the queue is empty: who waits for that must find why. Threads that record look at `dropped` first.
             self.dropped, self.failure = dropped, failure
             entries = self._queue.clear()
             for entry in entries:
@@ -546,8 +546,7 @@ class Transfer:
             failure = self._sender.refused(what, failure)
         else:
             self._sender.report(f"{what} cannot be sent and are kept {self._sender.place}: {failure}")
-        # Threads that record look at `dropped` first.
-        self.failure, self.dropped = failure, dropped
+        self.failure = failure
 
     def _is_deleted(self, failure: Failure) -> bool:
         """Whether a failure says that this trajectory was deleted: not its branch point, and not on another server."""
