@@ -6,7 +6,7 @@ import { refusalOf, Scene } from '../store/scene.ts';
 import { createPostgresDatabase, type TestDatabase } from '../support/database.ts';
 import { type PostgresServer, startPostgres } from '../support/postgres.ts';
 import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
-import { startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
+import { type Direction, startTcpProxy, type TcpProxy } from '../support/tcp-proxy.ts';
 
 /**
  * SQLite has no server that could become unreachable. The proxy stands for the network between the service and
@@ -49,36 +49,49 @@ describe('an unreachable database, on postgres', () => {
     let unknown = 0;
     let stored = 0;
     let expected = 0n;
-    // The answer to a commit has 18 bytes. Finer cuts ensure that some of them fall before its end.
-    for (const [direction, grain] of [
-      ['toServer', 60],
-      ['toClient', 15],
-    ] as const)
-      for (let bytes = 0; bytes < 1200; bytes += grain) {
-        const state = newState(`${direction} ${bytes}`);
-        const steps = [makeStep(expected, { states: [stateRef(state)] }), wordStep(expected + 1n, `${bytes}`)];
-        const append = () => scene.append(made, steps, { states: [state] });
-        const cut = proxy.cutAfter(bytes, direction);
-        const outcome = await append().catch((error) => {
-          expect(error.reason).toBe('DATABASE_UNAVAILABLE');
-        });
-        if (outcome === undefined) {
-          const replayed = await settled(append);
-          expect([0, 2]).toContain(replayed.duplicates);
-          unknown += 1;
-          stored += replayed.duplicates === 2 ? 1 : 0;
-        }
-        // An append that needed fewer bytes leaves the cut to a later call.
-        for (let done = false; !done; ) {
-          void cut.then(() => {
-            done = true;
-          });
-          await store.ping().catch(() => undefined);
-        }
-        expected += 2n;
-        const row = await settled(() => scene.get(made.id));
-        expect(row.nextStepNumber).toBe(expected);
+    /** Returns the append of the next two steps, with nothing sent yet. */
+    const next = (what: string) => {
+      const state = newState(what);
+      const steps = [makeStep(expected, { states: [stateRef(state)] }), wordStep(expected + 1n, what)];
+      expected += 2n;
+      return () => scene.append(made, steps, { states: [state] });
+    };
+    const cutAt = async (bytes: number, direction: Direction, what: string) => {
+      const append = next(what);
+      const cut = proxy.cutAfter(bytes, direction);
+      const outcome = await append().catch((error) => {
+        expect(error.reason).toBe('DATABASE_UNAVAILABLE');
+      });
+      if (outcome === undefined) {
+        const replayed = await settled(append);
+        expect([0, 2]).toContain(replayed.duplicates);
+        unknown += 1;
+        stored += replayed.duplicates === 2 ? 1 : 0;
       }
+      // An append that needed fewer bytes leaves the cut to a later call.
+      for (let done = false; !done; ) {
+        void cut.then(() => {
+          done = true;
+        });
+        await store.ping().catch(() => undefined);
+      }
+      const row = await settled(() => scene.get(made.id));
+      expect(row.nextStepNumber).toBe(expected);
+    };
+    for (const direction of ['toServer', 'toClient'] as const) {
+      // With a new connection, on which the program agrees with Postgres first.
+      for (let bytes = 0; bytes < 1200; bytes += 60) await cutAt(bytes, direction, `${direction} ${bytes}`);
+      // With a connection that is open. All that an append sends and is answered is known, so its last cuts come after
+      // the commit.
+      await settled(next(`${direction} opens`));
+      const before = proxy.delivered(direction);
+      await next(`${direction} measures`)();
+      const whole = proxy.delivered(direction) - before;
+      for (let left = 1; left <= whole; left += 12) {
+        await settled(next(`${direction} opens again, ${left}`));
+        await cutAt(whole - left, direction, `${direction}, ${left} left`);
+      }
+    }
     expect(await settled(() => scene.steps(made))).toHaveLength(Number(expected));
     // Otherwise nothing was proven: cuts must fall before and after the commit.
     expect(stored).toBeGreaterThan(0);

@@ -3,6 +3,7 @@
  * all.
  */
 import { randomUUID } from 'node:crypto';
+import type { ClientHttp2Session } from 'node:http2';
 import { gzipSync } from 'node:zlib';
 import {
   AppendStepsRequestSchema,
@@ -117,15 +118,21 @@ async function onManyStreams(target: Target, count: number, path: string, body: 
   return count;
 }
 
+/** Returns what comes of requests on a connection, which is closed whatever happens. */
+async function onSession<T>({ port }: Target, run: (session: ClientHttp2Session) => Promise<T>): Promise<T> {
+  // Node resets streams whose answer comes while it keeps more than 10 MB to send.
+  const session = await http2Session(`http://127.0.0.1:${port}`, { maxSessionMemory: 1_000 });
+  return run(session).finally(() => session.destroy());
+}
+
 /** One append stream to a trajectory of its own, with these frames after the open. Returns its outcome. */
-async function ownTrajectory({ port }: Target, path: string, frames: Uint8Array): Promise<Outcome> {
-  const session = await http2Session(`http://127.0.0.1:${port}`);
-  const trajectoryId = randomUUID();
-  await rawCall(session, CREATE, envelope(CreateTrajectoryRequestSchema, { trajectoryId }));
-  const open = envelope(AppendStepsRequestSchema, { open: { trajectoryId, writerId: 'hostile' } });
-  const outcome = await rawCall(session, path, Buffer.concat([open, frames]));
-  session.destroy();
-  return outcome;
+function ownTrajectory(target: Target, path: string, frames: Uint8Array): Promise<Outcome> {
+  return onSession(target, async (session) => {
+    const trajectoryId = randomUUID();
+    await rawCall(session, CREATE, envelope(CreateTrajectoryRequestSchema, { trajectoryId }));
+    const open = envelope(AppendStepsRequestSchema, { open: { trajectoryId, writerId: 'hostile' } });
+    return rawCall(session, path, Buffer.concat([open, frames]));
+  });
 }
 
 /**
@@ -228,13 +235,13 @@ export function attacks(dose: {
       run: async (target) => {
         const bombs = [1, 10, 100].map((times) => gzipSync(Buffer.alloc(times * LIMITS.messageBytes)));
         bombs.push(gzipSync(bombs[2]!));
-        const session = await http2Session(`http://127.0.0.1:${target.port}`);
-        for (const bomb of bombs) {
-          const throwOne = () => rawCall(session, CREATE, inEnvelope(bomb, 1), { 'grpc-encoding': 'gzip' });
-          for (const outcome of await Promise.all(Array.from({ length: dose.bombs }, throwOne)))
-            requireStatus(target, outcome, INVALID_ARGUMENT, RESOURCE_EXHAUSTED);
-        }
-        session.destroy();
+        await onSession(target, async (session) => {
+          for (const bomb of bombs) {
+            const throwOne = () => rawCall(session, CREATE, inEnvelope(bomb, 1), { 'grpc-encoding': 'gzip' });
+            for (const outcome of await Promise.all(Array.from({ length: dose.bombs }, throwOne)))
+              requireStatus(target, outcome, INVALID_ARGUMENT, RESOURCE_EXHAUSTED);
+          }
+        });
         return dose.bombs * bombs.length;
       },
     },
@@ -303,15 +310,16 @@ export function attacks(dose: {
       mayCost: 200,
       run: async (target) => {
         const deep = Buffer.from(`{"labels": ${'['.repeat(100_000)}${']'.repeat(100_000)}}`);
-        const session = await http2Session(`http://127.0.0.1:${target.port}`);
-        const calls = Array.from({ length: 50 }, () =>
-          rawCall(session, CREATE, deep, { 'content-type': 'application/json' }),
+        const outcomes = await onSession(target, (session) =>
+          Promise.all(
+            Array.from({ length: 50 }, () => rawCall(session, CREATE, deep, { 'content-type': 'application/json' })),
+          ),
         );
-        for (const { http } of await Promise.all(calls)) {
-          if (http !== (target.guarded ? 401 : 400)) throw new Error(`JSON of that depth was answered ${http}`);
+        for (const { http, body } of outcomes) {
+          if (http !== (target.guarded ? 401 : 400))
+            throw new Error(`JSON of that depth was answered ${http}: ${body.subarray(0, 500)}`);
         }
-        session.destroy();
-        return calls.length;
+        return outcomes.length;
       },
     },
     {

@@ -40,13 +40,12 @@ export async function startNeighbour(options: ConnectOptions): Promise<Neighbour
     await writer.close();
     if (cuts > 0) throw new Error(`the neighbour's stream was cut ${cuts} times`);
   })();
-  working.catch(begun.reject);
+  working.finally(() => client.close()).catch(begun.reject);
   await begun.promise;
   return {
     leave: async () => {
       leaving = true;
       await working;
-      client.close();
       return { calls, slowestMs };
     },
   };
