@@ -1,18 +1,22 @@
 import type { MessageInitShape } from '@bufbuild/protobuf';
 import { Code, ConnectError } from '@connectrpc/connect';
 import type { Trajectory, View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
-import { type ListTrajectoriesRequestSchema, OnBranches } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import {
+  type ListStepsRequestSchema,
+  type ListTrajectoriesRequestSchema,
+  OnBranches,
+  type OwnedStep as OwnedStepMessage,
+} from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import { appendBatch, type EntryInit, type EntryResult } from '../../src/client/append_batch.ts';
 import type { AnabranchClient } from '../../src/client/connection.ts';
 import { reasonOf } from '../../src/client/errors.ts';
 import { type OwnedStep, readSteps } from '../../src/client/reader.ts';
 import { Patience, retrying, systemTiming } from '../../src/client/retry.ts';
-import { downloadState, type StateReference, uploadState } from '../../src/client/states.ts';
+import { downloadState, uploadState } from '../../src/client/states.ts';
 import { readTrajectoryParts, type TrajectoryPart } from '../../src/client/trajectories.ts';
 
 type Stored = Extract<EntryResult, { stored: true }>;
 
-const MOST_REFERENCES = 1000;
 /** Deadline of a stream of states. */
 const STREAM_MS = 5 * 60_000;
 
@@ -23,6 +27,14 @@ export interface PatienceOptions {
    * may have been stored then. Default: 60,000.
    */
   readonly giveUpAfterMs?: number | undefined;
+}
+
+/** A page of listed steps. */
+export interface StepPage {
+  readonly steps: readonly OwnedStepMessage[];
+  readonly nextPageToken: string;
+  /** The bytes of states by digest. */
+  readonly data: ReadonlyMap<string, Uint8Array>;
 }
 
 /** Steps to read. */
@@ -124,21 +136,25 @@ export class PatientClient {
     return await uploadState(this.client, bytes, { giveUpAfterMs: this.#giveUpAfterMs });
   }
 
-  /** Reads states of steps with one call for each 1,000. Returns their bytes by digest. */
-  async states(references: readonly StateReference[]): Promise<Map<string, Uint8Array>> {
-    const read = new Map<string, Uint8Array>();
-    for (let start = 0; start < references.length; start += MOST_REFERENCES) {
-      const request = { references: references.slice(start, start + MOST_REFERENCES) };
-      await this.call(async ({ states }) => {
-        for await (const { pieces } of states.readStates(request, { timeoutMs: STREAM_MS })) {
-          for (const { digest, size, offset, data } of pieces) {
-            if (offset === 0n) read.set(digest, new Uint8Array(Number(size)));
-            read.get(digest)?.set(data, Number(offset));
-          }
+  /** Lists a page of steps. With `hasBytes`: and the bytes of their states by digest, with the same call. */
+  listSteps(request: MessageInitShape<typeof ListStepsRequestSchema>, hasBytes: boolean): Promise<StepPage> {
+    return this.call(async ({ trajectories, states }) => {
+      const data = new Map<string, Uint8Array>();
+      if (!hasBytes) return { ...(await trajectories.listSteps(request)), data };
+      const page = { steps: [] as OwnedStepMessage[], nextPageToken: '', data };
+      let whole = new Uint8Array();
+      for await (const message of states.readStates({ steps: request }, { timeoutMs: STREAM_MS })) {
+        page.steps.push(...message.steps);
+        page.nextPageToken ||= message.nextPageToken;
+        for (const { digest, size, offset, data: piece } of message.pieces) {
+          if (offset === 0n) whole = new Uint8Array(Number(size));
+          whole.set(piece, Number(offset));
+          // A state that is deleted meanwhile does not become complete.
+          if (Number(offset) + piece.byteLength === whole.byteLength) data.set(digest, whole);
         }
-      });
-    }
-    return read;
+      }
+      return page;
+    });
   }
 
   download(state: Parameters<typeof downloadState>[1]): Promise<Uint8Array> {

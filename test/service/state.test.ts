@@ -7,6 +7,7 @@ import {
   ReadStatesRequestSchema,
   type StateRange,
 } from '../../gen/es/anabranch/v1/state_service_pb.js';
+import { View } from '../../gen/es/anabranch/v1/trajectory_pb.js';
 import { LIMITS } from '../../src/domain/limits.ts';
 import { readStates } from '../../src/service/state/read.ts';
 import { getState, putState } from '../../src/service/state/state.ts';
@@ -28,6 +29,14 @@ describeApp('states', (on) => {
     const [left] = await sql.rows(`select count(*) as n from state_chunks where namespace = '${caller.namespace}'`);
     await sql.close();
     return Number(left?.n);
+  }
+
+  /** Deletes a state as if nothing named it. */
+  async function forget(digest: string): Promise<void> {
+    const sql = await outsideSql(on.database);
+    const named = on.engine === 'sqlite' ? `x'${digest}'` : `'\\x${digest}'`;
+    await sql.rows(`delete from states where digest = ${named} returning 1 as n`);
+    await sql.close();
   }
 
   it('S1, S4: a state uploaded in chunks of any size is named by the hash of the whole, and read back byte for byte', async () => {
@@ -472,6 +481,86 @@ describeApp('states', (on) => {
     expect(await statementsOfWarm(on.engine, () => all(byDigest(scene, digests)))).toBeLessThan(20);
   });
 
+  it('S11: returns a page of steps, and what they name of any size, each once', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const large = randomBytes(2 * MiB + 3);
+    const { digest } = await put(scene, large, MiB / 4);
+    const whole = [Buffer.from(''), Buffer.from('small'), randomBytes(20_000), randomBytes(LIMITS.chunkBytes), large];
+    await scene.write(made, [
+      step(0n, 'small', { states: [state('small', { name: 'one' }), state('', { name: 'empty' })] }),
+      step(1n, 'unlisted', { states: [state('unlisted', { name: 'other' })] }),
+      step(2n, 'medium', { states: [state(whole[2]!, { name: 'one' }), state('small', { name: 'again' })] }),
+      step(3n, 'large', { states: [state(undefined, { name: 'one', digest }), state(whole[3]!, { name: 'two' })] }),
+      step(4n, 'beyond the page', { states: [state('beyond', { name: 'one' })] }),
+    ]);
+    const source = { trajectoryId: made.id, stepNumber: 4n, taskId: 'task' };
+    const { trajectory: branch } = await scene.rpc.branchTrajectory(source);
+    const steps = { taskId: 'task', inherited: true, anyOfStates: ['one'], pageSize: 3, view: View.FULL };
+    const messages = await all(readMany(scene, { steps }));
+    const listed = await scene.rpc.listSteps(steps);
+    expect(messages[0]).toMatchObject({ steps: listed.steps, nextPageToken: expect.stringMatching(/./u) });
+    expect(listed.steps.map(({ heirId, step: found }) => [heirId, found?.stepNumber])).toEqual(
+      [0n, 2n, 3n].map((number) => [branch?.id, number]),
+    );
+    for (const { steps: others, nextPageToken, pieces, trajectoryId } of messages.slice(1)) {
+      expect([others, nextPageToken, trajectoryId]).toEqual([[], '', '']);
+      expect(pieces.reduce((sum, { data }) => sum + data.length, 0)).toBeLessThanOrEqual(LIMITS.chunkBytes);
+    }
+    const pieces = messages.flatMap((message) => message.pieces);
+    const begun = pieces.filter(({ offset }) => offset === 0n);
+    expect(begun.map((piece) => piece.digest).sort()).toEqual(whole.map((bytes) => sha256(bytes)).sort());
+    for (const bytes of whole) {
+      const own = pieces.filter((piece) => piece.digest === sha256(bytes));
+      expectBytes(Buffer.concat(own.map(({ data }) => data)), bytes);
+      expect(new Set(own.map(({ size }) => Number(size)))).toEqual(new Set([bytes.length]));
+    }
+    const next = { ...steps, pageToken: messages[0]!.nextPageToken };
+    const [rest, ...more] = await all(readMany(scene, { steps: next }));
+    expect(rest).toMatchObject({ steps: [{ step: { stepNumber: 4n } }], nextPageToken: '' });
+    expect([...rest!.pieces, ...more].map(({ data }) => Buffer.from(data).toString())).toEqual(['beyond']);
+    const limited = { ...steps, inlineBytes: 1 };
+    const { violations } = await refusalOf(all(readMany(scene, { steps: limited })));
+    expect(violations[0]?.field).toBe('steps.inline_bytes');
+    const none = await all(readMany(scene, { steps: { taskId: 'none' } }));
+    expect(none).toMatchObject([{ steps: [], pieces: [], nextPageToken: '' }]);
+  });
+
+  it('S11: the small states of many steps come with them in one message, and take a few statements', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    await scene.write(
+      made,
+      Array.from({ length: 100 }, (_, i) => step(BigInt(i), 's', { states: [state(`state ${i}`)] })),
+    );
+    const read = () => all(readMany(scene, { steps: { trajectoryId: made.id, pageSize: 100 } }));
+    const messages = await read();
+    expect(messages).toHaveLength(1);
+    expect(messages[0]?.pieces.map(({ data }) => `${Buffer.from(data)}`)).toEqual(
+      Array.from({ length: 100 }, (_, i) => `state ${i}`),
+    );
+    expect(await statementsOfWarm(on.engine, read)).toBeLessThan(8);
+  });
+
+  it('S11: a state that is deleted while it is read is not complete, and the others are returned', async () => {
+    const scene = on.scene();
+    const made = await scene.create();
+    const large = await put(scene, randomBytes(2 * MiB), MiB);
+    await scene.write(made, [
+      step(0n, 'large', { states: [state(undefined, { digest: large.digest })] }),
+      step(1n, 'other', { states: [state('other')] }),
+    ]);
+    const reading = readMany(scene, { steps: { trajectoryId: made.id } });
+    await reading.next();
+    const begun = await reading.next();
+    expect(begun.value?.pieces[0]?.digest).toBe(large.digest);
+    await forget(large.digest);
+    const pieces = (await all(reading)).flatMap((message) => message.pieces);
+    const bytes = [...begun.value!.pieces, ...pieces].filter(({ digest }) => digest === large.digest);
+    expect(bytes.reduce((sum, { data }) => sum + data.length, 0)).toBeLessThan(large.size);
+    expect(pieces.at(-1)?.digest).toBe(sha256('other'));
+  });
+
   it('S10: a state that is deleted while it is read is reported, and the others are returned', async () => {
     const scene = on.scene();
     const large = await put(scene, randomBytes(2 * MiB), MiB);
@@ -479,10 +568,7 @@ describeApp('states', (on) => {
     const reading = byDigest(scene, [large.digest, other.digest]);
     const first = await reading.next();
     expect(first.value?.pieces[0]?.digest).toBe(large.digest);
-    const sql = await outsideSql(on.database);
-    const isLarge = on.engine === 'sqlite' ? `x'${large.digest}'` : `'\\x${large.digest}'`;
-    await sql.rows(`delete from states where digest = ${isLarge} returning 1 as n`);
-    await sql.close();
+    await forget(large.digest);
     const rest = await all(reading);
     expect(rest.flatMap(({ pieces }) => pieces).at(-1)?.digest).toBe(other.digest);
     expect(rest.at(-1)?.unknownDigests).toEqual([large.digest]);

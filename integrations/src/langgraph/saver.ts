@@ -48,6 +48,8 @@ const OVERTAKEN = ['STEP_CONFLICT', 'TRAJECTORY_SEALED', 'WRITER_FENCED'];
 const DELETED = ['TRAJECTORY_NOT_FOUND', 'TRAJECTORY_EXISTS', 'STEP_GAP', 'BRANCH_POINT_BEYOND_END'];
 const MOST_ATTEMPTS = 8;
 const PAGE = 100;
+/** Checkpoints of the first page of a list. */
+const FIRST_PAGE = 16;
 
 /** Options of AnabranchSaver. */
 export interface AnabranchSaverOptions extends PatienceOptions {
@@ -405,8 +407,15 @@ export class AnabranchSaver extends BaseCheckpointSaver {
       ...(ns === undefined ? {} : { ns: fitting(String(ns)) }),
     };
     const state = ns === undefined ? [] : [wanted ? keyOf(String(ns), String(wanted)) : headOf(String(ns))];
-    const pageSize = isExact ? Math.min(limit, PAGE) : PAGE;
-    const request = { labels, anyOfStates: state, pageSize, ...(commitTimeTo === undefined ? {} : { commitTimeTo }) };
+    const mostSteps = isExact ? Math.min(limit, PAGE) : PAGE;
+    const pageSize = Math.min(mostSteps, FIRST_PAGE);
+    const request = {
+      labels,
+      anyOfStates: state,
+      pageSize,
+      mostSteps,
+      ...(commitTimeTo === undefined ? {} : { commitTimeTo }),
+    };
     const listed = new Set(beforeId ? [keyOf(String(beforeNs ?? ''), String(beforeId))] : []);
     const isBefore =
       place === undefined

@@ -6,7 +6,6 @@ import {
   type OwnedStep,
   StepOrder,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
-import type { StateReference } from '../../../src/client/states.ts';
 import type { PatientClient } from '../patient_client.ts';
 import type { StoredStep } from './checkpoint_step.ts';
 import { taskOf } from './names.ts';
@@ -19,6 +18,8 @@ export interface StepFilter
   > {
   /** Whether the steps have the bytes of their states. Default: in the FULL view, which is the default view. */
   readonly hasBytes?: boolean;
+  /** Most steps of a page after the first one. Default: 1,000. */
+  readonly mostSteps?: number;
 }
 
 /** Where a checkpoint is stored. */
@@ -36,33 +37,24 @@ export interface ListedStep extends StoredStep {
   readonly place: Place;
 }
 
-/** States with fewer bytes come with their steps. */
-const INLINE_BYTES = 262_144;
+/** Bytes of the states of a page, as far as the page before tells. All are in memory at the same time. */
+const PAGE_BYTES = 4 * 1024 * 1024;
 
 /** Lists steps of a thread in pages, those that its trajectories share with other threads included, newest first. */
 export async function* threadPages(
   client: PatientClient,
   threadId: string,
-  { view = View.FULL, hasBytes = view === View.FULL, ...filter }: StepFilter,
+  { view = View.FULL, hasBytes = view === View.FULL, pageSize = 0, mostSteps = 1000, ...filter }: StepFilter,
 ): AsyncGenerator<ListedStep[]> {
-  const request = {
-    ...filter,
-    view,
-    taskId: taskOf(threadId),
-    inherited: true,
-    order: StepOrder.TIME,
-    descending: true,
-    inlineBytes: hasBytes ? INLINE_BYTES : 0,
-  };
-  let pageToken = '';
+  const order = { inherited: true, order: StepOrder.TIME, descending: true };
+  let request = { ...filter, ...order, view, taskId: taskOf(threadId), pageSize, pageToken: '' };
   do {
-    const page = await client.call(({ trajectories }) => trajectories.listSteps({ ...request, pageToken }));
-    const data = new Map(page.blobs.map(({ digest, data: bytes }) => [digest, bytes]));
-    const missing = hasBytes ? referencesOf(page.steps, data) : [];
-    for (const [digest, bytes] of await client.states(missing)) data.set(digest, bytes);
-    yield page.steps.flatMap((owned) => listed(owned, data));
-    pageToken = page.nextPageToken;
-  } while (pageToken !== '');
+    const { steps, nextPageToken, data } = await client.listSteps(request, hasBytes);
+    yield steps.flatMap((owned) => listed(owned, data));
+    const bytes = [...data.values()].reduce((sum, { byteLength }) => sum + byteLength, 1);
+    const fitting = Math.max(1, Math.floor((steps.length * PAGE_BYTES) / bytes));
+    request = { ...request, pageSize: Math.min(fitting, mostSteps), pageToken: nextPageToken };
+  } while (request.pageToken !== '');
 }
 
 /** Returns all steps of a thread that match. */
@@ -97,16 +89,4 @@ function listed({ trajectoryId, heirId, step }: OwnedStep, data: ReadonlyMap<str
   if (step === undefined) return [];
   const { stepNumber, commitTime: time } = step;
   return [{ step, data, place: { trajectoryId, stepNumber, heirId, time } }];
-}
-
-/** Returns the states that did not come with their steps, each once. Named by the heir: the owner may be deleted. */
-function referencesOf(steps: readonly OwnedStep[], data: ReadonlyMap<string, Uint8Array>): StateReference[] {
-  const missing = new Map<string, StateReference>();
-  for (const { heirId: trajectoryId, step } of steps) {
-    for (const { name, digest, prunedTime } of step?.states ?? []) {
-      if (step === undefined || prunedTime !== undefined || data.has(digest) || missing.has(digest)) continue;
-      missing.set(digest, { trajectoryId, stepNumber: step.stepNumber, name });
-    }
-  }
-  return [...missing.values()];
 }

@@ -5,22 +5,39 @@ import {
   type StateRange,
   type StateReference,
 } from '../../../gen/es/anabranch/v1/state_service_pb.js';
-import { stateCorrupt } from '../../domain/errors.ts';
+import type { ListStepsRequest } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
+import { invalidField, stateCorrupt } from '../../domain/errors.ts';
 import { type Digest, parseDigest } from '../../domain/ids.ts';
-import { DEFAULT_STATE_NAME, type RestoredState, type StateRef } from '../../domain/step.ts';
+import { LIMITS } from '../../domain/limits.ts';
+import {
+  contentStates,
+  DEFAULT_STATE_NAME,
+  isKept,
+  type RestoredState,
+  type StateRef,
+  type StoredStep,
+} from '../../domain/step.ts';
 import type { Trajectory } from '../../domain/trajectory.ts';
 import type { StateInfo } from '../../store/contract/state.ts';
 import type { OwnedState } from '../../store/contract/step.ts';
 import { requireStillThere } from '../../stream/find.ts';
-import { readTogether } from '../../stream/steps/inline_states.ts';
+import { InlineStates, readTogether } from '../../stream/steps/inline_states.ts';
 import { endOfRange, findRange } from '../../stream/steps/read.ts';
-import { trajectoryDeleted } from '../../stream/steps/step_page.ts';
+import { stepBytes, trajectoryDeleted } from '../../stream/steps/step_page.ts';
+import { totalBytes } from '../answer/message.ts';
 import type { Call } from '../method.ts';
+import { findListed } from '../trajectory/step_list.ts';
 import { isMissing, rowReader, smallReader, stateBytes } from './bytes.ts';
 import { addressOf, contentBytes, findContent, statePruned } from './content.ts';
 
-/** Messages with one piece each, or with digests without a state. */
-type Parts = AsyncGenerator<ReadStatesResponse, void, undefined>;
+/** A message with one piece, or with what comes before all pieces. */
+export interface Part {
+  readonly message: ReadStatesResponse;
+  /** Bytes of its content. */
+  readonly bytes: number;
+}
+
+type Parts = AsyncGenerator<Part, void, undefined>;
 
 /** The step that a source names for a state. */
 interface StateStep {
@@ -72,7 +89,7 @@ export async function* statesByDigest(requested: readonly string[], { app, calle
   const digests = [...new Set(requested.map((digest, i) => parseDigest(digest, `digests[${i}]`)))];
   const located = await app.store.locateStates(namespace, digests);
   const unknown = digests.filter((digest) => !located.has(digest));
-  if (unknown.length > 0) yield create(ReadStatesResponseSchema, { unknownDigests: unknown });
+  if (unknown.length > 0) yield without(unknown);
   const states = digests.flatMap((digest) => located.get(digest) ?? []);
   const deleted: Digest[] = [];
   const last: RestoredState = {};
@@ -85,7 +102,49 @@ export async function* statesByDigest(requested: readonly string[], { app, calle
       async () => void deleted.push(state.digest),
     );
   }
-  if (deleted.length > 0) yield create(ReadStatesResponseSchema, { unknownDigests: deleted });
+  if (deleted.length > 0) yield without(deleted);
+}
+
+function without(unknownDigests: string[]): Part {
+  return { message: create(ReadStatesResponseSchema, { unknownDigests }), bytes: 0 };
+}
+
+/**
+ * Returns listed steps, and then what they name: small states together, large ones one after the other. Errors: as
+ * ListSteps, STATE_CORRUPT.
+ */
+export async function* statesOfSteps(request: ListStepsRequest, call: Call): Parts {
+  if (request.inlineBytes > 0) throw invalidField('steps.inline_bytes', 'must be unset: states of any size are read');
+  const { app, caller } = call;
+  const { found, answer } = await findListed(request, call, LIMITS.chunkBytes);
+  const message = create(ReadStatesResponseSchema, await answer(found.length));
+  yield { message, bytes: totalBytes(found, ({ step }) => stepBytes(step)) };
+  const sent = new Set<Digest>();
+  const inline = new InlineStates(app.store, caller.namespace, LIMITS.chunkBytes);
+  inline.expect(found);
+  const last: RestoredState = {};
+  for (const owned of found) {
+    for await (const blobs of inline.of(owned)) {
+      for (const { digest, data } of blobs) {
+        if (sent.has(digest)) continue;
+        sent.add(digest);
+        yield* piecesOf({ digest, size: data.length }, data.length > 0 ? [data] : []);
+      }
+    }
+    const large = namedBy(owned.step).filter((digest) => !sent.has(digest));
+    if (large.length === 0) continue;
+    const located = await app.store.locateStates(caller.namespace, large);
+    for (const digest of large) sent.add(digest);
+    for (const state of located.values()) {
+      const read = rowReader(app.store, caller.namespace, state, last);
+      yield* piecesOf(state, stateBytes(read, state, 0, state.size), undefined, async () => undefined);
+    }
+  }
+}
+
+/** Returns the states and contents that a step names, each once, without pruned ones. */
+function namedBy(step: StoredStep): readonly Digest[] {
+  return [...new Set([...contentStates(step), ...step.states.filter(isKept).map(({ digest }) => digest)])];
 }
 
 /** Returns every k-th state, where k is `every`. */
@@ -128,14 +187,15 @@ async function stateNow(
  */
 async function* piecesOf(
   { digest, size }: StateInfo,
-  bytes: AsyncIterable<Uint8Array>,
-  step: StateStep | undefined,
+  bytes: AsyncIterable<Uint8Array> | Iterable<Uint8Array>,
+  step?: StateStep,
   onMissing?: (isBegun: boolean) => Promise<void>,
 ): Parts {
-  const partAt = (offset: number, data: Uint8Array) => {
+  const partAt = (offset: number, data: Uint8Array): Part => {
     const { stepNumber = 0n, mediaType = '' } = step ?? {};
     const piece = { stepNumber, digest, mediaType, size: BigInt(size), offset: BigInt(offset), data };
-    return create(ReadStatesResponseSchema, { trajectoryId: step?.owner.id ?? '', pieces: [piece] });
+    const message = create(ReadStatesResponseSchema, { trajectoryId: step?.owner.id ?? '', pieces: [piece] });
+    return { message, bytes: data.length };
   };
   let offset = 0;
   try {

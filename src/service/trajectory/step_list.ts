@@ -3,6 +3,7 @@ import {
   type ListStepsRequest,
   type ListStepsResponse,
   ListStepsResponseSchema,
+  OwnedStepSchema,
   StepOrder,
   TrajectoryService,
 } from '../../../gen/es/anabranch/v1/trajectory_service_pb.js';
@@ -32,9 +33,30 @@ const MESSAGE_BYTES = LIMITS.messageBytes - 1024;
 const MANY_STEPS = 32;
 
 /** Lists steps (RD4). Pages of large steps are shorter, but have at least one step. Errors: as ListSteps. */
-export async function listSteps(request: ListStepsRequest, { app, caller }: Call): Promise<ListStepsResponse> {
+export async function listSteps(request: ListStepsRequest, call: Call): Promise<ListStepsResponse> {
+  const { found, answer } = await findListed(request, call);
+  const { count, blobs } = await withBlobs(
+    found,
+    new InlineStates(call.app.store, call.caller.namespace, request.inlineBytes),
+  );
+  return create(ListStepsResponseSchema, { ...(await answer(count)), blobs });
+}
+
+interface Listed {
+  /** The steps that fit into a response. */
+  readonly found: readonly OwnedStep[];
+  /** Returns the fields of a response with this many of them. */
+  readonly answer: (count: number) => Promise<Pick<ListStepsResponse, 'steps' | 'nextPageToken'>>;
+}
+
+/** Finds a page of steps, with the states of at most `inlineBytes` that they name. Errors: as ListSteps. */
+export async function findListed(
+  request: ListStepsRequest,
+  { app, caller }: Call,
+  inlineBytes = request.inlineBytes,
+): Promise<Listed> {
   const { namespace } = caller;
-  const { trajectoryId, inlineBytes } = request;
+  const { trajectoryId } = request;
   const trajectory = trajectoryId === '' ? undefined : await findTrajectory(app, caller, trajectoryId);
   const filter = { ...toFilter(request), of: await toStepsOf(app, caller, request, trajectory) };
   const order = toOrder(request);
@@ -46,24 +68,24 @@ export async function listSteps(request: ListStepsRequest, { app, caller }: Call
   const limit = pageLimit(pageSize);
   const found = await list(limit + 1, await tokens.open(pageToken, cursorOf));
   const fitting = countFitting(found, ({ step }) => stepBytes(step), MESSAGE_BYTES);
-  const inline = new InlineStates(app.store, namespace, inlineBytes);
-  const { count, blobs } = await withBlobs(found.slice(0, Math.min(limit, Math.max(1, fitting))), inline);
-  const page = found.slice(0, count);
-  const last = page.at(-1);
-  // Fewer steps may have been found because of their size. Then only another read tells whether there are more.
-  const more =
-    last !== undefined && (found.length > page.length || (await list(1, afterStep(last, request))).length > 0);
-  await requireThere(app, caller, request, trajectory);
-  if (page.length >= MANY_STEPS) await app.store.slots.take(namespace);
-  return create(ListStepsResponseSchema, {
-    steps: page.map(({ owner, step, heir = '' }) => ({
-      trajectoryId: owner.id,
-      step: fromStoredStep(step),
-      heirId: heir,
-    })),
-    nextPageToken: more ? await tokens.seal(cursorText(afterStep(last, request))) : '',
-    blobs,
-  });
+  return {
+    found: found.slice(0, Math.min(limit, Math.max(1, fitting))),
+    answer: async (count) => {
+      const page = found.slice(0, count);
+      const last = page.at(-1);
+      // Fewer steps may have been found because of their size. Then only another read tells whether there are more.
+      const more =
+        last !== undefined && (found.length > page.length || (await list(1, afterStep(last, request))).length > 0);
+      await requireThere(app, caller, request, trajectory);
+      if (page.length >= MANY_STEPS) await app.store.slots.take(namespace);
+      return {
+        steps: page.map(({ owner, step, heir = '' }) =>
+          create(OwnedStepSchema, { trajectoryId: owner.id, step: fromStoredStep(step), heirId: heir }),
+        ),
+        nextPageToken: more ? await tokens.seal(cursorText(afterStep(last, request))) : '',
+      };
+    },
+  };
 }
 
 /** Returns how many steps of a page fit into the response with the states that they name, at least one. */

@@ -5,6 +5,7 @@
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 import type { State } from "./state_pb.js";
+import type { ListStepsRequest, OwnedStep } from "./trajectory_service_pb.js";
 
 /**
  * Describes the file anabranch/v1/state_service.proto.
@@ -243,6 +244,13 @@ export declare type ReadStatesRequest = Message<"anabranch.v1.ReadStatesRequest"
    * @generated from field: repeated string digests = 3;
    */
   digests: string[];
+
+  /**
+   * The page of steps. `inline_bytes` must be unset.
+   *
+   * @generated from field: anabranch.v1.ListStepsRequest steps = 4;
+   */
+  steps?: ListStepsRequest | undefined;
 };
 
 /**
@@ -306,7 +314,7 @@ export declare const StateRangeSchema: GenMessage<StateRange>;
  */
 export declare type ReadStatesResponse = Message<"anabranch.v1.ReadStatesResponse"> & {
   /**
-   * Id of the trajectory that owns the steps of this message. Empty if the source is `digests`.
+   * Id of the trajectory that owns the steps of this message. Empty if the source is `digests` or `steps`.
    *
    * @generated from field: string trajectory_id = 1;
    */
@@ -326,6 +334,20 @@ export declare type ReadStatesResponse = Message<"anabranch.v1.ReadStatesRespons
    * @generated from field: repeated string unknown_digests = 3;
    */
   unknownDigests: string[];
+
+  /**
+   * If the source is `steps`: the steps of the page, in the requested order. All are in the first message.
+   *
+   * @generated from field: repeated anabranch.v1.OwnedStep steps = 4;
+   */
+  steps: OwnedStep[];
+
+  /**
+   * If the source is `steps`: token for the next page, in the first message. Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 5;
+   */
+  nextPageToken: string;
 };
 
 /**
@@ -341,7 +363,7 @@ export declare const ReadStatesResponseSchema: GenMessage<ReadStatesResponse>;
  */
 export declare type StatePiece = Message<"anabranch.v1.StatePiece"> & {
   /**
-   * Number of the step that has the state. Not set if the source is `digests`.
+   * Number of the step that has the state. Not set if the source is `digests` or `steps`.
    *
    * @generated from field: int64 step_number = 1;
    */
@@ -355,7 +377,7 @@ export declare type StatePiece = Message<"anabranch.v1.StatePiece"> & {
   digest: string;
 
   /**
-   * Media type that the step gives the state. Empty if the source is `digests`.
+   * Media type that the step gives the state. Empty if the source is `digests` or `steps`.
    *
    * @generated from field: string media_type = 3;
    */
@@ -576,8 +598,11 @@ export declare const StateService: GenService<{
    * - `digests`: one state for each digest, without repetition. Digests of states that are not stored are returned too,
    *   so that one of them does not fail the others. States that were sent inline with less than 4 KiB are not found by
    *   a digest.
+   * - `steps`: a page of steps as ListSteps returns it, and then the states and contents that they name, of any size,
+   *   each once. Pruned ones are left out. Those that are deleted while the call reads them are left out, or not
+   *   complete.
    * Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_PRUNED,
-   * STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+   * RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, STEP_CORRUPT, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
    *
    * @generated from rpc anabranch.v1.StateService.ReadStates
    */

@@ -24,9 +24,10 @@ _sym_db = _symbol_database.Default()
 
 from anabranch.v1 import access_pb2 as anabranch_dot_v1_dot_access__pb2
 from anabranch.v1 import state_pb2 as anabranch_dot_v1_dot_state__pb2
+from anabranch.v1 import trajectory_service_pb2 as anabranch_dot_v1_dot_trajectory__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n anabranch/v1/state_service.proto\x12\x0c\x61nabranch.v1\x1a\x19\x61nabranch/v1/access.proto\x1a\x18\x61nabranch/v1/state.proto\"`\n\x0fPutStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1f\n\x0b\x62\x61se_digest\x18\x03 \x01(\tR\nbaseDigest\"=\n\x10PutStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\"\x7f\n\x0eStateReference\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12$\n\x0bstep_number\x18\x02 \x01(\x03H\x00R\nstepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x03 \x01(\tR\x04nameB\x0e\n\x0c_step_number\"\xa5\x01\n\x0fGetStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x16\n\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x1b\n\x06length\x18\x03 \x01(\x03H\x00R\x06length\x88\x01\x01\x12:\n\treference\x18\x04 \x01(\x0b\x32\x1c.anabranch.v1.StateReferenceR\treferenceB\t\n\x07_length\"r\n\x10GetStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\",\n\x10HasStatesRequest\x12\x18\n\x07\x64igests\x18\x01 \x03(\tR\x07\x64igests\"@\n\x11HasStatesResponse\x12+\n\x06states\x18\x01 \x03(\x0b\x32\x13.anabranch.v1.StateR\x06states\"\x9b\x01\n\x11ReadStatesRequest\x12.\n\x05range\x18\x01 \x01(\x0b\x32\x18.anabranch.v1.StateRangeR\x05range\x12<\n\nreferences\x18\x02 \x03(\x0b\x32\x1c.anabranch.v1.StateReferenceR\nreferences\x12\x18\n\x07\x64igests\x18\x03 \x03(\tR\x07\x64igests\"\xc8\x01\n\nStateRange\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12*\n\x11start_step_number\x18\x02 \x01(\x03R\x0fstartStepNumber\x12+\n\x0f\x65nd_step_number\x18\x03 \x01(\x03H\x00R\rendStepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n\x05\x65very\x18\x05 \x01(\x03R\x05\x65veryB\x12\n\x10_end_step_number\"\x94\x01\n\x12ReadStatesResponse\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12\x30\n\x06pieces\x18\x02 \x03(\x0b\x32\x18.anabranch.v1.StatePieceR\x06pieces\x12\'\n\x0funknown_digests\x18\x03 \x03(\tR\x0eunknownDigests\"\xa4\x01\n\nStatePiece\x12\x1f\n\x0bstep_number\x18\x01 \x01(\x03R\nstepNumber\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n\x04size\x18\x04 \x01(\x03R\x04size\x12\x16\n\x06offset\x18\x05 \x01(\x03R\x06offset\x12\x12\n\x04\x64\x61ta\x18\x06 \x01(\x0cR\x04\x64\x61ta\"T\n\x16GetStorageUsageRequest\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12\x15\n\x06run_id\x18\x02 \x01(\tR\x05runId\"\x8b\x01\n\x17GetStorageUsageResponse\x12\x1d\n\ndone_steps\x18\x01 \x01(\x03R\tdoneSteps\x12\x1f\n\x0btotal_steps\x18\x02 \x01(\x03R\ntotalSteps\x12\x30\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.anabranch.v1.StorageUsageR\x05usage\"n\n\x0cStorageUsage\x12-\n\x05steps\x18\x01 \x01(\x0b\x32\x17.anabranch.v1.UsedBytesR\x05steps\x12/\n\x06states\x18\x02 \x01(\x0b\x32\x17.anabranch.v1.UsedBytesR\x06states\"\x99\x01\n\tUsedBytes\x12#\n\rlogical_bytes\x18\x01 \x01(\x03R\x0clogicalBytes\x12!\n\x0cstored_bytes\x18\x02 \x01(\x03R\x0bstoredBytes\x12!\n\x0cshared_bytes\x18\x03 \x01(\x03R\x0bsharedBytes\x12!\n\x0cunique_bytes\x18\x04 \x01(\x03R\x0buniqueBytes2\xd8\x03\n\x0cStateService\x12T\n\x08PutState\x12\x1d.anabranch.v1.PutStateRequest\x1a\x1e.anabranch.v1.PutStateResponse\"\x07\x90\x02\x02\xc0\xf3\x18\x02(\x01\x12T\n\x08GetState\x12\x1d.anabranch.v1.GetStateRequest\x1a\x1e.anabranch.v1.GetStateResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x30\x01\x12U\n\tHasStates\x12\x1e.anabranch.v1.HasStatesRequest\x1a\x1f.anabranch.v1.HasStatesResponse\"\x07\x90\x02\x02\xc0\xf3\x18\x02\x12Z\n\nReadStates\x12\x1f.anabranch.v1.ReadStatesRequest\x1a .anabranch.v1.ReadStatesResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x30\x01\x12i\n\x0fGetStorageUsage\x12$.anabranch.v1.GetStorageUsageRequest\x1a%.anabranch.v1.GetStorageUsageResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n anabranch/v1/state_service.proto\x12\x0c\x61nabranch.v1\x1a\x19\x61nabranch/v1/access.proto\x1a\x18\x61nabranch/v1/state.proto\x1a%anabranch/v1/trajectory_service.proto\"`\n\x0fPutStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1f\n\x0b\x62\x61se_digest\x18\x03 \x01(\tR\nbaseDigest\"=\n\x10PutStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\"\x7f\n\x0eStateReference\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12$\n\x0bstep_number\x18\x02 \x01(\x03H\x00R\nstepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x03 \x01(\tR\x04nameB\x0e\n\x0c_step_number\"\xa5\x01\n\x0fGetStateRequest\x12\x16\n\x06\x64igest\x18\x01 \x01(\tR\x06\x64igest\x12\x16\n\x06offset\x18\x02 \x01(\x03R\x06offset\x12\x1b\n\x06length\x18\x03 \x01(\x03H\x00R\x06length\x88\x01\x01\x12:\n\treference\x18\x04 \x01(\x0b\x32\x1c.anabranch.v1.StateReferenceR\treferenceB\t\n\x07_length\"r\n\x10GetStateResponse\x12)\n\x05state\x18\x01 \x01(\x0b\x32\x13.anabranch.v1.StateR\x05state\x12\x14\n\x05\x63hunk\x18\x02 \x01(\x0cR\x05\x63hunk\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\",\n\x10HasStatesRequest\x12\x18\n\x07\x64igests\x18\x01 \x03(\tR\x07\x64igests\"@\n\x11HasStatesResponse\x12+\n\x06states\x18\x01 \x03(\x0b\x32\x13.anabranch.v1.StateR\x06states\"\xd1\x01\n\x11ReadStatesRequest\x12.\n\x05range\x18\x01 \x01(\x0b\x32\x18.anabranch.v1.StateRangeR\x05range\x12<\n\nreferences\x18\x02 \x03(\x0b\x32\x1c.anabranch.v1.StateReferenceR\nreferences\x12\x18\n\x07\x64igests\x18\x03 \x03(\tR\x07\x64igests\x12\x34\n\x05steps\x18\x04 \x01(\x0b\x32\x1e.anabranch.v1.ListStepsRequestR\x05steps\"\xc8\x01\n\nStateRange\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12*\n\x11start_step_number\x18\x02 \x01(\x03R\x0fstartStepNumber\x12+\n\x0f\x65nd_step_number\x18\x03 \x01(\x03H\x00R\rendStepNumber\x88\x01\x01\x12\x12\n\x04name\x18\x04 \x01(\tR\x04name\x12\x14\n\x05\x65very\x18\x05 \x01(\x03R\x05\x65veryB\x12\n\x10_end_step_number\"\xeb\x01\n\x12ReadStatesResponse\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12\x30\n\x06pieces\x18\x02 \x03(\x0b\x32\x18.anabranch.v1.StatePieceR\x06pieces\x12\'\n\x0funknown_digests\x18\x03 \x03(\tR\x0eunknownDigests\x12-\n\x05steps\x18\x04 \x03(\x0b\x32\x17.anabranch.v1.OwnedStepR\x05steps\x12&\n\x0fnext_page_token\x18\x05 \x01(\tR\rnextPageToken\"\xa4\x01\n\nStatePiece\x12\x1f\n\x0bstep_number\x18\x01 \x01(\x03R\nstepNumber\x12\x16\n\x06\x64igest\x18\x02 \x01(\tR\x06\x64igest\x12\x1d\n\nmedia_type\x18\x03 \x01(\tR\tmediaType\x12\x12\n\x04size\x18\x04 \x01(\x03R\x04size\x12\x16\n\x06offset\x18\x05 \x01(\x03R\x06offset\x12\x12\n\x04\x64\x61ta\x18\x06 \x01(\x0cR\x04\x64\x61ta\"T\n\x16GetStorageUsageRequest\x12#\n\rtrajectory_id\x18\x01 \x01(\tR\x0ctrajectoryId\x12\x15\n\x06run_id\x18\x02 \x01(\tR\x05runId\"\x8b\x01\n\x17GetStorageUsageResponse\x12\x1d\n\ndone_steps\x18\x01 \x01(\x03R\tdoneSteps\x12\x1f\n\x0btotal_steps\x18\x02 \x01(\x03R\ntotalSteps\x12\x30\n\x05usage\x18\x03 \x01(\x0b\x32\x1a.anabranch.v1.StorageUsageR\x05usage\"n\n\x0cStorageUsage\x12-\n\x05steps\x18\x01 \x01(\x0b\x32\x17.anabranch.v1.UsedBytesR\x05steps\x12/\n\x06states\x18\x02 \x01(\x0b\x32\x17.anabranch.v1.UsedBytesR\x06states\"\x99\x01\n\tUsedBytes\x12#\n\rlogical_bytes\x18\x01 \x01(\x03R\x0clogicalBytes\x12!\n\x0cstored_bytes\x18\x02 \x01(\x03R\x0bstoredBytes\x12!\n\x0cshared_bytes\x18\x03 \x01(\x03R\x0bsharedBytes\x12!\n\x0cunique_bytes\x18\x04 \x01(\x03R\x0buniqueBytes2\xd8\x03\n\x0cStateService\x12T\n\x08PutState\x12\x1d.anabranch.v1.PutStateRequest\x1a\x1e.anabranch.v1.PutStateResponse\"\x07\x90\x02\x02\xc0\xf3\x18\x02(\x01\x12T\n\x08GetState\x12\x1d.anabranch.v1.GetStateRequest\x1a\x1e.anabranch.v1.GetStateResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x30\x01\x12U\n\tHasStates\x12\x1e.anabranch.v1.HasStatesRequest\x1a\x1f.anabranch.v1.HasStatesResponse\"\x07\x90\x02\x02\xc0\xf3\x18\x02\x12Z\n\nReadStates\x12\x1f.anabranch.v1.ReadStatesRequest\x1a .anabranch.v1.ReadStatesResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x30\x01\x12i\n\x0fGetStorageUsage\x12$.anabranch.v1.GetStorageUsageRequest\x1a%.anabranch.v1.GetStorageUsageResponse\"\x07\x90\x02\x01\xc0\xf3\x18\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -43,36 +44,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATESERVICE'].methods_by_name['ReadStates']._serialized_options = b'\220\002\001\300\363\030\001'
   _globals['_STATESERVICE'].methods_by_name['GetStorageUsage']._loaded_options = None
   _globals['_STATESERVICE'].methods_by_name['GetStorageUsage']._serialized_options = b'\220\002\001\300\363\030\001'
-  _globals['_PUTSTATEREQUEST']._serialized_start=103
-  _globals['_PUTSTATEREQUEST']._serialized_end=199
-  _globals['_PUTSTATERESPONSE']._serialized_start=201
-  _globals['_PUTSTATERESPONSE']._serialized_end=262
-  _globals['_STATEREFERENCE']._serialized_start=264
-  _globals['_STATEREFERENCE']._serialized_end=391
-  _globals['_GETSTATEREQUEST']._serialized_start=394
-  _globals['_GETSTATEREQUEST']._serialized_end=559
-  _globals['_GETSTATERESPONSE']._serialized_start=561
-  _globals['_GETSTATERESPONSE']._serialized_end=675
-  _globals['_HASSTATESREQUEST']._serialized_start=677
-  _globals['_HASSTATESREQUEST']._serialized_end=721
-  _globals['_HASSTATESRESPONSE']._serialized_start=723
-  _globals['_HASSTATESRESPONSE']._serialized_end=787
-  _globals['_READSTATESREQUEST']._serialized_start=790
-  _globals['_READSTATESREQUEST']._serialized_end=945
-  _globals['_STATERANGE']._serialized_start=948
-  _globals['_STATERANGE']._serialized_end=1148
-  _globals['_READSTATESRESPONSE']._serialized_start=1151
-  _globals['_READSTATESRESPONSE']._serialized_end=1299
-  _globals['_STATEPIECE']._serialized_start=1302
-  _globals['_STATEPIECE']._serialized_end=1466
-  _globals['_GETSTORAGEUSAGEREQUEST']._serialized_start=1468
-  _globals['_GETSTORAGEUSAGEREQUEST']._serialized_end=1552
-  _globals['_GETSTORAGEUSAGERESPONSE']._serialized_start=1555
-  _globals['_GETSTORAGEUSAGERESPONSE']._serialized_end=1694
-  _globals['_STORAGEUSAGE']._serialized_start=1696
-  _globals['_STORAGEUSAGE']._serialized_end=1806
-  _globals['_USEDBYTES']._serialized_start=1809
-  _globals['_USEDBYTES']._serialized_end=1962
-  _globals['_STATESERVICE']._serialized_start=1965
-  _globals['_STATESERVICE']._serialized_end=2437
+  _globals['_PUTSTATEREQUEST']._serialized_start=142
+  _globals['_PUTSTATEREQUEST']._serialized_end=238
+  _globals['_PUTSTATERESPONSE']._serialized_start=240
+  _globals['_PUTSTATERESPONSE']._serialized_end=301
+  _globals['_STATEREFERENCE']._serialized_start=303
+  _globals['_STATEREFERENCE']._serialized_end=430
+  _globals['_GETSTATEREQUEST']._serialized_start=433
+  _globals['_GETSTATEREQUEST']._serialized_end=598
+  _globals['_GETSTATERESPONSE']._serialized_start=600
+  _globals['_GETSTATERESPONSE']._serialized_end=714
+  _globals['_HASSTATESREQUEST']._serialized_start=716
+  _globals['_HASSTATESREQUEST']._serialized_end=760
+  _globals['_HASSTATESRESPONSE']._serialized_start=762
+  _globals['_HASSTATESRESPONSE']._serialized_end=826
+  _globals['_READSTATESREQUEST']._serialized_start=829
+  _globals['_READSTATESREQUEST']._serialized_end=1038
+  _globals['_STATERANGE']._serialized_start=1041
+  _globals['_STATERANGE']._serialized_end=1241
+  _globals['_READSTATESRESPONSE']._serialized_start=1244
+  _globals['_READSTATESRESPONSE']._serialized_end=1479
+  _globals['_STATEPIECE']._serialized_start=1482
+  _globals['_STATEPIECE']._serialized_end=1646
+  _globals['_GETSTORAGEUSAGEREQUEST']._serialized_start=1648
+  _globals['_GETSTORAGEUSAGEREQUEST']._serialized_end=1732
+  _globals['_GETSTORAGEUSAGERESPONSE']._serialized_start=1735
+  _globals['_GETSTORAGEUSAGERESPONSE']._serialized_end=1874
+  _globals['_STORAGEUSAGE']._serialized_start=1876
+  _globals['_STORAGEUSAGE']._serialized_end=1986
+  _globals['_USEDBYTES']._serialized_start=1989
+  _globals['_USEDBYTES']._serialized_end=2142
+  _globals['_STATESERVICE']._serialized_start=2145
+  _globals['_STATESERVICE']._serialized_end=2617
 # @@protoc_insertion_point(module_scope)

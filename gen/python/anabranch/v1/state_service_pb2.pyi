@@ -4,6 +4,7 @@ isort:skip_file
 """
 
 import anabranch.v1.state_pb2
+import anabranch.v1.trajectory_service_pb2
 import builtins
 import collections.abc
 import google.protobuf.descriptor
@@ -210,6 +211,7 @@ class ReadStatesRequest(google.protobuf.message.Message):
     RANGE_FIELD_NUMBER: builtins.int
     REFERENCES_FIELD_NUMBER: builtins.int
     DIGESTS_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
     @property
     def range(self) -> Global___StateRange:
         """Steps whose states are read."""
@@ -222,15 +224,20 @@ class ReadStatesRequest(google.protobuf.message.Message):
     def digests(self) -> google.protobuf.internal.containers.RepeatedScalarFieldContainer[builtins.str]:
         """SHA-256 of each state, 64 lower-case hex characters. At most 1,000 entries."""
 
+    @property
+    def steps(self) -> anabranch.v1.trajectory_service_pb2.ListStepsRequest:
+        """The page of steps. `inline_bytes` must be unset."""
+
     def __init__(
         self,
         *,
         range: Global___StateRange | None = ...,
         references: collections.abc.Iterable[Global___StateReference] | None = ...,
         digests: collections.abc.Iterable[builtins.str] | None = ...,
+        steps: anabranch.v1.trajectory_service_pb2.ListStepsRequest | None = ...,
     ) -> None: ...
-    def HasField(self, field_name: typing.Literal["range", b"range"]) -> builtins.bool: ...
-    def ClearField(self, field_name: typing.Literal["digests", b"digests", "range", b"range", "references", b"references"]) -> None: ...
+    def HasField(self, field_name: typing.Literal["range", b"range", "steps", b"steps"]) -> builtins.bool: ...
+    def ClearField(self, field_name: typing.Literal["digests", b"digests", "range", b"range", "references", b"references", "steps", b"steps"]) -> None: ...
 
 Global___ReadStatesRequest: typing_extensions.TypeAlias = ReadStatesRequest
 
@@ -279,8 +286,12 @@ class ReadStatesResponse(google.protobuf.message.Message):
     TRAJECTORY_ID_FIELD_NUMBER: builtins.int
     PIECES_FIELD_NUMBER: builtins.int
     UNKNOWN_DIGESTS_FIELD_NUMBER: builtins.int
+    STEPS_FIELD_NUMBER: builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: builtins.int
     trajectory_id: builtins.str
-    """Id of the trajectory that owns the steps of this message. Empty if the source is `digests`."""
+    """Id of the trajectory that owns the steps of this message. Empty if the source is `digests` or `steps`."""
+    next_page_token: builtins.str
+    """If the source is `steps`: token for the next page, in the first message. Empty on the last page."""
     @property
     def pieces(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[Global___StatePiece]:
         """Pieces of states, in order. A state follows the one before it, and an empty state is one piece without data."""
@@ -291,14 +302,20 @@ class ReadStatesResponse(google.protobuf.message.Message):
         reads it is reported in the last message: pieces of it that were sent are not complete.
         """
 
+    @property
+    def steps(self) -> google.protobuf.internal.containers.RepeatedCompositeFieldContainer[anabranch.v1.trajectory_service_pb2.OwnedStep]:
+        """If the source is `steps`: the steps of the page, in the requested order. All are in the first message."""
+
     def __init__(
         self,
         *,
         trajectory_id: builtins.str = ...,
         pieces: collections.abc.Iterable[Global___StatePiece] | None = ...,
         unknown_digests: collections.abc.Iterable[builtins.str] | None = ...,
+        steps: collections.abc.Iterable[anabranch.v1.trajectory_service_pb2.OwnedStep] | None = ...,
+        next_page_token: builtins.str = ...,
     ) -> None: ...
-    def ClearField(self, field_name: typing.Literal["pieces", b"pieces", "trajectory_id", b"trajectory_id", "unknown_digests", b"unknown_digests"]) -> None: ...
+    def ClearField(self, field_name: typing.Literal["next_page_token", b"next_page_token", "pieces", b"pieces", "steps", b"steps", "trajectory_id", b"trajectory_id", "unknown_digests", b"unknown_digests"]) -> None: ...
 
 Global___ReadStatesResponse: typing_extensions.TypeAlias = ReadStatesResponse
 
@@ -315,11 +332,11 @@ class StatePiece(google.protobuf.message.Message):
     OFFSET_FIELD_NUMBER: builtins.int
     DATA_FIELD_NUMBER: builtins.int
     step_number: builtins.int
-    """Number of the step that has the state. Not set if the source is `digests`."""
+    """Number of the step that has the state. Not set if the source is `digests` or `steps`."""
     digest: builtins.str
     """SHA-256 of the whole state."""
     media_type: builtins.str
-    """Media type that the step gives the state. Empty if the source is `digests`."""
+    """Media type that the step gives the state. Empty if the source is `digests` or `steps`."""
     size: builtins.int
     """Size of the whole state in bytes."""
     offset: builtins.int

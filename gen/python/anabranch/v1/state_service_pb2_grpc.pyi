@@ -188,8 +188,11 @@ class StateServiceStub(typing.Generic[_StateServicePutStateType, _StateServiceGe
     - `digests`: one state for each digest, without repetition. Digests of states that are not stored are returned too,
       so that one of them does not fail the others. States that were sent inline with less than 4 KiB are not found by
       a digest.
+    - `steps`: a page of steps as ListSteps returns it, and then the states and contents that they name, of any size,
+      each once. Pruned ones are left out. Those that are deleted while the call reads them are left out, or not
+      complete.
     Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_PRUNED,
-    STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+    RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, STEP_CORRUPT, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
     """
 
     GetStorageUsage: _StateServiceGetStorageUsageType
@@ -276,8 +279,11 @@ class StateServiceServicer(metaclass=abc.ABCMeta):
         - `digests`: one state for each digest, without repetition. Digests of states that are not stored are returned too,
           so that one of them does not fail the others. States that were sent inline with less than 4 KiB are not found by
           a digest.
+        - `steps`: a page of steps as ListSteps returns it, and then the states and contents that they name, of any size,
+          each once. Pruned ones are left out. Those that are deleted while the call reads them are left out, or not
+          complete.
         Errors: TRAJECTORY_NOT_FOUND, RANGE_BEYOND_END, TRAJECTORY_DELETED, STEP_NOT_FOUND, STATE_NOT_FOUND, STATE_PRUNED,
-        STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
+        RUN_NOT_FOUND, EXPERIMENT_NOT_FOUND, INVALID_PAGE_TOKEN, STEP_CORRUPT, STATE_CORRUPT, SLOW_READER, SERVER_DRAINING.
         """
 
     @abc.abstractmethod

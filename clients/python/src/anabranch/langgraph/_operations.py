@@ -73,7 +73,7 @@ from anabranch.langgraph._steps import (
 from anabranch.langgraph._writes import Line
 from anabranch.v1.access_pb2 import Role
 from anabranch.v1.server_service_pb2 import GetServerInfoRequest
-from anabranch.v1.state_service_pb2 import ReadStatesRequest, StateReference
+from anabranch.v1.state_service_pb2 import ReadStatesRequest, ReadStatesResponse, StatePiece, StateReference
 from anabranch.v1.status_pb2 import Status
 from anabranch.v1.trajectory_pb2 import Step, View
 from anabranch.v1.trajectory_service_pb2 import (
@@ -99,15 +99,16 @@ if TYPE_CHECKING:
     from anabranch.v1.trajectory_pb2 import Trajectory
     from anabranch.v1.trajectory_service_pb2 import OwnedStep
 
-#: Most bytes of a state that comes with its step.
+#: Most bytes of a state that comes with its step in a range of steps.
 _INLINE_BYTES = 256 * 1024
 #: Most bytes of a step. Leaves room for the other fields of a message.
 _STEP_BYTES = 960 * 1024
 _MOST_NAMES = 1000
 _MOST_ENTRIES = 1000
-_PAGE = 100
-#: Most checkpoints of a page whose states are too large to come with them. All are in memory at the same time.
-_LARGE_PAGE = 10
+#: Checkpoints of the first page of a list, and of a page whose states are small.
+_FIRST_PAGE, _PAGE = 16, 100
+#: Bytes of the states of a page of a list, as far as the page before tells. All are in memory at the same time.
+_PAGE_BYTES = 4 * 1024 * 1024
 #: Steps of the first window of ancestors, and of the largest one.
 _FIRST_WINDOW, _MOST_WINDOW = 32, 512
 #: Steps of pending writes that are stored again with one call. Each has less than 4 KiB, apart from what is a state.
@@ -144,10 +145,16 @@ class Query:
     before: tuple[int, str] | None = None
     #: Its id, if it is not stored.
     before_id: str | None = None
-    page_size: int = _PAGE
+    page_size: int = _FIRST_PAGE
     page_token: str = ""
-    inline_bytes: int = _INLINE_BYTES
     listed: frozenset[tuple[str, str]] = frozenset()
+
+    def with_page(self, size: int) -> Query:
+        """Returns the same with pages of this size, or smaller ones if fewer checkpoints are wanted."""
+        if self.limit is not None and set(self.filter) <= set(FILTERS.values()):
+            # The checkpoint `before` may be among those that are found.
+            size = min(size, self.limit + 1)
+        return replace(self, page_size=min(size, _PAGE))
 
 
 class Operations:
@@ -279,7 +286,6 @@ class Operations:
     def _find(self, thread_id: str, ns: str, ids: Sequence[str]) -> Operation[dict[str | None, OwnedStep]]:
         """Returns the newest steps of checkpoints by id, without the bytes of their states."""
         request = self._request(thread_id, [key_of(ns, id) for id in ids], {"kind": CHECKPOINT})
-        request.inline_bytes = 0
         found: dict[str | None, OwnedStep] = {}
         while True:
             answer = yield Call("ListSteps", request)
@@ -359,7 +365,7 @@ class Operations:
         if known is not None:
             return known
         request = self._request(thread_id, [key_of(ns, checkpoint_id)], {"kind": CHECKPOINT}, page_size=1)
-        request.inline_bytes, request.view = 0, View.VIEW_BASIC
+        request.view = View.VIEW_BASIC
         answer = yield Call("ListSteps", request)
         if not answer.steps:
             return None
@@ -413,10 +419,7 @@ class Operations:
         """Returns what to list of the thread of a config."""
         thread_id = thread_of(config)
         ns = config.get("configurable", {}).get("checkpoint_ns")
-        query = Query(thread_id, ns, dict(filter or {}), limit)
-        if limit is not None and set(query.filter) <= set(FILTERS.values()):
-            # The checkpoint `before` may be among those that are found.
-            query = replace(query, page_size=min(limit + (before is not None), _PAGE))
+        query = Query(thread_id, ns, dict(filter or {}), limit).with_page(_FIRST_PAGE)
         before_id = None if before is None else checkpoint_id_of(before)
         if before is None or before_id is None:
             return query
@@ -435,7 +438,7 @@ class Operations:
         if query.before_time is not None:
             # Others may have the same time, which is in microseconds: ids tell them apart.
             request.commit_time_to.FromNanoseconds(query.before_time + 1000)
-        request.page_token, request.inline_bytes = query.page_token, query.inline_bytes
+        request.page_token = query.page_token
         found, token = yield from self._page(request)
         found.sort(key=lambda each: (each.place.time, str(about_of(each.step)["checkpoint_id"])), reverse=True)
         listed, heads = set(query.listed), list[tuple[Found, Checkpoint, CheckpointMetadata]]()
@@ -462,12 +465,9 @@ class Operations:
         limit = None if query.limit is None else query.limit - len(tuples)
         if not token or limit == 0:
             return tuples, None
+        size = sum(len(data) for each in found for _, data in each.states.values())
         rest = replace(query, limit=limit, page_token=token, listed=frozenset(listed))
-        if query.inline_bytes > 0 and len(found) <= query.page_size // 4:
-            # Few steps fit into a page with their states, which are read with one call if they do not come with them.
-            size = min(query.page_size, _LARGE_PAGE)
-            rest = replace(rest, page_size=size, page_token="", inline_bytes=0, before_time=found[-1].place.time)
-        return tuples, rest
+        return tuples, rest.with_page(max(len(found) * _PAGE_BYTES // (size + 1), 1))
 
     def _writes_of(self, thread_id: str, heads: Sequence[Step]) -> Operation[dict[str, list[PendingWrite]]]:
         """Returns the pending writes of checkpoints by their keys."""
@@ -590,7 +590,6 @@ class Operations:
             descending=True,
             view=View.VIEW_FULL,
             page_size=page_size,
-            inline_bytes=_INLINE_BYTES,
         )
         request.labels.update(labels or {})
         return request
@@ -599,18 +598,18 @@ class Operations:
         """Returns a page with all bytes of the states, and the token of the next one."""
         tried = 0
         while True:
-            answer = yield Call("ListSteps", request)
-            data = {blob.digest: blob.data for blob in answer.blobs}
+            messages = yield Call("ReadStates", ReadStatesRequest(steps=request), streams=True)
+            page, data = messages[0], _joined(messages)
             try:
-                yield from self._complete([(owned.heir_id, owned.step) for owned in answer.steps], data)
+                yield from self._complete([(owned.heir_id, owned.step) for owned in page.steps], data)
                 break
             except (TrajectoryNotFound, StepNotFound):
                 # A prune has moved the steps since they were listed.
                 tried += 1
                 if tried == _MOST_ATTEMPTS:
                     raise
-        found = [Found(_place(owned), owned.step, typed_states(owned.step, data)) for owned in answer.steps]
-        return found, answer.next_page_token
+        found = [Found(_place(owned), owned.step, typed_states(owned.step, data)) for owned in page.steps]
+        return found, page.next_page_token
 
     def _steps(self, request: ListStepsRequest) -> Operation[list[Found]]:
         """Returns all pages."""
@@ -635,12 +634,7 @@ class Operations:
         references = list(missing.values())
         for start in range(0, len(references), _MOST_NAMES):
             request = ReadStatesRequest(references=references[start : start + _MOST_NAMES])
-            messages = yield Call("ReadStates", request, streams=True)
-            pieces: dict[str, list[bytes]] = {}
-            for message in messages:
-                for piece in message.pieces:
-                    pieces.setdefault(piece.digest, []).append(piece.data)
-            data.update({digest: b"".join(some) for digest, some in pieces.items()})
+            data.update(_joined((yield Call("ReadStates", request, streams=True))))
 
     # Copying and deleting
 
@@ -871,6 +865,18 @@ def _ids(step: Step) -> tuple[str, str, str | None]:
 def _place(owned: OwnedStep) -> Place:
     step = owned.step
     return Place(owned.trajectory_id, step.step_number, owned.heir_id, step.commit_time.ToNanoseconds())
+
+
+def _joined(messages: Iterable[ReadStatesResponse]) -> dict[str, bytes]:
+    """Returns the states whose pieces are complete, by digest."""
+    pieces: dict[str, list[StatePiece]] = {}
+    for message in messages:
+        for piece in message.pieces:
+            if piece.offset == 0:
+                pieces[piece.digest] = []
+            pieces[piece.digest].append(piece)
+    joined = {digest: b"".join(piece.data for piece in some) for digest, some in pieces.items()}
+    return {digest: data for digest, data in joined.items() if len(data) == pieces[digest][0].size}
 
 
 def _random() -> str:
