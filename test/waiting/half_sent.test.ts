@@ -33,7 +33,7 @@ let session: ClientHttp2Session;
 
 async function start(portLimits: Partial<PortLimits> = {}): Promise<void> {
   server = await startTestServer({ portLimits });
-  session = await http2Session(server.url, { maxSessionMemory: 1_000 }); // unsent MB in this client
+  session = await http2Session(server.url);
 }
 
 async function stop(): Promise<void> {
