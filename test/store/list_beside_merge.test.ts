@@ -24,7 +24,7 @@ describeStore('lists of steps concurrent with a merge', (on) => {
     const of = { tree: made.ref.tree, lineage: await scene.lineage(made) };
     const list = async () => {
       const page = { limit: LISTED, after: undefined, maxBytes: 1e6 };
-      const steps = await scene.store.listSteps(scene.namespace, { of }, order, page, 'FULL');
+      const { steps } = await scene.store.listSteps(scene.namespace, { of }, order, page, 'FULL');
       return steps.map(({ step }) => step);
     };
     const before = await list();

@@ -480,7 +480,13 @@ class Twin {
       expect(latest?.step.stepNumber).toBe(both === -1 ? undefined : BigInt(both));
       const where = { of: { tree, lineage }, hasState: name };
       const page = { limit: 1000, after: undefined, maxBytes: 1e6 };
-      const listed = await store.listSteps(namespace, where, { by: 'NUMBER', descending: false }, page, 'BASIC');
+      const { steps: listed } = await store.listSteps(
+        namespace,
+        where,
+        { by: 'NUMBER', descending: false },
+        page,
+        'BASIC',
+      );
       // The order is by trajectory first, and a branch that a claim made may have a lower key than its parent.
       expect(listed.map(({ owner, step }) => `${owner.key} ${step.stepNumber}`).sort()).toEqual(
         kept.map((number) => `${owners[number]!.row.ref.key} ${number}`).sort(),

@@ -82,7 +82,7 @@ describeStore('namespaces', (on) => {
             { ...PAGE, maxBytes: 1e6 },
             'FULL',
           ),
-          [],
+          { steps: [], isCut: false },
         ],
         listStepsOfTask: [
           store.listSteps(
@@ -92,7 +92,7 @@ describeStore('namespaces', (on) => {
             { ...PAGE, maxBytes: 1e6 },
             'FULL',
           ),
-          [],
+          { steps: [], isCut: false },
         ],
         findCheckpoint: [store.findCheckpoint(namespace, tree, lineage, 9n, []), undefined],
         listStepStates: [store.listStepStates(namespace, tree, lineage, { name: 'env', from: 0n, limit: 9 }), []],

@@ -57,7 +57,7 @@ describeStore('pruned states', (on) => {
     const where = { of: { tree: of.ref.tree, lineage: await scene.lineage(of) }, hasState };
     const order = { by: 'NUMBER', descending: false } as const;
     const page = { limit: 99, after: undefined, maxBytes: 1e6 };
-    const found = await scene.store.listSteps(scene.namespace, where, order, page, 'BASIC');
+    const { steps: found } = await scene.store.listSteps(scene.namespace, where, order, page, 'BASIC');
     return found.map(({ step }) => Number(step.stepNumber));
   };
   const attach = (

@@ -67,14 +67,9 @@ describeStore('reads concurrent with a delete', (on) => {
     async (_name, order) => {
       const scene = on.scene();
       const [deleted, kept] = [await createWithStates(scene, 3), await createWithStates(scene, 3)];
-      const list = () =>
-        scene.store.listSteps(
-          scene.namespace,
-          { of: { taskId: 'task' } },
-          order,
-          { limit: 4, after: undefined, maxBytes: 1e6 },
-          'FULL',
-        );
+      const page = { limit: 4, after: undefined, maxBytes: 1e6 };
+      const list = async () =>
+        (await scene.store.listSteps(scene.namespace, { of: { taskId: 'task' } }, order, page, 'FULL')).steps;
       expect(statesOf(await list())).toHaveLength(4);
       const found = await changeBefore(on.engine, /attached_states/, () => scene.delete(deleted), list);
       expect(found.map(({ owner }) => owner.id)).toEqual([kept.id, kept.id, kept.id]);

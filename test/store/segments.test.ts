@@ -84,7 +84,7 @@ describeStore('stored segments', (on) => {
     const of = { tree: made.ref.tree, lineage: await scene.lineage(made) };
     const page = { limit: 30, after: undefined, maxBytes: 1e6 };
     const list = async (filter: object, order: StepSort) =>
-      (await scene.store.listSteps(scene.namespace, { of, ...filter }, order, page, 'FULL')).map(
+      (await scene.store.listSteps(scene.namespace, { of, ...filter }, order, page, 'FULL')).steps.map(
         ({ step }) => step.reward,
       );
     expect(await list({}, NUMBER)).toEqual(rewards);

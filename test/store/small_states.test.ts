@@ -232,7 +232,7 @@ describeStore('small states', (on) => {
           );
         }
         if (wanted.length > 1) continue;
-        const list = await scene.store.listSteps(
+        const { steps: list } = await scene.store.listSteps(
           scene.namespace,
           { of: { tree: ref.tree, lineage }, hasState: wanted[0] ?? true },
           { by: 'NUMBER', descending: false },

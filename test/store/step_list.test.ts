@@ -8,14 +8,20 @@ describeStore('listing steps', (on) => {
   const LIMIT = { limit: 1000, maxBytes: 1024 * 1024 };
   const NUMBER: StepSort = { by: 'NUMBER', descending: false };
 
-  async function list(scene: Scene, where: StepFilter, sort: StepSort = NUMBER): Promise<OwnedStep[]> {
-    return scene.store.listSteps(scene.namespace, where, sort, { ...LIMIT, after: undefined }, 'FULL');
+  async function list(scene: Scene, where: StepFilter, sort: StepSort = NUMBER): Promise<readonly OwnedStep[]> {
+    return (await scene.store.listSteps(scene.namespace, where, sort, { ...LIMIT, after: undefined }, 'FULL')).steps;
   }
 
   async function paged(scene: Scene, where: StepFilter, sort: StepSort): Promise<OwnedStep[]> {
     const all: OwnedStep[] = [];
     for (let after: StepCursor | undefined; ; ) {
-      const page = await scene.store.listSteps(scene.namespace, where, sort, { ...LIMIT, limit: 1, after }, 'FULL');
+      const { steps: page } = await scene.store.listSteps(
+        scene.namespace,
+        where,
+        sort,
+        { ...LIMIT, limit: 1, after },
+        'FULL',
+      );
       const [last] = page;
       if (last === undefined) return all;
       expect(page).toHaveLength(1);
@@ -99,10 +105,14 @@ describeStore('listing steps', (on) => {
         { limit: 100, maxBytes, after: undefined },
         'FULL',
       );
-    expect(await page(1)).toHaveLength(1);
+    const one = await page(1);
+    expect([one.steps.length, one.isCut]).toEqual([1, true]);
     const some = await page(350_000);
-    expect(some.length).toBeGreaterThanOrEqual(2);
-    expect(some.length).toBeLessThanOrEqual(4);
+    expect(some.steps.length).toBeGreaterThanOrEqual(2);
+    expect(some.steps.length).toBeLessThanOrEqual(4);
+    expect(some.isCut).toBe(true);
+    const all = await page(2_000_000);
+    expect([all.steps.length, all.isCut]).toEqual([8, false]);
   });
 
   it('an empty lineage lists nothing', async () => {

@@ -253,7 +253,7 @@ describeStore('lists of steps compared with a naive sort', (on) => {
     const found: OwnedStep[] = [];
     for (let after: StepCursor | undefined; ; ) {
       const page = { limit, after, maxBytes: 1e6 };
-      const some = await scene.store.listSteps(scene.namespace, where, sort, page, 'BASIC');
+      const { steps: some } = await scene.store.listSteps(scene.namespace, where, sort, page, 'BASIC');
       expect(some.length).toBeLessThanOrEqual(limit);
       found.push(...some);
       const last = some.at(-1);

@@ -68,7 +68,7 @@ describeStore('scores of steps', (on) => {
     const list = async (metric: string, of: { experimentId: string } | typeof tree) => {
       const page = { limit: 5, after: undefined, maxBytes: 1e6 };
       const sort = { by: 'METRIC', metric, descending: true } as const;
-      return (await scene.store.listSteps(scene.namespace, { of }, sort, page, 'BASIC')).length;
+      return (await scene.store.listSteps(scene.namespace, { of }, sort, page, 'BASIC')).steps.length;
     };
     for (const of of [{ experimentId }, tree]) {
       expect(await list('a', of)).toBe(0);

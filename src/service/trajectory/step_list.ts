@@ -62,20 +62,18 @@ export async function findListed(
   const order = toOrder(request);
   const view = toView(request.view, 'BASIC');
   const { pageSize, pageToken, tokens } = pageArgsOf({ app, caller }, rpc, request, trajectory?.ref.key);
-  const list = (limit: number, after: StepCursor | undefined): Promise<OwnedStep[]> =>
+  const list = (limit: number, after: StepCursor | undefined) =>
     app.store.listSteps(namespace, filter, order, { limit, after, maxBytes: PAGE_BYTES, inlineBytes }, view);
 
   const limit = pageLimit(pageSize);
-  const found = await list(limit + 1, await tokens.open(pageToken, cursorOf));
+  const { steps: found, isCut } = await list(limit + 1, await tokens.open(pageToken, cursorOf));
   const fitting = countFitting(found, ({ step }) => stepBytes(step), MESSAGE_BYTES);
   return {
     found: found.slice(0, Math.min(limit, Math.max(1, fitting))),
     answer: async (count) => {
       const page = found.slice(0, count);
       const last = page.at(-1);
-      // Fewer steps may have been found because of their size. Then only another read tells whether there are more.
-      const more =
-        last !== undefined && (found.length > page.length || (await list(1, afterStep(last, request))).length > 0);
+      const more = last !== undefined && (isCut || found.length > page.length);
       await requireThere(app, caller, request, trajectory);
       if (page.length >= MANY_STEPS) await app.store.slots.take(namespace);
       return {

@@ -64,7 +64,7 @@ export interface StepStore {
     order: StepSort,
     page: StepPage,
     view: StepView,
-  ): Promise<OwnedStep[]>;
+  ): Promise<ListedSteps>;
 
   /**
    * RD3: returns the latest step at or before `atOrBefore` that has all named states, or any state if `names` is empty.
@@ -199,6 +199,13 @@ export interface StepCursor {
   readonly commitTime: Instant;
   /** Value of the metric of order `METRIC`. */
   readonly metric?: number | undefined;
+}
+
+/** A page of listed steps. */
+export interface ListedSteps {
+  readonly steps: readonly OwnedStep[];
+  /** Whether the page ends before its limit because of the size of its steps. */
+  readonly isCut: boolean;
 }
 
 /** A page also ends at about `maxBytes`, but has at least one step if there is one. */

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { clipRanges } from '../../../../domain/lineage.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
-import type { OwnedStep, StepFilter, StepPage, StepSort, StepView } from '../../../contract/step.ts';
+import type { ListedSteps, OwnedStep, StepFilter, StepPage, StepSort, StepView } from '../../../contract/step.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { attachedTo, readStored, selectStored } from '../read/read_stored.ts';
@@ -22,7 +22,7 @@ export async function listSteps(
   order: StepSort,
   page: StepPage,
   view: StepView,
-): Promise<OwnedStep[]> {
+): Promise<ListedSteps> {
   for (;;) {
     const asks = where.inherited === true && !('tree' in where.of);
     // Most tasks inherit nothing: their own steps are searched at the same time.
@@ -33,7 +33,8 @@ export async function listSteps(
     const listed = inherited.length === 0 ? own : await findListed(scope, where, order, { ...page, inherited });
     const steps = await readListed(scope, listed, page, view);
     // Undefined: steps were deleted between the statements, so the page is read again.
-    if (steps !== undefined) return asks ? withHeirs(steps, inherited) : steps;
+    if (steps !== undefined)
+      return { steps: asks ? withHeirs(steps, inherited) : steps, isCut: steps.length < listed.length };
   }
 }
 
