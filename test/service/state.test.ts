@@ -523,9 +523,14 @@ describeApp('states', (on) => {
       pieces: [{ digest: sha256('beyond') }],
     };
     expect(rest).toMatchObject([last]);
-    const limited = { ...steps, inlineBytes: 1 };
-    const { violations } = await refusalOf(all(readMany(scene, { steps: limited })));
-    expect(violations[0]?.field).toBe('steps.inline_bytes');
+    for (const [field, wrong] of [
+      ['inline_bytes', { inlineBytes: 1 }],
+      ['min_reward', { minReward: Number.NaN }],
+      ['metric_key', { metricKey: 'score' }],
+    ] as const) {
+      const { violations } = await refusalOf(all(readMany(scene, { steps: { ...steps, ...wrong } })));
+      expect(violations[0]?.field).toBe(`steps.${field}`);
+    }
     const none = await all(readMany(scene, { steps: { taskId: 'none' } }));
     expect(none).toMatchObject([{ steps: [], pieces: [], nextPageToken: '' }]);
   });

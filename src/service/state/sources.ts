@@ -116,7 +116,7 @@ function without(unknownDigests: string[]): Part {
 export async function* statesOfSteps(request: ListStepsRequest, call: Call): Parts {
   if (request.inlineBytes > 0) throw invalidField('steps.inline_bytes', 'must be unset: states of any size are read');
   const { app, caller } = call;
-  const { found, answer } = await findListed(request, call, LIMITS.chunkBytes);
+  const { found, answer } = await findListed(request, call, LIMITS.chunkBytes, 'steps.');
   const message = create(ReadStatesResponseSchema, await answer(found.length));
   yield { message, bytes: totalBytes(found, ({ step }) => stepBytes(step)) };
   const sent = new Set<Digest>();

@@ -34,7 +34,7 @@ const MANY_STEPS = 32;
 
 /** Lists steps (RD4). Pages of large steps are shorter, but have at least one step. Errors: as ListSteps. */
 export async function listSteps(request: ListStepsRequest, call: Call): Promise<ListStepsResponse> {
-  const { found, answer } = await findListed(request, call);
+  const { found, answer } = await findListed(request, call, request.inlineBytes);
   const { count, blobs } = await withBlobs(
     found,
     new InlineStates(call.app.store, call.caller.namespace, request.inlineBytes),
@@ -49,17 +49,21 @@ interface Listed {
   readonly answer: (count: number) => Promise<Pick<ListStepsResponse, 'steps' | 'nextPageToken'>>;
 }
 
-/** Finds a page of steps, with the states of at most `inlineBytes` that they name. Errors: as ListSteps. */
+/**
+ * Finds a page of steps, with the states of at most `inlineBytes` that they name. `path` leads to the request, for
+ * errors. Errors: as ListSteps.
+ */
 export async function findListed(
   request: ListStepsRequest,
   { app, caller }: Call,
-  inlineBytes = request.inlineBytes,
+  inlineBytes: number,
+  path = '',
 ): Promise<Listed> {
   const { namespace } = caller;
   const { trajectoryId } = request;
   const trajectory = trajectoryId === '' ? undefined : await findTrajectory(app, caller, trajectoryId);
-  const filter = { ...toFilter(request), of: await toStepsOf(app, caller, request, trajectory) };
-  const order = toOrder(request);
+  const filter = { ...toFilter(request, path), of: await toStepsOf(app, caller, request, trajectory) };
+  const order = toOrder(request, path);
   const view = toView(request.view, 'BASIC');
   const { pageSize, pageToken, tokens } = pageArgsOf({ app, caller }, rpc, request, trajectory?.ref.key);
   const list = (limit: number, after: StepCursor | undefined) =>
@@ -110,18 +114,18 @@ async function withBlobs(
   return { count: page.length, blobs };
 }
 
-function toFilter(request: ListStepsRequest): Omit<StepFilter, 'of'> {
+function toFilter(request: ListStepsRequest, path: string): Omit<StepFilter, 'of'> {
   const { terminalOnly, hasState, hasAnyState, labels, minReward, maxReward, inherited } = request;
   if (inherited && request.trajectoryId !== '')
-    throw invalidField('inherited', 'must be unset with trajectory_id: the list then has all steps of the lineage');
+    throw invalidField(`${path}inherited`, 'must be unset with trajectory_id: the list has all steps of the lineage');
   return setFilters({
     terminalOnly,
     inherited,
     anyOfStates: request.anyOfStates,
     hasState: hasState !== '' ? hasState : hasAnyState || undefined,
     labels: toMap(labels),
-    minReward: toBound(minReward, 'min_reward'),
-    maxReward: toBound(maxReward, 'max_reward'),
+    minReward: toBound(minReward, `${path}min_reward`),
+    maxReward: toBound(maxReward, `${path}max_reward`),
     commitTimeFrom: toInstant(request.commitTimeFrom),
     commitTimeTo: toInstant(request.commitTimeTo),
   });
@@ -136,10 +140,11 @@ const ORDERS: Readonly<Record<StepOrder, StepSort['by']>> = {
 };
 
 /** Errors: INVALID_REQUEST. */
-function toOrder({ order, descending, metricKey }: ListStepsRequest): StepSort {
+function toOrder({ order, descending, metricKey }: ListStepsRequest, path: string): StepSort {
   const by = ORDERS[order];
-  if (by === 'METRIC' && metricKey === '') throw invalidField('metric_key', 'is required with order METRIC');
-  if (by !== 'METRIC' && metricKey !== '') throw invalidField('metric_key', 'is allowed only with order METRIC');
+  const field = `${path}metric_key`;
+  if (by === 'METRIC' && metricKey === '') throw invalidField(field, 'is required with order METRIC');
+  if (by !== 'METRIC' && metricKey !== '') throw invalidField(field, 'is allowed only with order METRIC');
   return by === 'METRIC' ? { by, metric: metricKey, descending } : { by, descending };
 }
 

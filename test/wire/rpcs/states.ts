@@ -41,7 +41,8 @@ export const STATE_RPCS: Rpcs<typeof StateService.method> = {
     refused: () => ({ INVALID_REQUEST: [{ digests: [] }] }),
   },
   readStates: {
-    requests: ({ branchId, put }) => [
+    requests: ({ branchId, put, task }) => [
+      [{ steps: { taskId: task, hasState: 'env', pageSize: 2 } }],
       [{ range: { trajectoryId: branchId, startStepNumber: 1n, endStepNumber: 3n, name: 'env', every: 2n } }],
       [{ references: [{ trajectoryId: branchId, stepNumber: 1n, name: 'env' }] }],
       [{ digests: [NO_STATE, put] }],
@@ -56,6 +57,9 @@ export const STATE_RPCS: Rpcs<typeof StateService.method> = {
       STEP_NOT_FOUND: [{ references: [{ trajectoryId: id, stepNumber: 4n }] }],
       STATE_NOT_FOUND: [{ references: [{ trajectoryId: id, stepNumber: 1n, name: 'none' }] }],
       RANGE_BEYOND_END: [{ range: { trajectoryId: id, startStepNumber: 5n } }],
+      RUN_NOT_FOUND: [{ steps: { runId: NOBODY } }],
+      EXPERIMENT_NOT_FOUND: [{ steps: { experimentId: NOBODY } }],
+      INVALID_PAGE_TOKEN: [{ steps: { trajectoryId: id, pageToken: 'none' } }],
       INVALID_REQUEST: [{ range: { trajectoryId: id }, digests: [put] }],
     }),
   },
