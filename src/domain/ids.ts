@@ -1,3 +1,4 @@
+import { hash } from 'node:crypto';
 import { AnabranchError, invalidField } from './errors.ts';
 import { beginning } from './text.ts';
 
@@ -13,6 +14,13 @@ export function parseUuid(text: string, field: string): string {
   if (!UUID.test(text))
     throw invalidField(field, `must be a UUID such as 0192c7a4-7b1e-7d3c-9b5a-3f1e2d4c5b6a, got "${shorten(text)}"`);
   return text.toLowerCase();
+}
+
+/** Returns the UUID, of version 8, that is derived from a text. */
+export function derivedUuid(text: string): string {
+  const digest = hash('sha256', text, 'hex');
+  const parts = [digest.slice(0, 8), digest.slice(8, 12), `8${digest.slice(13, 16)}`, `8${digest.slice(17, 20)}`];
+  return [...parts, digest.slice(20, 32)].join('-');
 }
 
 export function parseDigest(text: string, field: string): Digest {

@@ -65,6 +65,15 @@ export function mergeDeep(base: Json | undefined, overrides: Json): Json {
   return Object.fromEntries(merged);
 }
 
+/**
+ * Merges two texts, of which the second one is a config (`requireConfig`). It replaces a text that is no config: only
+ * values within the bound of depth can be merged.
+ */
+export function mergeJsonText(base: string, overrides: string): string {
+  if (base === '' || configFault(base) !== undefined) return overrides;
+  return formatJson(mergeDeep(parseJson(base), parseJson(overrides)));
+}
+
 /** What a path of keys leads to: a key of an object, nothing, or a value within a list. */
 type PathEnd = 'KEY' | 'ABSENT' | 'WITHIN_LIST';
 

@@ -24,6 +24,7 @@ import { stageMethods } from './stage/stage.ts';
 import { stateMethods } from './state/state.ts';
 import { taskMethods } from './task/task.ts';
 import { appendSteps } from './trajectory/append.ts';
+import { branchTrajectories } from './trajectory/branches.ts';
 import { compareBranches } from './trajectory/comparison.ts';
 import { readSteps, readTrajectories } from './trajectory/read.ts';
 import { searchSteps } from './trajectory/search.ts';
@@ -44,6 +45,7 @@ export const trajectoryService: AllMethods<typeof TrajectoryService> = {
   readStepSeries,
   searchSteps,
   compareBranches,
+  branchTrajectories,
 };
 
 export const stateService: AllMethods<typeof StateService> = stateMethods;

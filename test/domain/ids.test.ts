@@ -1,6 +1,7 @@
+import { version } from 'uuid';
 import { describe, expect, it } from 'vitest';
 import { AnabranchError } from '../../src/domain/errors.ts';
-import { parseDigest, parseTagName, parseUuid, shorten } from '../../src/domain/ids.ts';
+import { derivedUuid, parseDigest, parseTagName, parseUuid, shorten } from '../../src/domain/ids.ts';
 
 function refusal(call: () => unknown): AnabranchError {
   try {
@@ -37,6 +38,12 @@ describe('ids', () => {
     expect(error).toMatchObject({ reason: 'INVALID_REQUEST', violations: [{ field: 'trajectory_id' }] });
     expect(error.message).toContain('trajectory_id');
     expect(error.message).toContain('UUID');
+  });
+
+  it('B7: an id is derived from a text by its SHA-256, always in the same way', () => {
+    const id = derivedUuid('a text');
+    expect(id).toBe('734194ed-e5b0-83e6-84d6-3cb95a682ca1');
+    expect(version(id)).toBe(8);
   });
 
   it('FM1: a digest consists of 64 lower-case hex characters', () => {

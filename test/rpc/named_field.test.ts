@@ -22,6 +22,7 @@ const A = '01900000-0000-7000-8000-00000000000a';
 const NOT_NAMED = [
   'app_name',
   'base_digest',
+  'branch_task_id',
   'call_id',
   'environment_name',
   'external_id',

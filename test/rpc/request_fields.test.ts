@@ -137,7 +137,16 @@ describe('fields of requests are checked as their descriptors say', () => {
       for (const { input } of methods) look(input);
     }
     expect([...others].sort()).toEqual(
-      ['call_id', 'external_id', 'request_id', 'task_id', 'task_ids', 'worker_id', 'writer_id'].sort(),
+      [
+        'branch_task_id',
+        'call_id',
+        'external_id',
+        'request_id',
+        'task_id',
+        'task_ids',
+        'worker_id',
+        'writer_id',
+      ].sort(),
     );
   });
 });

@@ -16,6 +16,7 @@ import { rolloutMethods } from '../../src/service/rollout/rollout.ts';
 import { runMethods } from '../../src/service/run/run.ts';
 import { summaryMethods } from '../../src/service/run/summary.ts';
 import { runVerbs } from '../../src/service/run/verbs.ts';
+import { branchTrajectories } from '../../src/service/trajectory/branches.ts';
 import { compareBranches } from '../../src/service/trajectory/comparison.ts';
 import { stepMethods } from '../../src/service/trajectory/step.ts';
 import { tagMethods, trajectoryMethods } from '../../src/service/trajectory/trajectory.ts';
@@ -42,7 +43,13 @@ export function servicesOf(app: App, caller: Caller) {
     return Object.fromEntries(asked) as Asked<S, Names>;
   };
   return {
-    ...bound(TrajectoryService, { ...trajectoryMethods, ...stepMethods, ...tagMethods, compareBranches }),
+    ...bound(TrajectoryService, {
+      ...trajectoryMethods,
+      ...stepMethods,
+      ...tagMethods,
+      compareBranches,
+      branchTrajectories,
+    }),
     ...bound(RunService, { ...experimentMethods, ...runMethods, ...runVerbs, ...summaryMethods }),
     ...bound(RolloutService, { ...groupMethods, ...rolloutMethods }),
   };

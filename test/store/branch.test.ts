@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { makeStep, newState, stateRef, wordStep } from '../support/steps.ts';
 import { describeStore } from './on_store.ts';
-import { refusalOf } from './scene.ts';
+import { endBranch, refusalOf } from './scene.ts';
 
 describeStore('branches and lineage', (on) => {
   it('B1: a branch is one row: its parent is the owner of the step, whichever trajectory was named', async () => {
@@ -152,5 +152,26 @@ describeStore('branches and lineage', (on) => {
     await scene.appendWords(child, ['C']);
     expect(await scene.words(child)).toEqual(['a', 'b', 'C']);
     expect(await scene.words(root)).toEqual(['a', 'b', 'c', 'd']);
+  });
+
+  it('B7: a branch is left out if its source, a step of it, or its run is deleted while it is created', async () => {
+    const scene = on.scene();
+    const [root, deleted] = [await scene.createWith(['a']), await scene.createWith(['b'])];
+    await scene.delete(deleted);
+    const sources = [
+      deleted,
+      { ...root, nextStepNumber: 9n },
+      { ...root, runId: randomUUID() },
+      { ...root, experimentId: randomUUID() },
+      root,
+    ];
+    const key = { rpc: 'BranchTrajectories', requestId: randomUUID(), requestDigest: 'x' };
+    expect(await scene.store.branchTrajectories(scene.caller, sources.map(endBranch), key)).toBe(1);
+    const listed = await scene.store.listTrajectories(
+      scene.namespace,
+      { taskId: 'branches' },
+      { limit: 9, after: undefined },
+    );
+    expect(listed).toMatchObject([{ parent: { id: root.id, branchPoint: 0n }, nextStepNumber: 1n }]);
   });
 });

@@ -4,7 +4,7 @@ import type { Store } from '../../src/store/contract/store.ts';
 import { makeStep, newState, sha256, stateRef, wordStep } from '../support/steps.ts';
 import { collectUnused } from './collection.ts';
 import { describeStore } from './on_store.ts';
-import { readWhole, refusalOf, Scene } from './scene.ts';
+import { endBranch, readWhole, refusalOf, Scene } from './scene.ts';
 import { dumpNamespace } from './sql.ts';
 
 const STATE = newState('a secret of one namespace');
@@ -56,6 +56,13 @@ describeStore('namespaces', (on) => {
         listByParent: [store.listTrajectories(namespace, { parentId: root.id }, PAGE), []],
         listByTree: [store.listTrajectories(namespace, { treeId: root.id }, PAGE), []],
         listTree: [store.listTree(namespace, tree, PAGE), []],
+        branchTrajectories: [
+          store.branchTrajectories(caller, [endBranch(root), endBranch(child)], {
+            ...key('shared'),
+            rpc: 'BranchTrajectories',
+          }),
+          0,
+        ],
         readGains: [store.readGains(namespace, tree, [tree]), new Map()],
         readTreeTags: [store.readTreeTags(namespace, tree, [tree]), new Map()],
         getLineage: [store.getLineage(namespace, child.ref), []],

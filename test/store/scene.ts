@@ -7,7 +7,7 @@ import type { AppendBatch, AppendOutcome } from '../../src/store/contract/append
 import type { IdempotencyKey } from '../../src/store/contract/request.ts';
 import type { OwnedStep, StepView } from '../../src/store/contract/step.ts';
 import type { Store } from '../../src/store/contract/store.ts';
-import type { NewBranch, NewTrajectory, OnBranches } from '../../src/store/contract/trajectory.ts';
+import type { NewBranch, NewEndBranch, NewTrajectory, OnBranches } from '../../src/store/contract/trajectory.ts';
 import { packed } from '../support/packed_steps.ts';
 import { sha256, wordStep } from '../support/steps.ts';
 
@@ -143,6 +143,12 @@ export class Scene {
 }
 
 /** A trajectory to create, with its root as a step. */
+/** A branch at the end of a trajectory, as it was read. */
+export function endBranch(source: Trajectory): NewEndBranch {
+  const fields = { name: '', labels: new Map(), metadataJson: '', taskId: 'branches' };
+  return { id: randomUUID(), uid: randomUUID(), source, ...fields };
+}
+
 export type GivenTrajectory = Partial<Omit<NewTrajectory, 'root'>> & { readonly root?: Step | undefined };
 
 export function newTrajectory({ root, ...fields }: GivenTrajectory = {}): NewTrajectory {

@@ -14,7 +14,10 @@ describe.each(ENGINES)('branches that would be too deep, on %s', (engine) => {
     await using server = await startTestServer({ engine });
     const transport = createGrpcTransport({ baseUrl: server.url });
     const [trajectories, runs] = [createClient(TrajectoryService, transport), createClient(RunService, transport)];
-    const { run, mainTrajectory } = await runs.createRun({ name: 'deep', mainTrajectory: { root: { reward: 1 } } });
+    const { run, mainTrajectory } = await runs.createRun({
+      name: 'deep',
+      mainTrajectory: { taskId: 'deep', root: { reward: 1 } },
+    });
     const trajectoryId = mainTrajectory!.id;
     const sql = await outsideSql(server.database);
     await sql.rows(`update trajectories set depth = ${LIMITS.branchDepth} where id = '${trajectoryId}'`);
@@ -25,6 +28,7 @@ describe.each(ENGINES)('branches that would be too deep, on %s', (engine) => {
     };
     for (const call of [
       () => trajectories.branchTrajectory({ trajectoryId, stepNumber: 0n }),
+      () => trajectories.branchTrajectories({ taskId: 'deep', branchTaskId: 'deeper', requestId: 'deep' }),
       () => runs.branchRun({ runId: run!.id, stepNumber: 0n }),
     ]) {
       const error = await call().then(

@@ -103,7 +103,7 @@ const ANY_NUMBER = /(^|\.)(seed|batch|metric_step|start_metric_step)$/;
 
 /** Methods that store the fields of their request in a resource, which is the first field of their answer. */
 const STORES =
-  /^((Create|Update)(?!Rollouts)|GetOrCreate|Upsert(Group|Environment)|Branch|RecordValidation|OverrideValidation|SetTag|SetRetentionPolicy)/;
+  /^((Create|Update)(?!Rollouts)|GetOrCreate|Upsert(Group|Environment)|Branch(?!Trajectories)|RecordValidation|OverrideValidation|SetTag|SetRetentionPolicy)/;
 
 /** Fields of updates that another message than the resource shows. */
 const SHOWN_ELSEWHERE = ['environment_ids'];
@@ -111,6 +111,7 @@ const SHOWN_ELSEWHERE = ['environment_ids'];
 /** Without this field the request is refused before its request id is checked. */
 const REQUIRED: Readonly<Record<string, readonly string[]>> = {
   BranchTrajectoryRequest: ['trajectory_id', 'step_number', 'tag'],
+  BranchTrajectoriesRequest: ['task_id', 'branch_task_id'],
   CreateTrajectoryRequest: ['trajectory_id'], // with if_exists
   CreateExperimentRequest: ['name'],
   CreateRunRequest: ['name'], // with if_exists

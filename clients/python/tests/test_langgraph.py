@@ -133,7 +133,7 @@ def test_the_number_of_calls_does_not_depend_on_the_thread(front: Front, thread:
         "list": ["ReadStates", "ReadStates"],
         "list before": ["ReadStates", "ReadStates"],
         "filtered": ["ReadStates", "ReadStates"],
-        "copy": ["ListTrajectories", "AppendBatch"],
+        "copy": ["BranchTrajectories"],
         "get of a copy": ["ReadStates", "ReadStates"],
         "list of a copy": ["ReadStates", "ReadStates"],
     }
@@ -433,6 +433,24 @@ def test_copies_stay_as_they_are(saver: AnabranchSaver, thread: str) -> None:
     # The thread can be used again.
     again = chain(AnabranchSaver(), thread, 2)
     assert ids(thread) == [id_of(config) for config in reversed(again)]
+
+
+def test_copies_are_labelled_as_trajectories_of_their_thread(saver: AnabranchSaver, thread: str) -> None:
+    config = chain(saver, thread, 1)[0]
+    put(saver, config_of(thread, ns="inner"))
+    copy = f"{thread}-copy"
+    saver.copy_thread(thread, copy)
+    saver.copy_thread(thread, copy)
+    with pytest.raises(errors.InvalidRequest, match="must differ"):
+        saver.copy_thread(thread, thread)
+    with ab.connect() as client:
+        copies = [(each.name, each.labels, each.metadata) for each in client.trajectories(task=f"langgraph/{copy}")]
+    labels = {"integration": "langgraph", "thread": copy}
+    main = (copy, {**labels, "kind": "checkpoints", "ns": ""}, {"thread_id": copy, "checkpoint_ns": ""})
+    inner = (copy, {**labels, "kind": "checkpoints", "ns": "inner"}, {"thread_id": copy, "checkpoint_ns": "inner"})
+    writes = (copy, {**labels, "kind": "writes"}, {"thread_id": copy})
+    assert sorted(copies, key=str) == sorted(2 * [main, inner, writes], key=str)
+    assert saver.get_tuple(config_of(copy, id_of(config))) is not None
 
 
 def test_a_copy_keeps_large_states_when_its_source_is_deleted(saver: AnabranchSaver, thread: str) -> None:

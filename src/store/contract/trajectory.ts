@@ -28,6 +28,14 @@ export interface TrajectoryStore {
    */
   branchTrajectory(caller: Caller, newBranch: NewBranch, key?: IdempotencyKey): Promise<Trajectory>;
 
+  /**
+   * Creates branches at the ends of trajectories in one transaction, at most one for each id. Leaves out those whose
+   * source was deleted since it was read, and those that were deleted since an earlier call created them. Returns how
+   * many of the branches exist. The key is compared in each call, and stored with the first branch that is created.
+   * Errors: BRANCH_TOO_DEEP, REQUEST_ID_REUSED.
+   */
+  branchTrajectories(caller: Caller, branches: readonly NewEndBranch[], key: IdempotencyKey): Promise<number>;
+
   /** Returns a trajectory by id; undefined if it does not exist or is hidden. */
   getTrajectory(namespace: string, id: string): Promise<Trajectory | undefined>;
 
@@ -130,6 +138,12 @@ export interface NewBranch extends NewTrajectoryFields {
   readonly taskId?: string | undefined;
   /** The branch point, by number or by a tag of the source. */
   readonly at: { readonly stepNumber: bigint } | { readonly tag: string };
+}
+
+/** A branch of all steps that a trajectory had when it was read; at least one. */
+export interface NewEndBranch extends Omit<NewTrajectoryFields, 'createDigest' | 'scoredMetrics'> {
+  readonly source: Trajectory;
+  readonly taskId: string;
 }
 
 /** W1: a trajectory to create when it is opened. */

@@ -20,6 +20,7 @@ import { readState } from './log/states/restore.ts';
 import { findStates, Upload } from './log/states/states.ts';
 import { listStepStates, readSmallStates } from './log/states/step_states.ts';
 import { locateStates, readWholeStates } from './log/states/whole_states.ts';
+import { branchTrajectories } from './log/trajectory/branches.ts';
 import { readGains } from './log/trajectory/gains.ts';
 import { getLineage, getOwners } from './log/trajectory/lineage.ts';
 import { findTrajectories, listTrajectories } from './log/trajectory/list.ts';
@@ -150,6 +151,7 @@ const METHODS: Store & ThisType<Store & Parts> = {
 
   createTrajectory: onEngine(createTrajectory),
   branchTrajectory: onEngine(createTrajectory),
+  branchTrajectories: onEngine(branchTrajectories),
   async getTrajectory(namespace, id) {
     const found = await findById(scopeOf(this.engine, namespace), id);
     return found?.hidden === true ? undefined : found;

@@ -58,6 +58,37 @@ export const TRAJECTORY_READS = {
       },
     }),
   },
+  branchTrajectories: {
+    requests: ({ task }) => [
+      [
+        {
+          taskId: task,
+          branchTaskId: `${task} branched`,
+          requestId: randomUUID(),
+          name: 'new branch',
+          labels: { ...LABELS, other: '1' },
+          metadataJson: '{"branched":true}',
+        },
+      ],
+    ],
+    served: async ([answer], { task, id, branchId, trajectories }) => {
+      expect(answer).toMatchObject({ count: 2n });
+      const request = { taskId: `${task} branched`, view: View.FULL, ascending: true };
+      const made = { name: 'new branch', labels: { ...LABELS, other: '1' }, branchRewardSum: 0 };
+      expect((await trajectories.listTrajectories(request)).trajectories).toMatchObject([
+        { ...made, parentId: id, branchPoint: 3n, metadataJson: '{"seed":1,"branched":true}' },
+        { ...made, parentId: branchId, branchPoint: 2n, metadataJson: '{"branched":true}' },
+      ]);
+    },
+    refused: ({ task, trajectories }) => ({
+      REQUEST_ID_REUSED: async () => {
+        const request = { taskId: task, branchTaskId: `${task} branched`, requestId: randomUUID() };
+        await trajectories.branchTrajectories(request);
+        return [{ ...request, name: 'another' }];
+      },
+      INVALID_REQUEST: [{ taskId: task, branchTaskId: task, requestId: randomUUID() }],
+    }),
+  },
   getStep: {
     requests: ({ id, branchId }) => [
       [{ trajectoryId: id, tag: 'here', view: View.BASIC }],

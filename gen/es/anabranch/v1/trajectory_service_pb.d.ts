@@ -1369,6 +1369,86 @@ export declare type BranchTrajectoryResponse = Message<"anabranch.v1.BranchTraje
 export declare const BranchTrajectoryResponseSchema: GenMessage<BranchTrajectoryResponse>;
 
 /**
+ * Request of BranchTrajectories.
+ *
+ * @generated from message anabranch.v1.BranchTrajectoriesRequest
+ */
+export declare type BranchTrajectoriesRequest = Message<"anabranch.v1.BranchTrajectoriesRequest"> & {
+  /**
+   * Task whose trajectories are branched, 1 to 256 bytes. Required.
+   *
+   * @generated from field: string task_id = 1;
+   */
+  taskId: string;
+
+  /**
+   * Task of the branches, 1 to 256 bytes. Required. Must differ from `task_id`.
+   *
+   * @generated from field: string branch_task_id = 2;
+   */
+  branchTaskId: string;
+
+  /**
+   * Idempotency key, 1 to 128 bytes. Required. The ids of the branches are derived from this request and from the ids
+   * of the trajectories. So the same request with the same key creates only branches that it has not created: those of
+   * trajectories that are new, or that a failed call did not reach. Branches that were deleted are not created again.
+   *
+   * @generated from field: string request_id = 3;
+   */
+  requestId: string;
+
+  /**
+   * Name of each branch, at most 256 bytes. Default: the name of the trajectory that is branched.
+   *
+   * @generated from field: string name = 4;
+   */
+  name: string;
+
+  /**
+   * Labels of each branch, in addition to those of the trajectory that is branched. Equal keys are replaced. At most 64
+   * in all. Keys have 1 to 64 bytes, values at most 256. Optional.
+   *
+   * @generated from field: map<string, string> labels = 5;
+   */
+  labels: { [key: string]: string };
+
+  /**
+   * Metadata of each branch, in addition to that of the trajectory that is branched: a JSON object, nested at most 100
+   * levels deep. Objects are merged key by key, at all depths; other values are replaced. Metadata of a trajectory that
+   * is not such an object is replaced as a whole. At most 512 KiB in all. Optional.
+   *
+   * @generated from field: string metadata_json = 6;
+   */
+  metadataJson: string;
+};
+
+/**
+ * Describes the message anabranch.v1.BranchTrajectoriesRequest.
+ * Use `create(BranchTrajectoriesRequestSchema)` to create a new message.
+ */
+export declare const BranchTrajectoriesRequestSchema: GenMessage<BranchTrajectoriesRequest>;
+
+/**
+ * Response of BranchTrajectories.
+ *
+ * @generated from message anabranch.v1.BranchTrajectoriesResponse
+ */
+export declare type BranchTrajectoriesResponse = Message<"anabranch.v1.BranchTrajectoriesResponse"> & {
+  /**
+   * Number of branches of this request that exist. ListTrajectories returns them, by `branch_task_id`.
+   *
+   * @generated from field: int64 count = 1;
+   */
+  count: bigint;
+};
+
+/**
+ * Describes the message anabranch.v1.BranchTrajectoriesResponse.
+ * Use `create(BranchTrajectoriesResponseSchema)` to create a new message.
+ */
+export declare const BranchTrajectoriesResponseSchema: GenMessage<BranchTrajectoriesResponse>;
+
+/**
  * Request of GetStep. Exactly one of step_number and tag is required.
  *
  * @generated from message anabranch.v1.GetStepRequest
@@ -3626,6 +3706,20 @@ export declare const TrajectoryService: GenService<{
     methodKind: "unary";
     input: typeof BranchTrajectoryRequestSchema;
     output: typeof BranchTrajectoryResponseSchema;
+  },
+  /**
+   * Branches every trajectory of a task that has steps, at its end, into another task. Nothing is copied: one row per
+   * branch. Branches are created oldest first, in several transactions. A call that fails may have created some of
+   * them; repeat it with the same `request_id` to create the others. A trajectory that is deleted meanwhile is left
+   * out. A task without trajectories is not an error.
+   * Errors: BRANCH_TOO_DEEP, REQUEST_ID_REUSED.
+   *
+   * @generated from rpc anabranch.v1.TrajectoryService.BranchTrajectories
+   */
+  branchTrajectories: {
+    methodKind: "unary";
+    input: typeof BranchTrajectoriesRequestSchema;
+    output: typeof BranchTrajectoriesResponseSchema;
   },
   /**
    * Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,

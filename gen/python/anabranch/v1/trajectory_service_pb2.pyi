@@ -1484,6 +1484,88 @@ class BranchTrajectoryResponse(google.protobuf.message.Message):
 Global___BranchTrajectoryResponse: typing_extensions.TypeAlias = BranchTrajectoryResponse
 
 @typing.final
+class BranchTrajectoriesRequest(google.protobuf.message.Message):
+    """Request of BranchTrajectories."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    @typing.final
+    class LabelsEntry(google.protobuf.message.Message):
+        DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: builtins.int
+        VALUE_FIELD_NUMBER: builtins.int
+        key: builtins.str
+        value: builtins.str
+        def __init__(
+            self,
+            *,
+            key: builtins.str = ...,
+            value: builtins.str = ...,
+        ) -> None: ...
+        def ClearField(self, field_name: typing.Literal["key", b"key", "value", b"value"]) -> None: ...
+
+    TASK_ID_FIELD_NUMBER: builtins.int
+    BRANCH_TASK_ID_FIELD_NUMBER: builtins.int
+    REQUEST_ID_FIELD_NUMBER: builtins.int
+    NAME_FIELD_NUMBER: builtins.int
+    LABELS_FIELD_NUMBER: builtins.int
+    METADATA_JSON_FIELD_NUMBER: builtins.int
+    task_id: builtins.str
+    """Task whose trajectories are branched, 1 to 256 bytes. Required."""
+    branch_task_id: builtins.str
+    """Task of the branches, 1 to 256 bytes. Required. Must differ from `task_id`."""
+    request_id: builtins.str
+    """Idempotency key, 1 to 128 bytes. Required. The ids of the branches are derived from this request and from the ids
+    of the trajectories. So the same request with the same key creates only branches that it has not created: those of
+    trajectories that are new, or that a failed call did not reach. Branches that were deleted are not created again.
+    """
+    name: builtins.str
+    """Name of each branch, at most 256 bytes. Default: the name of the trajectory that is branched."""
+    metadata_json: builtins.str
+    """Metadata of each branch, in addition to that of the trajectory that is branched: a JSON object, nested at most 100
+    levels deep. Objects are merged key by key, at all depths; other values are replaced. Metadata of a trajectory that
+    is not such an object is replaced as a whole. At most 512 KiB in all. Optional.
+    """
+    @property
+    def labels(self) -> google.protobuf.internal.containers.ScalarMap[builtins.str, builtins.str]:
+        """Labels of each branch, in addition to those of the trajectory that is branched. Equal keys are replaced. At most 64
+        in all. Keys have 1 to 64 bytes, values at most 256. Optional.
+        """
+
+    def __init__(
+        self,
+        *,
+        task_id: builtins.str = ...,
+        branch_task_id: builtins.str = ...,
+        request_id: builtins.str = ...,
+        name: builtins.str = ...,
+        labels: collections.abc.Mapping[builtins.str, builtins.str] | None = ...,
+        metadata_json: builtins.str = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["branch_task_id", b"branch_task_id", "labels", b"labels", "metadata_json", b"metadata_json", "name", b"name", "request_id", b"request_id", "task_id", b"task_id"]) -> None: ...
+
+Global___BranchTrajectoriesRequest: typing_extensions.TypeAlias = BranchTrajectoriesRequest
+
+@typing.final
+class BranchTrajectoriesResponse(google.protobuf.message.Message):
+    """Response of BranchTrajectories."""
+
+    DESCRIPTOR: google.protobuf.descriptor.Descriptor
+
+    COUNT_FIELD_NUMBER: builtins.int
+    count: builtins.int
+    """Number of branches of this request that exist. ListTrajectories returns them, by `branch_task_id`."""
+    def __init__(
+        self,
+        *,
+        count: builtins.int = ...,
+    ) -> None: ...
+    def ClearField(self, field_name: typing.Literal["count", b"count"]) -> None: ...
+
+Global___BranchTrajectoriesResponse: typing_extensions.TypeAlias = BranchTrajectoriesResponse
+
+@typing.final
 class GetStepRequest(google.protobuf.message.Message):
     """Request of GetStep. Exactly one of step_number and tag is required."""
 

@@ -92,6 +92,11 @@ class TrajectoryServiceStub(object):
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoryRequest.SerializeToString,
                 response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoryResponse.FromString,
                 _registered_method=True)
+        self.BranchTrajectories = channel.unary_unary(
+                '/anabranch.v1.TrajectoryService/BranchTrajectories',
+                request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoriesRequest.SerializeToString,
+                response_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoriesResponse.FromString,
+                _registered_method=True)
         self.GetStep = channel.unary_unary(
                 '/anabranch.v1.TrajectoryService/GetStep',
                 request_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.GetStepRequest.SerializeToString,
@@ -279,6 +284,17 @@ class TrajectoryServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BranchTrajectories(self, request, context):
+        """Branches every trajectory of a task that has steps, at its end, into another task. Nothing is copied: one row per
+        branch. Branches are created oldest first, in several transactions. A call that fails may have created some of
+        them; repeat it with the same `request_id` to create the others. A trajectory that is deleted meanwhile is left
+        out. A task without trajectories is not an error.
+        Errors: BRANCH_TOO_DEEP, REQUEST_ID_REUSED.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetStep(self, request, context):
         """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,
         STEP_CORRUPT.
@@ -458,6 +474,11 @@ def add_TrajectoryServiceServicer_to_server(servicer, server):
                     servicer.BranchTrajectory,
                     request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoryRequest.FromString,
                     response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoryResponse.SerializeToString,
+            ),
+            'BranchTrajectories': grpc.unary_unary_rpc_method_handler(
+                    servicer.BranchTrajectories,
+                    request_deserializer=anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoriesRequest.FromString,
+                    response_serializer=anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoriesResponse.SerializeToString,
             ),
             'GetStep': grpc.unary_unary_rpc_method_handler(
                     servicer.GetStep,
@@ -830,6 +851,33 @@ class TrajectoryService(object):
             '/anabranch.v1.TrajectoryService/BranchTrajectory',
             anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoryRequest.SerializeToString,
             anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoryResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BranchTrajectories(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/anabranch.v1.TrajectoryService/BranchTrajectories',
+            anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoriesRequest.SerializeToString,
+            anabranch_dot_v1_dot_trajectory__service__pb2.BranchTrajectoriesResponse.FromString,
             options,
             channel_credentials,
             insecure,

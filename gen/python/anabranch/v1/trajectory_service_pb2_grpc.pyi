@@ -201,6 +201,22 @@ _TrajectoryServiceBranchTrajectoryType = typing_extensions.TypeVar(
     ],
 )
 
+_TrajectoryServiceBranchTrajectoriesType = typing_extensions.TypeVar(
+    '_TrajectoryServiceBranchTrajectoriesType',
+    grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoriesResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoriesResponse,
+    ],
+    default=grpc.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoriesResponse,
+    ],
+)
+
 _TrajectoryServiceGetStepType = typing_extensions.TypeVar(
     '_TrajectoryServiceGetStepType',
     grpc.UnaryUnaryMultiCallable[
@@ -425,7 +441,7 @@ _TrajectoryServiceDeleteTagType = typing_extensions.TypeVar(
     ],
 )
 
-class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceSearchStepsType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceCompareBranchesType, _TrajectoryServiceSetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
+class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryType, _TrajectoryServiceGetTrajectoryType, _TrajectoryServiceListTrajectoriesType, _TrajectoryServiceUpdateTrajectoryType, _TrajectoryServiceDeleteTrajectoryType, _TrajectoryServiceAppendStepsType, _TrajectoryServiceAppendBatchType, _TrajectoryServiceAppendStepType, _TrajectoryServiceSealTrajectoryType, _TrajectoryServiceAttachStateType, _TrajectoryServiceBranchTrajectoryType, _TrajectoryServiceBranchTrajectoriesType, _TrajectoryServiceGetStepType, _TrajectoryServiceReadStepsType, _TrajectoryServiceReadTrajectoriesType, _TrajectoryServiceListStepsType, _TrajectoryServiceGetCheckpointType, _TrajectoryServiceGetLineageType, _TrajectoryServiceGetTreeType, _TrajectoryServiceSearchStepsType, _TrajectoryServiceReadStepSeriesType, _TrajectoryServiceCompareTrajectoriesType, _TrajectoryServiceCompareBranchesType, _TrajectoryServiceSetTagType, _TrajectoryServiceListTagsType, _TrajectoryServiceDeleteTagType]):
     """Records steps of trajectories, returns them, and branches trajectories from any step.
     Every call can also fail with INVALID_REQUEST, DATABASE_UNAVAILABLE, STORAGE_LOST, DEADLINE_EXCEEDED, CANCELLED or
     INTERNAL.
@@ -476,6 +492,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.BranchTrajectoryRequest,
             anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse,
+        ],
+        grpc.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.BranchTrajectoriesRequest,
+            anabranch.v1.trajectory_service_pb2.BranchTrajectoriesResponse,
         ],
         grpc.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.GetStepRequest,
@@ -580,6 +600,10 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.BranchTrajectoryRequest,
             anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse,
+        ],
+        grpc.aio.UnaryUnaryMultiCallable[
+            anabranch.v1.trajectory_service_pb2.BranchTrajectoriesRequest,
+            anabranch.v1.trajectory_service_pb2.BranchTrajectoriesResponse,
         ],
         grpc.aio.UnaryUnaryMultiCallable[
             anabranch.v1.trajectory_service_pb2.GetStepRequest,
@@ -712,6 +736,14 @@ class TrajectoryServiceStub(typing.Generic[_TrajectoryServiceCreateTrajectoryTyp
     REQUEST_ID_REUSED.
     """
 
+    BranchTrajectories: _TrajectoryServiceBranchTrajectoriesType
+    """Branches every trajectory of a task that has steps, at its end, into another task. Nothing is copied: one row per
+    branch. Branches are created oldest first, in several transactions. A call that fails may have created some of
+    them; repeat it with the same `request_id` to create the others. A trajectory that is deleted meanwhile is left
+    out. A task without trajectories is not an error.
+    Errors: BRANCH_TOO_DEEP, REQUEST_ID_REUSED.
+    """
+
     GetStep: _TrajectoryServiceGetStepType
     """Returns one step; inherited steps included. Errors: TRAJECTORY_NOT_FOUND, STEP_NOT_FOUND, TAG_NOT_FOUND,
     STEP_CORRUPT.
@@ -834,6 +866,10 @@ TrajectoryServiceAsyncStub: typing_extensions.TypeAlias = TrajectoryServiceStub[
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.BranchTrajectoryRequest,
         anabranch.v1.trajectory_service_pb2.BranchTrajectoryResponse,
+    ],
+    grpc.aio.UnaryUnaryMultiCallable[
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoriesRequest,
+        anabranch.v1.trajectory_service_pb2.BranchTrajectoriesResponse,
     ],
     grpc.aio.UnaryUnaryMultiCallable[
         anabranch.v1.trajectory_service_pb2.GetStepRequest,
@@ -1025,6 +1061,19 @@ class TrajectoryServiceServicer(metaclass=abc.ABCMeta):
         trajectory are not affected.
         Errors: TRAJECTORY_NOT_FOUND, TAG_NOT_FOUND, BRANCH_POINT_BEYOND_END, BRANCH_TOO_DEEP, TRAJECTORY_EXISTS,
         REQUEST_ID_REUSED.
+        """
+
+    @abc.abstractmethod
+    def BranchTrajectories(
+        self,
+        request: anabranch.v1.trajectory_service_pb2.BranchTrajectoriesRequest,
+        context: _ServicerContext,
+    ) -> typing.Union[anabranch.v1.trajectory_service_pb2.BranchTrajectoriesResponse, collections.abc.Awaitable[anabranch.v1.trajectory_service_pb2.BranchTrajectoriesResponse]]:
+        """Branches every trajectory of a task that has steps, at its end, into another task. Nothing is copied: one row per
+        branch. Branches are created oldest first, in several transactions. A call that fails may have created some of
+        them; repeat it with the same `request_id` to create the others. A trajectory that is deleted meanwhile is left
+        out. A task without trajectories is not an error.
+        Errors: BRANCH_TOO_DEEP, REQUEST_ID_REUSED.
         """
 
     @abc.abstractmethod

@@ -93,10 +93,15 @@ export async function madeBy<T>(
   noun: Noun<T>,
 ): Promise<T | undefined> {
   if (request === undefined) return undefined;
-  if (request.request_digest !== key.requestDigest) throw requestIdReused(key.requestId);
+  requireSame(key, request);
   const made = await noun.find(scope, { tree: request.tree, key: request.resource });
   if (made === undefined) throw madeAndDeleted(noun.name, request.resource_id, key.requestId);
   return made;
+}
+
+/** Errors: REQUEST_ID_REUSED. */
+export function requireSame(key: IdempotencyKey, request: KeptRequest): void {
+  if (request.request_digest !== key.requestDigest) throw requestIdReused(key.requestId);
 }
 
 /**

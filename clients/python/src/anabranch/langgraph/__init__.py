@@ -216,7 +216,10 @@ class AnabranchSaver(_Saver):
         self._run(self.operations.delete_runs([str(id) for id in run_ids]))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Copies a thread with two calls. Copies share what is stored, so that the cost does not grow with the thread."""
+        """Copies a thread with one call. Copies share what is stored, so that the cost does not grow with the thread.
+
+        Raises InvalidRequest if both ids are equal.
+        """
         self._run(self.operations.copy(str(source_thread_id), str(target_thread_id)))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:

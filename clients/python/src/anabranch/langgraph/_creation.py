@@ -6,7 +6,12 @@ import json
 
 from anabranch.langgraph._names import INTEGRATION, fitting, name_of, task_of
 from anabranch.langgraph._steps import WRITES
-from anabranch.v1.trajectory_service_pb2 import BranchTrajectoryRequest, CreateTrajectoryRequest, TrajectoryCreation
+from anabranch.v1.trajectory_service_pb2 import (
+    BranchTrajectoriesRequest,
+    BranchTrajectoryRequest,
+    CreateTrajectoryRequest,
+    TrajectoryCreation,
+)
 
 CHECKPOINTS = "checkpoints"
 #: Label of a trajectory whose steps before this number were stored again by a prune.
@@ -27,6 +32,18 @@ def branch_of(thread_id: str, id: str, source_id: str, at: int, ns: str | None) 
     )
     _describe(request, thread_id, ns)
     return TrajectoryCreation(branch=request)
+
+
+def copy_of(thread_id: str, target_id: str, request_id: str) -> BranchTrajectoriesRequest:
+    """Returns the request that copies a thread. The copies keep kind and namespace of their sources."""
+    return BranchTrajectoriesRequest(
+        task_id=task_of(thread_id),
+        branch_task_id=task_of(target_id),
+        request_id=request_id,
+        name=name_of(target_id, ""),
+        labels={"thread": fitting(target_id)},
+        metadata_json=json.dumps({"thread_id": target_id}),
+    )
 
 
 def mark_again(creation: TrajectoryCreation, end: int) -> None:

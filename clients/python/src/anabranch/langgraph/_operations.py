@@ -33,7 +33,7 @@ from anabranch.errors import (
     WriterFenced,
 )
 from anabranch.langgraph._calls import Call, Operation, Upload
-from anabranch.langgraph._creation import AGAIN, CHECKPOINTS, branch_of, creation_of, mark_again
+from anabranch.langgraph._creation import AGAIN, CHECKPOINTS, branch_of, copy_of, creation_of, mark_again
 from anabranch.langgraph._memory import CheckpointKey, Memory, Place, Recent
 from anabranch.langgraph._messages import MESSAGES
 from anabranch.langgraph._names import INTEGRATION, content_id, head_of, key_of, task_of
@@ -640,15 +640,7 @@ class Operations:
 
     def copy(self, source_id: str, target_id: str) -> Operation[None]:
         """Copies a thread: a branch for each of its trajectories."""
-        entries: list[AppendEntry] = []
-        for each in (yield from self._trajectories(source_id)):
-            if each.next_step_number > 0:
-                id = _random()
-                ns = about_of(each).get("checkpoint_ns")
-                create = branch_of(target_id, id, each.id, each.next_step_number - 1, ns)
-                entries.append(AppendEntry(trajectory_id=id, create=create))
-        for start in range(0, len(entries), _MOST_ENTRIES):
-            yield Call("AppendBatch", AppendBatchRequest(entries=entries[start : start + _MOST_ENTRIES]))
+        yield Call("BranchTrajectories", copy_of(source_id, target_id, _random()))
 
     def delete(self, thread_id: str) -> Operation[None]:
         """Deletes a thread. Copies of it keep what they share with it."""
