@@ -60,7 +60,7 @@ const LEFT_OUT: Readonly<Record<string, readonly string[]>> = {
   ListStatusChanges: ['stage_id', 'trajectory_id', 'rollout_id', 'environment_id'],
   ListSteps: ['task_id', 'run_id', 'experiment_id'],
   ReadRollouts: ['stage_id'],
-  ReadStates: ['references', 'digests'],
+  ReadStates: ['references', 'digests', 'steps'],
   ReadStepSeries: ['tree_id', 'metric_key', 'pointer', 'state_name'],
   RetentionPolicy: ['trajectories', 'experiment_id'],
   SearchSteps: ['tree_id', 'run_id', 'experiment_id', 'task_id'],
