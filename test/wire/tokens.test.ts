@@ -89,7 +89,8 @@ describe.each(ENGINES)('page and resume tokens, on %s', (engine) => {
   });
 
   it('belong to methods whose requests and responses have them', () => {
-    const returned = METHODS.filter((method) => newTokenField(method) !== undefined);
+    // ReadStates returns tokens of the ListSteps request that it is given.
+    const returned = METHODS.filter((method) => newTokenField(method) !== undefined && method.name !== 'ReadStates');
     expect(returned.map(({ name }) => name)).toEqual(TOKEN_METHODS.map(({ name }) => name));
     expect(returned.length).toBeGreaterThan(15);
   });
