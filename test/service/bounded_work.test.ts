@@ -1,6 +1,7 @@
 import { syncBuiltinESMExports } from 'node:module';
 import zlib from 'node:zlib';
 import { beforeAll, expect, it, vi } from 'vitest';
+import { StepOrder } from '../../gen/es/anabranch/v1/trajectory_service_pb.js';
 import type { Trajectory } from '../../src/domain/trajectory.ts';
 import { Scene } from '../store/scene.ts';
 import { statementsOfWarm } from '../store/statement_count.ts';
@@ -26,6 +27,7 @@ describeApp('the work of a call', (on) => {
     makeStep(BigInt(number), {
       reward: number % 5,
       infoJson: `{"at": ${number}}`,
+      labels: new Map([['at', `${number}`]]),
       states: number % 100 === 1 ? [smallRef(newState(`state ${number}`))] : [],
     });
   const steps = (from: number, to: number) => Array.from({ length: to - from }, (_, i) => stepAt(from + i));
@@ -128,6 +130,17 @@ describeApp('the work of a call', (on) => {
       expect((await get(long, number)()).step?.stepNumber).toBe(BigInt(checkpoint));
       expect(await statementsOf(get(long, number))).toBe(cost);
       expect((await rowsOpened(get(long, number))).size).toBe(1);
+    }
+  });
+
+  it('RD4: a list of the steps with a label that few have takes the same statements, and opens one row', async () => {
+    const list = (of: Trajectory, number: number) => () =>
+      app.rpc.listSteps({ trajectoryId: of.id, labels: { at: `${number}` }, order: StepOrder.TIME });
+    const cost = await statementsOf(list(short, 1));
+    for (const number of [0, 350, 700, 950]) {
+      expect((await list(long, number)()).steps.map(({ step }) => step?.stepNumber)).toEqual([BigInt(number)]);
+      expect(await statementsOf(list(long, number))).toBe(cost);
+      expect((await rowsOpened(list(long, number))).size).toBe(1);
     }
   });
 

@@ -97,8 +97,9 @@ describe('on sqlite', () => {
 
   const DAMAGE: Readonly<Record<string, { readonly damage: (path: string) => void; readonly message: RegExp }>> = {
     'a missing entry of an index': {
-      damage: (path) => behind(path, 'segments_with_labels', `update segments set labels = '["x"]', body_bytes = 1`),
-      message: /missing from index segments_with_labels|wrong # of entries/,
+      damage: (path) =>
+        behind(path, 'segments_with_states', `update segments set state_names = '["x"]', body_bytes = 1`),
+      message: /missing from index segments_with_states|wrong # of entries/,
     },
     'an entry of an index without a row': {
       damage: (path) => behind(path, 'trajectories_by_id', `delete from trajectories ${FIRST}`),
@@ -180,18 +181,18 @@ describe('on postgres', () => {
       damage: async (sql) => {
         const hide = (ready: boolean) =>
           sql.query(
-            `update pg_index set indisready = $1 where indexrelid = 'anabranch.segments_with_labels'::regclass`,
+            `update pg_index set indisready = $1 where indexrelid = 'anabranch.segments_with_states'::regclass`,
             [ready],
           );
         await hide(false);
-        await sql.query(`update anabranch.segments set labels = '["x"]', body_bytes = 1`);
+        await sql.query(`update anabranch.segments set state_names = '["x"]', body_bytes = 1`);
         await hide(true);
       },
-      message: /index segments_with_labels: .*lacks matching index tuple/,
+      message: /index segments_with_states: .*lacks matching index tuple/,
     },
     'a damaged page of an index': {
-      damage: (sql) => overwrite(sql, 'segments_with_labels', 0),
-      message: /index segments_with_labels: .*(?:page|magic)/,
+      damage: (sql) => overwrite(sql, 'segments_with_states', 0),
+      message: /index segments_with_states: .*(?:page|magic)/,
     },
     'a damaged page of a table': {
       damage: (sql) => overwrite(sql, 'status_changes', 0),

@@ -46,21 +46,27 @@ describeStore('full rows of a group', (on) => {
     await expectVerified(scene.store);
   });
 
-  it('have the names of their states in the index, which takes no further statement on Postgres', async () => {
+  it('have the names of their states and their labels in the index, which takes no further statement on Postgres', async () => {
     const scene = on.scene();
     const [named, plain] = [await scene.createWith(['first']), await scene.createWith(['first'])];
     const states = [smallRef(newState('small'), 'env'), smallRef(newState('other'), 'agent')];
     const appendTo = (made: Trajectory, steps: readonly Step[]) =>
       statementsOf(on.engine, () => scene.append(made, [...steps]));
-    const withNames = words(1, 256).map((step) => ({ ...step, states }));
+    const withNames = words(1, 256).map((step) => ({
+      ...step,
+      states,
+      labels: new Map([['at', `${step.stepNumber % 2n}`]]),
+    }));
     const counts = [await appendTo(plain, words(1, 256)), await appendTo(named, withNames)];
     if (on.engine === 'postgres') expect(counts).toEqual([1, 1]);
     const index = await on.sql.rows(
-      `select name, first_step_number from segment_state_names where trajectory = ${named.ref.key} order by name`,
+      `select name, first_step_number from segment_names where trajectory = ${named.ref.key} order by name`,
     );
     expect(index.map(({ name, first_step_number: first }) => [name, Number(first)])).toEqual([
-      ['agent', 1],
-      ['env', 1],
+      ['"agent"', 1],
+      ['"env"', 1],
+      ['["at","0"]', 1],
+      ['["at","1"]', 1],
     ]);
     await expectVerified(scene.store);
   });

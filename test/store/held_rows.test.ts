@@ -248,7 +248,7 @@ describe('trajectories that another transaction locks, on postgres', () => {
         .rows;
     expect(await unmerged()).toEqual([]);
     await other.query(`delete from segments where trajectory = ${key};
-      delete from segment_state_names where trajectory = ${key}`);
+      delete from segment_names where trajectory = ${key}`);
     await other.query('insert into segments select * from json_populate_recordset(null::segments, $1)', [
       JSON.stringify(before!.rows),
     ]);

@@ -64,7 +64,7 @@ async function outsidePostgres({ url, directUrl = url }: Outside, schema: string
  */
 function ours(tables: readonly string[]): string[] {
   return tables.filter(
-    (name) => !/^(?:kysely_|sqlite_|change_marks$|job_leases$|(?:api|token)_keys$|segment_state_names$)/.test(name),
+    (name) => !/^(?:kysely_|sqlite_|change_marks$|job_leases$|(?:api|token)_keys$|segment_names$)/.test(name),
   );
 }
 

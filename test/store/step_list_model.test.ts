@@ -19,6 +19,9 @@ const PHASE = ['phase', 'träin'] as const;
 /** A key and a value that an SQL or JSON path could mistake for something else. */
 const ODD = ['a"=.\\b', '["phase","träin"]'] as const;
 
+/** A label that few steps have. */
+const AT = ['at', '7'] as const;
+
 /** More than the trajectories and the stored segments that the first statements of a list look into. */
 const SMALL_TRAJECTORIES = 70;
 const SMALL_STEPS = 16;
@@ -60,6 +63,8 @@ const QUERY: fc.Arbitrary<Query> = fc.record({
         new Map([PHASE]),
         new Map([PHASE, ODD]),
         new Map([['phase', 'odd']]),
+        new Map([AT, PHASE]),
+        new Map([ODD, AT]),
         new Map([['none', '']]),
       ),
       fromTime: fc.double({ min: 0, max: 1, noNaN: true }),
@@ -80,7 +85,10 @@ describeStore('lists of steps compared with a naive sort', (on) => {
       const reward = REWARDS[drawn.below(REWARDS.length)];
       const score = REWARDS[drawn.below(REWARDS.length)];
       const metrics = new Map(score === undefined ? [] : [[METRIC, score]]);
-      const labels = new Map([drawn.below(3) === 0 ? PHASE : (['phase', 'odd'] as const), ODD].slice(drawn.below(3)));
+      const labels = new Map<string, string>(
+        [drawn.below(3) === 0 ? PHASE : (['phase', 'odd'] as const), ODD].slice(drawn.below(3)),
+      );
+      labels.set('at', `${(from + BigInt(i)) % 45n}`);
       return wordStep(from + BigInt(i), `${i}`, { reward, terminated, truncated, states, metrics, labels });
     });
   }

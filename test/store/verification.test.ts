@@ -111,33 +111,40 @@ describeStore('verification', (on) => {
     await expectVerified(on.store);
   });
 
-  it('V1: finds that merged steps and the index of their states differ', async () => {
+  it('V1: finds that merged steps and the index of their names differ', async () => {
     const { scene, root } = await furnishSteps();
     await scene.store.mergeSteps([{ ref: root.ref, rest: true }]);
     const names = async () => {
       const found = await on.sql.rows(
-        `select name from segment_state_names where trajectory = ${root.ref.key} order by name`,
+        `select name from segment_names where trajectory = ${root.ref.key} order by name`,
       );
       return found.map(({ name }) => name);
     };
-    expect(await names()).toEqual(['big', 'env', 'later']);
-    const row = `where trajectory = ${root.ref.key} and name = 'env'`;
-    await on.sql.rows(`update segment_state_names set first_step_number = 1 ${row}`);
-    const faults = (await faultsOf(on.store)).map(({ trajectoryId, check, message }) => ({
-      trajectoryId,
-      check,
-      message,
-    }));
-    expect(faults).toEqual([
-      { trajectoryId: root.id, check: 'COLUMNS', message: expect.stringContaining('other names of states') },
-      {
-        trajectoryId: root.id,
-        check: 'COLUMNS',
-        message: expect.stringContaining('a segment at step 1 that does not exist'),
-      },
+    expect(await names()).toEqual(['"big"', '"env"', '"later"', '["phase","seen"]']);
+    for (const name of ['"env"', '["phase","seen"]']) {
+      const row = `where trajectory = ${root.ref.key} and name = '${name}'`;
+      await on.sql.rows(`update segment_names set first_step_number = 1 ${row}`);
+      const faults = (await faultsOf(on.store)).map(({ trajectoryId, check, message }) => ({
+        trajectoryId,
+        check,
+        message,
+      }));
+      expect(faults).toEqual([
+        { trajectoryId: root.id, check: 'COLUMNS', message: expect.stringContaining('other names than') },
+        {
+          trajectoryId: root.id,
+          check: 'COLUMNS',
+          message: expect.stringContaining('a segment at step 1 that does not exist'),
+        },
+      ]);
+      await on.sql.rows(`update segment_names set first_step_number = 0 ${row}`);
+      await expectVerified(on.store);
+    }
+    const superfluous = `(${root.ref.tree}, ${root.ref.key}, '["phase","other"]', 0)`;
+    await on.sql.rows(`insert into segment_names values ${superfluous}`);
+    expect((await faultsOf(on.store)).map(({ message }) => message)).toEqual([
+      expect.stringContaining('other names than'),
     ]);
-    await on.sql.rows(`update segment_state_names set first_step_number = 0 ${row}`);
-    await expectVerified(on.store);
     await scene.delete(root, 'CASCADE');
     expect(await names()).toEqual([]);
   });
@@ -279,7 +286,7 @@ describeStore('verification', (on) => {
       message: 'metric_sums',
     }),
     'a name of the index that no segment has': ({ root }) => ({
-      sql: `insert into segment_state_names values (${root.ref.tree}, ${root.ref.key}, 'wrong', 2)`,
+      sql: `insert into segment_names values (${root.ref.tree}, ${root.ref.key}, 'wrong', 2)`,
       fault: { check: 'COLUMNS', ...stepsOf(root, 2n) },
       message: 'the index of names',
     }),

@@ -1,11 +1,11 @@
 import type { CallScope } from '../contract/store.ts';
 import type { ReadSlots } from '../sql/kit/reading/slots.ts';
 import { sumColumns } from '../sql/kit/running_sums.ts';
-import { SEGMENT_STATE_NAMES, SEGMENTS } from '../sql/kit/tables/steps.ts';
+import { SEGMENT_NAMES, SEGMENTS } from '../sql/kit/tables/steps.ts';
 import { type NamedColumn, namesOf, valuesOf } from '../sql/kit/tables/table.ts';
 import { END_UPDATE } from '../sql/log/append/heads.ts';
 import type { Appends, SeenAppend } from '../sql/log/engine.ts';
-import { stateNamesOf } from '../sql/log/segments.ts';
+import { indexedNamesOf } from '../sql/log/segments.ts';
 import { columnsOf } from './bulk_rows.ts';
 import { encodeArray, encodeRows } from './copy.ts';
 import type { Pool } from './pool.ts';
@@ -61,7 +61,7 @@ const SEGMENT = SEGMENTS.order.filter(({ name }) => name !== 'commit_time');
 const END = END_UPDATE.columns.map((column) => ({ ...column, name: `trajectory_${column.name}` }));
 /** The columns of the type `appended_segment`. */
 const APPENDED: readonly NamedColumn[] = [...SEGMENT, ...END];
-const NAMES = SEGMENT_STATE_NAMES.order;
+const NAMES = SEGMENT_NAMES.order;
 
 /**
  * Returns a condition: the row of a trajectory is as this process last saw it. For further segments of the same append
@@ -102,10 +102,10 @@ function appendText(named = ''): string {
 /** Any number of segments. */
 const APPEND_MANY = appendText();
 
-/** Some segments are compressed and have states, so the index of names gets them. */
+/** Some segments are compressed and have states or labels, so the index of names gets them. */
 const APPEND_NAMED = appendText(`,
   named as (
-    insert into ${SCHEMA}.${SEGMENT_STATE_NAMES.name} (${namesOf(NAMES)})
+    insert into ${SCHEMA}.${SEGMENT_NAMES.name} (${namesOf(NAMES)})
     select ${namesOf(NAMES)} from unnest(${NAMES.map(({ type }, i) => `$${2 + i}::${type}[]`).join(', ')}) as n (${namesOf(NAMES)})
     where (n.trajectory in (select key from moved)) is true)`);
 
@@ -141,7 +141,7 @@ function appendStatement(
     const ends = valuesOf({ next_step_number: end, ...sumColumns(sums) }, END_UPDATE.columns);
     return segments.map((segment) => [...valuesOf(segment, SEGMENT), ...ends]);
   });
-  const names = stateNamesOf(appends.flatMap((append) => append.segments));
+  const names = indexedNamesOf(appends.flatMap((append) => append.segments));
   if (names.length === 0 && rows.length === 1) return { text: APPEND_ONE, values: rows[0]! };
   const values = [encodeRows(typeId, APPENDED, rows)];
   if (names.length === 0) return { text: APPEND_MANY, values };

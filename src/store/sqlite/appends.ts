@@ -1,11 +1,11 @@
 import type { CallScope } from '../contract/store.ts';
 import { traced } from '../contract/trace.ts';
 import { sumColumns } from '../sql/kit/running_sums.ts';
-import { SEGMENT_STATE_NAMES, SEGMENTS } from '../sql/kit/tables/steps.ts';
+import { SEGMENT_NAMES, SEGMENTS } from '../sql/kit/tables/steps.ts';
 import { valuesOf } from '../sql/kit/tables/table.ts';
 import { END_UPDATE } from '../sql/log/append/heads.ts';
 import type { Appends, SeenAppend } from '../sql/log/engine.ts';
-import { stateNamesOf } from '../sql/log/segments.ts';
+import { indexedNamesOf } from '../sql/log/segments.ts';
 import type { SqliteBulkRows } from './bulk_rows.ts';
 import { CLOCK, type Connection } from './connection.ts';
 import { TRANSACTION } from './transactions.ts';
@@ -60,7 +60,7 @@ export class SqliteAppends implements Appends {
       const { changes } = move.run([...moved, now, tree, key, nextStepNumber, writerEpoch]);
       if (Number(changes) === 0) continue;
       bulk.insertNow(SEGMENTS, segments);
-      bulk.insertNow(SEGMENT_STATE_NAMES, stateNamesOf(segments));
+      bulk.insertNow(SEGMENT_NAMES, indexedNamesOf(segments));
       times.set(key, now);
     }
     return times;

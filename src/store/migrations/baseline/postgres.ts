@@ -121,8 +121,6 @@ alter table segments alter column body set storage external;
 alter table segments alter column states set storage external;
 create index segments_by_reward on segments (tree, trajectory, max_reward, first_step_number, min_reward, body_bytes)
   where max_reward is not null and body_bytes is not null;
-create index segments_with_labels on segments (tree, trajectory, first_step_number)
-  where labels <> '[]' and body_bytes is not null;
 create index segments_with_states on segments (tree, trajectory, first_step_number)
   where state_names <> '[]' and body_bytes is not null;
 
@@ -177,9 +175,10 @@ create type appended_segment as (
   trajectory_max_reward double precision
 );
 
--- An index of the segments that have states of a name. It has those with body_bytes, so that plain appends do not write
--- it. Every segment that begins before trajectories.indexed_to has body_bytes.
-create table segment_state_names (
+-- An index of the segments that have states of a name, or a label. Names are JSON: a text for a state, a list of key and
+-- value for a label. The index has segments with body_bytes, so that plain appends do not write it. Every segment that
+-- begins before trajectories.indexed_to has body_bytes.
+create table segment_names (
   tree bigint not null,
   trajectory bigint not null,
   name text collate "C" not null,

@@ -116,8 +116,6 @@ create index segments_with_states on segments (tree, trajectory, first_step_numb
   where state_names <> '[]' and body_bytes is not null;
 create index segments_by_reward on segments (tree, trajectory, max_reward, first_step_number, min_reward, body_bytes)
   where max_reward is not null and body_bytes is not null;
-create index segments_with_labels on segments (tree, trajectory, first_step_number)
-  where labels <> '[]' and body_bytes is not null;
 
 -- A row for each step.
 create view steps as
@@ -131,9 +129,10 @@ create view steps as
     s.first_step_number, s.next_step_number
   from segments as s cross join json_each(s.rewards) as r;
 
--- An index of the segments that have states of a name. It has those with body_bytes, so that plain appends do not write
--- it. Every segment that begins before trajectories.indexed_to has body_bytes.
-create table segment_state_names (
+-- An index of the segments that have states of a name, or a label. Names are JSON: a text for a state, a list of key and
+-- value for a label. The index has segments with body_bytes, so that plain appends do not write it. Every segment that
+-- begins before trajectories.indexed_to has body_bytes.
+create table segment_names (
   tree integer not null,
   trajectory integer not null,
   name text not null,

@@ -6,7 +6,7 @@ import { JOB_LEASES, RETENTION_POLICIES } from './tables/retention.ts';
 import { GROUPS, ROLLOUT_CANCELLATIONS, ROLLOUT_ENVIRONMENTS, ROLLOUTS, TASKS, VALIDATORS } from './tables/rollouts.ts';
 import { ENVIRONMENTS, EXPERIMENTS, METRIC_POINTS, METRIC_SERIES, RUNS, STAGES } from './tables/runs.ts';
 import { STATE_CHUNKS, STATE_UPLOADS, STATES } from './tables/states.ts';
-import { ATTACHED_STATES, SEGMENT_STATE_NAMES, SEGMENTS, STATE_REFS, STEP_SCORES } from './tables/steps.ts';
+import { ATTACHED_STATES, SEGMENT_NAMES, SEGMENTS, STATE_REFS, STEP_SCORES } from './tables/steps.ts';
 import type { TypeOf } from './tables/table.ts';
 import { DELETED_TRAJECTORIES, TAGS, TRAJECTORIES, TRAJECTORY_IMPORTS } from './tables/trajectories.ts';
 
@@ -16,7 +16,7 @@ export const TABLES = {
   deleted_trajectories: DELETED_TRAJECTORIES,
   trajectory_imports: TRAJECTORY_IMPORTS,
   segments: SEGMENTS,
-  segment_state_names: SEGMENT_STATE_NAMES,
+  segment_names: SEGMENT_NAMES,
   state_refs: STATE_REFS,
   attached_states: ATTACHED_STATES,
   step_scores: STEP_SCORES,

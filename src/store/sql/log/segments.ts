@@ -1,31 +1,31 @@
 import { type RawBuilder, type SqlBool, sql } from 'kysely';
 import type { TrajectoryRef } from '../../../domain/trajectory.ts';
 import { chunksOf, padded } from '../kit/kept_queries.ts';
-import { SEGMENT_STATE_NAMES, SEGMENTS, type SegmentRow } from '../kit/tables/steps.ts';
+import { SEGMENT_NAMES, SEGMENTS, type SegmentRow } from '../kit/tables/steps.ts';
 import type { RowOf } from '../kit/tables/table.ts';
 import type { Transaction } from '../kit/transaction.ts';
-import { NO_RUNS, readRuns } from './read/step_runs.ts';
+import { indexNames, NO_RUNS } from './read/step_runs.ts';
 
 /**
- * All writes to `segments`, and to the index of the names of their states, except for those of `postgres/appends.ts`
- * and `sqlite/appends.ts`. A segment is in this index, and in those of rewards, states and labels, if
+ * All writes to `segments`, and to the index of their names (states and labels), except for those of
+ * `postgres/appends.ts` and `sqlite/appends.ts`. A segment is in this index, and in those of rewards and states, if
  * `body_bytes` is set: once it is merged, stored compressed, or passed by `merged_to`. So plain appends write none of
  * them. Whoever changes or deletes a segment has locked it.
  */
 
-type NameRow = RowOf<typeof SEGMENT_STATE_NAMES>;
+type NameRow = RowOf<typeof SEGMENT_NAMES>;
 
 /** The columns that decide what the index has of a segment. */
-type NamedColumns = Pick<SegmentRow, 'first_step_number' | 'state_names' | 'body_bytes'>;
+type NamedColumns = Pick<SegmentRow, 'first_step_number' | 'state_names' | 'labels' | 'body_bytes'>;
 
 export function insertSegments(tx: Transaction, rows: readonly SegmentRow[]): Promise<unknown> {
   const stored = tx.engine.bulk.insert(tx.db, SEGMENTS, rows);
-  const names = stateNamesOf(rows);
+  const names = indexedNamesOf(rows);
   return names.length === 0 ? stored : Promise.all([stored, insertNames(tx, names)]);
 }
 
 /** Returns what the index has of new segments. */
-export function stateNamesOf(rows: readonly SegmentRow[]): readonly NameRow[] {
+export function indexedNamesOf(rows: readonly SegmentRow[]): readonly NameRow[] {
   const names: NameRow[] = [];
   for (const row of rows) {
     if (row.body_bytes === null) continue;
@@ -59,9 +59,9 @@ export async function updateSegment(
 
 /** Deletes all segments of trajectories of a tree. */
 export async function deleteAllSegments(tx: Transaction, tree: bigint, keys: readonly bigint[]): Promise<void> {
-  for (const table of ['segments', 'segment_state_names'] as const) {
+  for (const table of ['segments', 'segment_names'] as const) {
     await tx.db
-      .deleteFrom<'segments' | 'segment_state_names'>(table)
+      .deleteFrom<'segments' | 'segment_names'>(table)
       .where('tree', '=', tree)
       .where(tx.engine.sql.among(sql.ref('trajectory'), keys))
       .execute();
@@ -92,7 +92,11 @@ export function readVersions(tx: Transaction, ref: TrajectoryRef, range: Range):
 
 /** Deletes the segments of a trajectory that begin in a range. Returns them in any order. */
 export async function deleteSegments(tx: Transaction, ref: TrajectoryRef, range: Range): Promise<SegmentVersion[]> {
-  const deleted = await tx.db.deleteFrom('segments').where(beginsIn(ref, range)).returning(VERSION).execute();
+  const deleted = await tx.db
+    .deleteFrom('segments')
+    .where(beginsIn(ref, range))
+    .returning([...VERSION, 'labels'])
+    .execute();
   const names = deleted.map(indexedNames);
   const all = names.includes(undefined) ? undefined : [...new Set(names.flatMap((each) => [...each!]))];
   await deleteNames(tx, ref, range, all);
@@ -106,7 +110,7 @@ export async function deleteSegments(tx: Transaction, ref: TrajectoryRef, range:
 export async function indexSegments(tx: Transaction, ref: TrajectoryRef, range: Range): Promise<boolean> {
   const missing = tx.db
     .selectFrom('segments')
-    .select(['first_step_number', 'state_names', sql<bigint>`octet_length(body)`.as('body_bytes')])
+    .select(['first_step_number', 'state_names', 'labels', sql<bigint>`octet_length(body)`.as('body_bytes')])
     .where(beginsIn(ref, range))
     .where('body_bytes', 'is', null);
   for (const row of await tx.engine.locks.freeRows(missing, 'write').execute()) {
@@ -130,10 +134,10 @@ function beginsIn({ tree, key }: TrajectoryRef, { from, to }: Range): RawBuilder
 const NO_NAMES: ReadonlySet<string> = new Set();
 
 /** Returns the names that the index has of a segment. Undefined if they cannot be read. */
-function indexedNames({ state_names, body_bytes }: Pick<SegmentRow, 'state_names' | 'body_bytes'>) {
-  if (body_bytes === null || state_names === NO_RUNS) return NO_NAMES;
+function indexedNames({ state_names, labels, body_bytes }: Omit<NamedColumns, 'first_step_number'>) {
+  if (body_bytes === null || (state_names === NO_RUNS && labels === NO_RUNS)) return NO_NAMES;
   try {
-    return new Set(readRuns(state_names).map(([name]) => name));
+    return indexNames({ state_names, labels });
   } catch {
     return undefined;
   }
@@ -144,7 +148,7 @@ function nameRow({ tree, key }: TrajectoryRef, { first_step_number }: NamedColum
 }
 
 function insertNames(tx: Transaction, names: readonly NameRow[]): Promise<void> {
-  return tx.engine.bulk.insert(tx.db, SEGMENT_STATE_NAMES, names);
+  return tx.engine.bulk.insert(tx.db, SEGMENT_NAMES, names);
 }
 
 /** Undefined names are all names: damage prevents no deletion. */
@@ -154,7 +158,7 @@ async function deleteNames(
   range: Range,
   names: readonly string[] | undefined,
 ): Promise<void> {
-  const deleting = tx.db.deleteFrom('segment_state_names').where(beginsIn(ref, range));
+  const deleting = tx.db.deleteFrom('segment_names').where(beginsIn(ref, range));
   if (names === undefined) await deleting.execute();
   for (const some of chunksOf(names ?? [])) await deleting.where('name', 'in', padded(some)).execute();
 }

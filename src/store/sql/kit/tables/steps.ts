@@ -53,10 +53,14 @@ export const SEGMENTS = table('segments', {
 
 export type SegmentRow = RowOf<typeof SEGMENTS>;
 
-/** An index of the names of the states of segments. It lacks those without `body_bytes` (`log/segments.ts`). */
-export const SEGMENT_STATE_NAMES = table('segment_state_names', {
+/**
+ * An index of the names of the states, and of the labels, of segments. It lacks those without `body_bytes`
+ * (`log/segments.ts`).
+ */
+export const SEGMENT_NAMES = table('segment_names', {
   tree: int,
   trajectory: int,
+  /** JSON (`log/read/step_runs.ts`). */
   name: text,
   first_step_number: int,
 });

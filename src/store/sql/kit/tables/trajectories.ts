@@ -72,7 +72,7 @@ export const TRAJECTORIES = table('trajectories', {
   scored_metrics: withDefault(of(text, list(LIMITS.scoredMetrics, LIMITS.metricKeyBytes))),
   /** No segment that ends at or before this number can be merged with the next one. */
   merged_to: withDefault(of(int, NATURAL)),
-  /** `segment_state_names` has all segments that begin before this number. Unlike `merged_to`, it never moves back. */
+  /** `segment_names` has all segments that begin before this number. Unlike `merged_to`, it never moves back. */
   indexed_to: withDefault(of(int, NATURAL)),
   /** Digest of the request of CreateTrajectory or BranchTrajectory; empty if none of them created it. */
   create_digest: withDefault(of(text, upTo(256))),

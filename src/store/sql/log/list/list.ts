@@ -1,17 +1,19 @@
 import { sql } from 'kysely';
 import { clipRanges } from '../../../../domain/lineage.ts';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
+import { SEGMENT_STEPS } from '../../../contract/append.ts';
 import type { ListedSteps, OwnedStep, StepFilter, StepPage, StepSort, StepView } from '../../../contract/step.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
+import { NAMED_SEGMENTS, namedSegments } from '../read/named_segments.ts';
 import { attachedTo, readStored, selectStored } from '../read/read_stored.ts';
 import { SegmentCursor, storedStep } from '../read/segment.ts';
 import { columnOfSegment } from '../read/segment_lookup.ts';
-import { MANY_STEPS, searchedSegments } from '../read/steps.ts';
+import { MANY_STEPS, searchedPlace, searchedSegments } from '../read/steps.ts';
 import { NamedStates } from '../states/named_states.ts';
 import { lineageTable, MOST_RANGES, rangeTable } from '../trajectory/range_table.ts';
 import { type InheritedRange, inheritedRanges } from './inherited.ts';
-import { cursorRank, matchingRuns, stepConditions } from './list_conditions.ts';
+import { cursorRank, matchingRuns, stepConditions, wantedNames } from './list_conditions.ts';
 import { partsOf } from './list_parts.ts';
 import { bodyBytes, searchPart } from './list_search.ts';
 import { FirstSteps, type ListedStep, type SearchOrder } from './listed_step.ts';
@@ -85,6 +87,13 @@ async function listInOrder(
 }
 
 /**
+ * How many steps the first window of a lineage has at least, and how much larger the next ones are. If the index of
+ * names tells which segments of a window are read, windows can be large: others cost nothing.
+ */
+const WINDOWS = { least: 1, factor: 4n };
+const NAMED_WINDOWS = { least: SEGMENT_STEPS, factor: 16n };
+
+/**
  * Step numbers of a lineage have no gaps. Windows of numbers, which grow until the page is full, avoid sorting the
  * whole history.
  */
@@ -98,21 +107,23 @@ async function listLineage(
   const rows: ListedStep[] = [];
   let low = descending || after === undefined ? 0n : after.stepNumber + 1n;
   let high = descending && after !== undefined ? after.stepNumber : (lineage.at(-1)?.to ?? 0n);
-  for (let width = BigInt(limit); low < high && rows.length < limit; width *= 4n) {
-    if (width > BigInt(limit)) await nextIteration();
+  const { least, factor } = wantedNames(where).length > 0 ? NAMED_WINDOWS : WINDOWS;
+  const first = BigInt(Math.max(limit, least));
+  for (let width = first; low < high && rows.length < limit; width *= factor) {
+    if (width > first) await nextIteration();
     const whole = clipRanges(
       lineage,
       descending && high - width > low ? high - width : low,
       !descending && low + width < high ? low + width : high,
     );
     const window = descending ? whole.slice(-MOST_RANGES) : whole.slice(0, MOST_RANGES);
-    const [first, last] = [window[0], window.at(-1)];
-    if (first === undefined || last === undefined) break;
+    const [lowest, highest] = [window[0], window.at(-1)];
+    if (lowest === undefined || highest === undefined) break;
     rows.push(
       ...(await listWindow(scope, { ...where, of: { ...where.of, lineage: window } }, descending, limit - rows.length)),
     );
-    if (descending) high = first.from;
-    else low = last.to;
+    if (descending) high = lowest.from;
+    else low = highest.to;
   }
   return rows;
 }
@@ -124,22 +135,30 @@ async function listWindow(
   descending: boolean,
   limit: number,
 ): Promise<ListedStep[]> {
+  const names = wantedNames(where);
+  const ranges = searchedPlace(engine);
+  // The ranges, or the segments in them that have the names.
+  const [table, { of, owner }] = names.length === 0 ? [sql`p`, ranges] : [sql`k`, NAMED_SEGMENTS];
+  const named = names.length === 0 ? sql`` : sql`, ${namedSegments(engine, names, ranges)}`;
+  const runs = matchingRuns(engine, where, {
+    from: sql`${table} cross join ${engine.sql.table('segments')} as e`,
+    of: sql.join(of('e'), sql` and `),
+  });
   const conditions = [
-    sql`o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}`,
-    sql`s.tree = p.tree and s.trajectory = p.key and s.first_step_number >= p.first and s.first_step_number < p.hi`,
-    sql`s.step_number >= p.lo and s.step_number < p.hi`,
+    ...of('s'),
+    sql`s.step_number >= ${table}.lo and s.step_number < ${table}.hi`,
     ...stepConditions(engine, where),
   ];
-  const runs = matchingRuns(engine, where, {
-    from: sql`p cross join ${engine.sql.table('segments')} as e`,
-    of: sql`e.tree = p.tree and e.trajectory = p.key and e.first_step_number >= p.first and e.first_step_number < p.hi`,
-  });
+  // All of the key of a segment comes from one table (see `searchPart`).
   const rows = await engine.reads.rows<
     [tree: number, key: number, ownerId: string, stepNumber: number, first: number, bodyBytes: number]
   >(sql`
-    with ${lineageTable(engine, where.of.tree, where.of.lineage)}, ${searchedSegments(engine)}${runs}
-    select s.tree, s.trajectory, o.id, s.step_number, s.first_step_number, ${bodyBytes(engine)}
-    from p cross join ${engine.sql.table('trajectories')} as o cross join ${engine.sql.table('steps')} as s
+    with ${lineageTable(engine, where.of.tree, where.of.lineage)}, ${searchedSegments(engine)}${named}${runs},
+    d as materialized (
+      select ${table}.*, cast(o.id as text) as id from ${table} cross join ${engine.sql.table('trajectories')} as o
+      where o.tree = ${owner.tree} and o.key = ${owner.key} and o.namespace = ${namespace})
+    select s.tree, s.trajectory, ${table}.id, s.step_number, s.first_step_number, ${bodyBytes(engine)}
+    from d as ${table} cross join ${engine.sql.table('steps')} as s
     where ${sql.join(conditions, sql` and `)}
     order by s.step_number ${descending ? sql`desc` : sql`asc`}
     limit ${limit}`);

@@ -4,6 +4,7 @@ import type { StepCursor, StepFilter } from '../../../contract/step.ts';
 import type { Engine } from '../../kit/engine.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { bindTimeBound } from '../../kit/values.ts';
+import type { WantedNames } from '../read/named_segments.ts';
 import { labelName, runBegin, runEnd, runName, runsIn } from '../read/step_runs.ts';
 import type { Rank, SearchOrder } from './listed_step.ts';
 
@@ -43,10 +44,9 @@ export function stepConditions(
 }
 
 /** What a filter asks of the names of states, or of the labels, of a step. */
-interface RunFilter {
-  readonly column: 'state_names' | 'labels';
+interface RunFilter extends Pick<WantedNames, 'column'> {
   /** The step must have one of these; `true` for any. */
-  readonly names: readonly string[] | true;
+  readonly names: WantedNames['names'] | true;
 }
 
 function runFilters({ hasState, anyOfStates, labels }: Omit<StepFilter, 'of'>): RunFilter[] {
@@ -91,12 +91,6 @@ export function matchingRuns(
   return sql.join(tables, sql` `);
 }
 
-/** Whether a segment `b` has a step that has a state with one of the names. */
-export function hasOneOf(engine: Engine, names: readonly string[]): RawBuilder<unknown> {
-  return sql`exists (select 1 from ${runsIn(engine, sql.ref<string>('b.state_names'), 'r')}
-    where ${engine.sql.amongTexts(runName('r'), names)})`;
-}
-
 /** Index of a step `s` in its segment. */
 const INDEX = sql`s.step_number - s.first_step_number`;
 
@@ -118,14 +112,14 @@ export function rewardConditions(of: 'o' | 'b', where: Omit<StepFilter, 'of'>): 
   return conditions;
 }
 
-/** Whether a filter asks for states or labels, of which there are indexes. */
+/** Whether a filter asks for states or labels. */
 export function asksForRuns(where: Omit<StepFilter, 'of'>): boolean {
   return runFilters(where).length > 0;
 }
 
-/** Names of which a step must have a state, if the index of these names can find it. */
-export function namesOfStates({ hasState, anyOfStates }: Omit<StepFilter, 'of'>): readonly string[] | undefined {
-  return anyOfStates ?? (typeof hasState === 'string' ? [hasState] : undefined);
+/** Names that a segment must have, by which the index of names finds it. */
+export function wantedNames(where: Omit<StepFilter, 'of'>): readonly WantedNames[] {
+  return runFilters(where).flatMap(({ column, names }) => (names === true ? [] : [{ column, names }]));
 }
 
 /** Latest commit time of the steps of a segment `b`. */

@@ -3,18 +3,18 @@ import type { Engine } from '../../kit/engine.ts';
 import { powerOfTwo } from '../../kit/kept_queries.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
+import { isOwn, NAMED_SEGMENTS, namedSegments, type SearchedPlace } from '../read/named_segments.ts';
 import { columnOfSegment, indexedTo } from '../read/segment_lookup.ts';
-import { searchedSegments } from '../read/steps.ts';
+import { searchedPlace, searchedSegments } from '../read/steps.ts';
 import { rangeTable } from '../trajectory/range_table.ts';
 import {
   asksForRuns,
   belongs,
   firstRuns,
-  hasOneOf,
   matchingRuns,
-  namesOfStates,
   segmentConditions,
   stepConditions,
+  wantedNames,
 } from './list_conditions.ts';
 import { afterRank, directionOf, type OrderTerms, reverseOf, termsOf } from './list_orders.ts';
 import { isSmall, smallParts } from './list_parts.ts';
@@ -194,10 +194,9 @@ function candidateTable(
   const { engine } = scope;
   const terms = termsOf(order);
   const { table, number, bound, isKnown, isIndexed, mayFollow } = terms;
-  const { beginning, from, of, owner, range, unindexed } = sourceOf(scope, part, terms);
+  const { beginning, ...source } = sourceOf(scope, part, terms);
   const direction = directionOf(order);
   const conditions = [
-    ...of,
     ...isKnown,
     ...(table === 'segments' ? segmentConditions(where) : []),
     ...(after === undefined ? [] : [mayFollow(after)]),
@@ -205,55 +204,44 @@ function candidateTable(
       ? []
       : [sql`${bound} ${order.descending ? sql`>=` : sql`<=`} ${worst.value}`]),
   ];
-  const firstOf = (tables: readonly RawBuilder<unknown>[], ...further: readonly RawBuilder<unknown>[]) => sql`
-    select ${tables === from ? sql`` : sql`distinct`} b.tree, b.trajectory, ${number} as place, ${range}, ${bound} as bound
-    from ${sql.join([...tables, sql`${engine.sql.table(table)} as b`], sql` cross join `)}
-    where ${sql.join([...conditions, ...further], sql` and `)}
+  const firstOf = (
+    { from, of, range }: Pick<Source, 'from' | 'of' | 'range'>,
+    ...further: readonly RawBuilder<unknown>[]
+  ) => sql`
+    select b.tree, b.trajectory, ${number} as place, ${range}, ${bound} as bound
+    from ${sql.join([...from, sql`${engine.sql.table(table)} as b`], sql` cross join `)}
+    where ${sql.join([...of('b', true), ...conditions, ...further], sql` and `)}
     order by bound ${direction}, b.trajectory ${direction}, ${number} ${direction}
     limit ${sql.lit(count)}`;
+  const names = table === 'segments' ? wantedNames(where) : [];
+  if (names.length > 0)
+    return sql`${beginning} ${namedSegments(engine, names, source)}, c as materialized (${firstOf(NAMED_SEGMENTS)})`;
   if (table !== 'segments' || !(isIndexed || asksForRuns(where)))
-    return sql`${beginning} c as materialized (${firstOf(from)})`;
-  const names = namesOfStates(where);
-  const inIndex =
-    names === undefined
-      ? firstOf(from, sql`b.body_bytes is not null`)
-      : firstOf(
-          [...from, sql`${engine.sql.table('segment_state_names')} as n`],
-          // Each segment that the index of names has for the trajectory, once.
-          sql`n.tree = ${owner.tree} and n.trajectory = ${owner.key} and ${engine.sql.amongTexts(sql`n.name`, names)}`,
-          sql`b.first_step_number = n.first_step_number and b.body_bytes is not null`,
-        );
-  const named = names === undefined ? [] : [hasOneOf(engine, names)];
-  const others = firstOf(from, sql`b.body_bytes is null and b.first_step_number >= ${unindexed}`, ...named);
+    return sql`${beginning} c as materialized (${firstOf(source)})`;
+  const inIndex = firstOf(source, sql`b.body_bytes is not null`);
+  const others = firstOf(source, sql`b.body_bytes is null and b.first_step_number >= ${source.unindexed}`);
   return sql`${beginning} c as materialized (
     select * from (${inIndex}) as i union all select * from (${others}) as j
     order by bound ${direction}, trajectory ${direction}, place ${direction}
     limit ${sql.lit(count)})`;
 }
 
-interface Source {
+interface Source extends SearchedPlace {
   /** Common table expressions. */
   readonly beginning: RawBuilder<unknown>;
-  /** What the rows `b` are joined with. */
-  readonly from: readonly RawBuilder<unknown>[];
-  readonly of: readonly RawBuilder<unknown>[];
-  /** The row key of the trajectory. */
-  readonly owner: { readonly tree: RawBuilder<unknown>; readonly key: RawBuilder<unknown> };
-  /** Columns `lo` and `hi`: the range of the steps. */
-  readonly range: RawBuilder<unknown>;
-  /** Number from which on indexes may lack segments of the trajectory. */
-  readonly unindexed: RawBuilder<unknown>;
+  /** With `inOrder`, the order decides on the index, not the range, which is nearly always all of the trajectory. */
+  readonly of: (alias: string, inOrder?: boolean) => readonly RawBuilder<unknown>[];
 }
 
-/**
- * The order decides on the index, not the range, which is nearly always all of the trajectory: the sign keeps SQLite
- * from taking the range for the better choice.
- */
-function sourceOf(scope: ReadScope, part: SearchedPart, { table, number }: OrderTerms): Source {
+function sourceOf(scope: ReadScope, part: SearchedPart, { table }: OrderTerms): Source {
   const { engine } = scope;
   const ofSegments = table === 'segments';
+  // The sign keeps SQLite from taking the range for the better choice.
+  const at = (alias: string, inOrder: boolean) =>
+    sql`${inOrder ? sql`+` : sql``}${sql.ref(`${alias}.${ofSegments ? 'first_step_number' : 'step_number'}`)}`;
   if (!isRanges(part)) {
-    const of = [belongs(scope, part), sql`b.tree = o.tree and b.trajectory = o.key`];
+    const belonging = belongs(scope, part);
+    const of = (alias: string) => [belonging, isOwn(alias, owner)];
     const range = sql`0 as lo, o.next_step_number as hi`;
     const from = [sql`${engine.sql.table('trajectories')} as o`];
     const owner = { tree: sql`o.tree`, key: sql`o.key` };
@@ -265,19 +253,21 @@ function sourceOf(scope: ReadScope, part: SearchedPart, { table, number }: Order
     // Constants: the index has the rows of one trajectory in order, so that only the first of them are read.
     const { tree, key, from, to } = only;
     const begin = columnOfSegment(engine, 'first_step_number', { tree, trajectory: key, stepNumber: from });
-    const of = [
-      sql`b.tree = ${tree} and b.trajectory = ${key} and +${number} < ${to}`,
-      sql`+${number} >= ${ofSegments ? sql`coalesce(${begin}, 0)` : sql`${from}`}`,
+    const first = ofSegments ? sql`coalesce(${begin}, 0)` : sql`${from}`;
+    const of = (alias: string, inOrder = false) => [
+      isOwn(alias, owner),
+      sql`${at(alias, inOrder)} < ${to} and ${at(alias, inOrder)} >= ${first}`,
     ];
     const range = ofSegments ? sql`cast(${from} as bigint) as lo, cast(${to} as bigint) as hi` : own;
     const owner = { tree: sql`${tree}`, key: sql`${key}` };
     return { beginning: sql``, from: [], of, owner, range, unindexed: indexedTo(engine, owner.tree, owner.key) };
   }
-  const of = [
-    sql`b.tree = p.tree and b.trajectory = p.key and +${number} >= ${ofSegments ? sql`p.first` : sql`p.lo`} and +${number} < p.hi`,
-  ];
   const beginning = sql`${rangeTable(engine, part)}, ${searchedSegments(engine)},`;
-  const range = ofSegments ? sql`p.lo, p.hi` : own;
-  const owner = { tree: sql`p.tree`, key: sql`p.key` };
-  return { beginning, from: [sql`p`], of, owner, range, unindexed: indexedTo(engine, owner.tree, owner.key) };
+  const { owner, ...place } = searchedPlace(engine);
+  const first = ofSegments ? sql`p.first` : sql`p.lo`;
+  const of = (alias: string, inOrder = false) => [
+    isOwn(alias, owner),
+    sql`${at(alias, inOrder)} >= ${first} and ${at(alias, inOrder)} < p.hi`,
+  ];
+  return { ...place, beginning, owner, of, range: ofSegments ? place.range : own };
 }

@@ -1,6 +1,7 @@
 import { type RawBuilder, sql } from 'kysely';
 import { tupleKey } from '../../../../domain/tuple_key.ts';
 import type { Engine } from '../../kit/engine.ts';
+import type { SegmentRow } from '../../kit/tables/steps.ts';
 
 /**
  * Steps of a segment whose index is in [from, to) and that have a state of the name, or a label (`labelName`). The
@@ -34,7 +35,16 @@ export class StepRuns {
   }
 }
 
-/** Returns the name that a label has in the column `labels`. Any key and value are allowed, so no separator is. */
+/**
+ * Names in the table `segment_names` are JSON: a text for the name of a state, a list of key and value for a label. So
+ * the two are kept apart whatever characters they have. A name has less than 2000 bytes, of the 2700 that Postgres
+ * allows in an index.
+ */
+export function stateEntry(name: string): string {
+  return JSON.stringify(name);
+}
+
+/** Returns the name that a label has in the column `labels` and in `segment_names`. */
 export function labelName(key: string, value: string): string {
   return JSON.stringify([key, value]);
 }
@@ -61,6 +71,14 @@ export const NO_RUNS = '[]';
 
 export function readRuns(json: string): readonly StepRun[] {
   return JSON.parse(json) as StepRun[];
+}
+
+/** Returns the names that `segment_names` has of a segment, if it has the segment. */
+export function indexNames({ state_names, labels }: Pick<SegmentRow, 'state_names' | 'labels'>): ReadonlySet<string> {
+  return new Set([
+    ...readRuns(state_names).map(([name]) => stateEntry(name)),
+    ...readRuns(labels).map(([name]) => name),
+  ]);
 }
 
 /** Returns the column of a segment whose step `index` has one more state. */

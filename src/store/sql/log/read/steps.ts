@@ -8,6 +8,7 @@ import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { NamedStates } from '../states/named_states.ts';
 import { lineageTable } from '../trajectory/range_table.ts';
+import { isOwn, type SearchedPlace } from './named_segments.ts';
 import { PageEncoder, type PageStep } from './page_encoder.ts';
 import {
   type AttachedStates,
@@ -19,7 +20,7 @@ import {
   selectStored,
 } from './read_stored.ts';
 import { SegmentCursor, storedStep } from './segment.ts';
-import { columnOfSegment } from './segment_lookup.ts';
+import { columnOfSegment, indexedTo } from './segment_lookup.ts';
 import { BODY_BYTES, bytesOf } from './stored_body.ts';
 
 export async function readSteps(
@@ -228,6 +229,19 @@ export function searchedSegments(engine: Engine): RawBuilder<unknown> {
   const step = { tree: sql`g.tree`, trajectory: sql`g.key`, stepNumber: sql`g.lo` };
   return sql`p as materialized (select g.tree, g.key, g.lo, g.hi,
     coalesce(${columnOfSegment(engine, 'first_step_number', step)}, g.lo) as first from g)`;
+}
+
+/** The ranges of `searchedSegments`, to search the segments of. */
+export function searchedPlace(engine: Engine): SearchedPlace {
+  const owner = { tree: sql`p.tree`, key: sql`p.key` };
+  const number = (alias: string) => sql.ref(`${alias}.first_step_number`);
+  return {
+    from: [sql`p`],
+    of: (alias) => [isOwn(alias, owner), sql`${number(alias)} >= p.first and ${number(alias)} < p.hi`],
+    owner,
+    range: sql`p.lo, p.hi`,
+    unindexed: indexedTo(engine, owner.tree, owner.key),
+  };
 }
 
 /** Running byte sum before the segment that has a step; 0 if there is none. */

@@ -91,12 +91,12 @@ function attachEncoded(
   });
 }
 
-type NamedSegment = Segment & Pick<SegmentRow, 'state_names'>;
+type NamedSegment = Segment & Pick<SegmentRow, 'state_names' | 'labels'>;
 
 /** Locks the segment against merges, which would lose a name that is added meanwhile. */
 async function segmentOf(tx: Transaction, ref: TrajectoryRef, stepNumber: bigint): Promise<NamedSegment | undefined> {
   for (;;) {
-    const query = segmentsOver(tx, ref, stepNumber, stepNumber + 1n).select('s.state_names');
+    const query = segmentsOver(tx, ref, stepNumber, stepNumber + 1n).select(['s.state_names', 's.labels']);
     const segment = await tx.engine.locks.rows(query, 'write').executeTakeFirst();
     // A merge that has just committed has replaced the segment, if there was one.
     if (segment !== undefined || (await query.executeTakeFirst()) === undefined) return segment;

@@ -5,7 +5,7 @@ import type { Engine } from '../../kit/engine.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { indexedTo } from '../read/segment_lookup.ts';
-import { lastWithStates, readRuns } from '../read/step_runs.ts';
+import { lastWithStates, readRuns, stateEntry } from '../read/step_runs.ts';
 import { readSteps, searchedSegments } from '../read/steps.ts';
 import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
 import { HAS_STATES, hasStepWith } from './step_states.ts';
@@ -79,27 +79,28 @@ function latestOf(engine: Engine, names: readonly string[], condition: RawBuilde
     order by s.first_step_number desc limit 1)`;
 }
 
-/** `w(name)`: the names, if they are several. */
+/** `w(name)`: the names in the index, if they are several. */
 function wantedNames(names: readonly string[]): RawBuilder<unknown> {
   if (names.length < 2) return sql``;
-  return sql`w(name) as (values ${sql.join(names.map((name) => sql`(cast(${name} as text))`))}),`;
+  return sql`w(name) as (values ${sql.join(names.map((name) => sql`(cast(${stateEntry(name)} as text))`))}),`;
 }
 
 /**
  * The last segment of `p` in the index that has a step with all names. Of several names, the search goes through the
- * segments of the name whose last segment is the oldest, because that name is likely to be the rarest.
+ * segments of the name whose last segment is the oldest, because that name is likely to be the rarest. Each is looked
+ * up by its key: Postgres would join the rows of `exists` in any order.
  */
 function latestNamed(engine: Engine, names: readonly string[]): RawBuilder<unknown> {
-  const [index, stored] = [engine.sql.table('segment_state_names'), engine.sql.table('segments')];
+  const [index, stored] = [engine.sql.table('segment_names'), engine.sql.table('segments')];
   const rarest = sql`(select w.name from w order by (
       select m.first_step_number from ${index} as m
       where m.tree = p.tree and m.trajectory = p.key and m.name = w.name and m.first_step_number < p.hi
       order by m.first_step_number desc limit 1) nulls first limit 1)`;
   return sql`(select n.first_step_number from ${index} as n
-    where n.tree = p.tree and n.trajectory = p.key and n.name = ${names.length === 1 ? names[0] : rarest}
+    where n.tree = p.tree and n.trajectory = p.key and n.name = ${names.length === 1 ? stateEntry(names[0]!) : rarest}
       and n.first_step_number >= p.first and n.first_step_number < p.hi
-      and exists (select 1 from ${stored} as s
+      and (select 1 from ${stored} as s
         where s.tree = n.tree and s.trajectory = n.trajectory and s.first_step_number = n.first_step_number
-          and ${hasStepWith(engine, names)})
+          and ${hasStepWith(engine, names)}) = 1
     order by n.first_step_number desc limit 1)`;
 }

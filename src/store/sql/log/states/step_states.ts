@@ -9,11 +9,11 @@ import type { Engine } from '../../kit/engine.ts';
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { readDigest } from '../../kit/values.ts';
+import { namedSegments } from '../read/named_segments.ts';
 import { segmentsOver } from '../read/read_stored.ts';
 import type { Segment } from '../read/segment.ts';
-import { indexedTo } from '../read/segment_lookup.ts';
 import { readRuns, runBegin, runEnd, runName, runsIn } from '../read/step_runs.ts';
-import { MANY_STEPS, searchedSegments } from '../read/steps.ts';
+import { MANY_STEPS, searchedPlace, searchedSegments } from '../read/steps.ts';
 import { bytesOf, type StoredStates } from '../read/stored_body.ts';
 import { lineageTable, MOST_RANGES } from '../trajectory/range_table.ts';
 import { smallStatesIn } from './named_states.ts';
@@ -131,27 +131,20 @@ async function readNamed(
   most: number,
 ): Promise<readonly NamedRow[]> {
   const [stored, trajectories] = [engine.sql.table('segments'), engine.sql.table('trajectories')];
+  // All of the key of a segment comes from one table: Postgres could take a part of it from another one.
   const { rows } = await sql<NamedRow>`
     with ${lineageTable(engine, tree, window)}, ${searchedSegments(engine)},
-    k as materialized (
-      select p.tree, p.key, p.lo, p.hi, n.first_step_number as first
-      from p cross join ${engine.sql.table('segment_state_names')} as n
-      where n.tree = p.tree and n.trajectory = p.key and n.name = ${name}
-        and n.first_step_number >= p.first and n.first_step_number < p.hi
-      union all
-      select p.tree, p.key, p.lo, p.hi, s.first_step_number
-      from p cross join ${stored} as s
-      where s.tree = p.tree and s.trajectory = p.key
-        and s.first_step_number >= ${indexedTo(engine, sql`p.tree`, sql`p.key`)}
-        and s.first_step_number >= p.first and s.first_step_number < p.hi and ${HAS_STATES} and s.body_bytes is null)
+    ${namedSegments(engine, [{ column: 'state_names', names: [name] }], searchedPlace(engine))},
+    d as materialized (
+      select k.tree, k.trajectory, k.first_step_number, k.lo, k.hi, cast(o.id as text) as id
+      from k cross join ${trajectories} as o
+      where o.tree = k.tree and o.key = k.trajectory and o.namespace = ${namespace})
     select s.first_step_number, s.next_step_number, s.writer_epoch, s.commit_time, s.commits, s.reward_sum,
       s.checksum, s.encoding, s.body_bytes, s.body,
-      s.trajectory, cast(o.id as text) as id, p.lo, p.hi, s.state_names, s.states, s.states_bytes
-    from k as p
-    cross join ${trajectories} as o
-    cross join ${stored} as s
-    where o.tree = p.tree and o.key = p.key and o.namespace = ${namespace}
-      and s.tree = p.tree and s.trajectory = p.key and s.first_step_number = p.first and ${hasStepWith(engine, [name])}
+      s.trajectory, p.id, p.lo, p.hi, s.state_names, s.states, s.states_bytes
+    from d as p cross join ${stored} as s
+    where s.tree = p.tree and s.trajectory = p.trajectory and s.first_step_number = p.first_step_number
+      and ${hasStepWith(engine, [name])}
     order by s.first_step_number
     limit ${most}`.execute(engine.db);
   return rows;

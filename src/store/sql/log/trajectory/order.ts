@@ -5,6 +5,7 @@ import type { TrajectoryFilter, TrajectoryPlace, TrajectorySort } from '../../..
 import { nextIteration } from '../../kit/reading/slots.ts';
 import type { ReadScope } from '../../kit/transaction.ts';
 import { bindReal, readReal } from '../../kit/values.ts';
+import { isNamed, isOwn } from '../read/named_segments.ts';
 import { labelName, runBegin, runEnd, runName, runsIn } from '../read/step_runs.ts';
 import { IS_NAN, matching } from './list.ts';
 
@@ -117,14 +118,21 @@ async function labelledAmong(
     (name) => sql`and exists (select 1 from ${runs('q')} where ${runName('q')} = ${name}
       and ${runBegin('q')} <= ${runBegin('r')} and ${runEnd('q')} > ${runBegin('r')})`,
   );
+  const segments = sql`${engine.sql.table('segments')} as b cross join ${runs('r')}`;
   // The limit keeps Postgres from reading the segments of all trajectories at once.
-  const firstOf = (range: RawBuilder<unknown>) => sql`(
-      select 1 from ${engine.sql.table('segments')} as b cross join ${runs('r')}
-      where b.tree = t.tree and b.trajectory = t.key and b.labels <> '[]' and ${range} and (${beginsAmong})
-        ${names.length > 1 ? sql.join(others, sql` `) : sql``}
-      limit 1)`;
-  const inIndex = firstOf(sql`b.body_bytes is not null`);
-  const unindexed = firstOf(sql`b.body_bytes is null and b.first_step_number >= t.indexed_to`);
+  const firstOf = (from: RawBuilder<unknown>, of: RawBuilder<unknown>) => sql`(
+      select 1 from ${from} where ${of} and (${beginsAmong}) ${names.length > 1 ? sql.join(others, sql` `) : sql``} limit 1)`;
+  const owner = { tree: sql`t.tree`, key: sql`t.key` };
+  const wanted = names.map((name) => ({ column: 'labels', names: [name] }) as const);
+  const inIndex = firstOf(
+    sql`${engine.sql.table('segment_names')} as n cross join ${segments}`,
+    sql`${isOwn('n', owner)} and ${isNamed(engine, wanted, owner)}
+      and b.tree = n.tree and b.trajectory = n.trajectory and b.first_step_number = n.first_step_number`,
+  );
+  const unindexed = firstOf(
+    segments,
+    sql`${isOwn('b', owner)} and b.labels <> '[]' and b.body_bytes is null and b.first_step_number >= t.indexed_to`,
+  );
   const rows = await engine.reads.rows<[key: number]>(sql`select t.key from ${engine.sql.table('trajectories')} as t
     where t.namespace = ${namespace} and ${engine.sql.among(sql.ref('t.key'), keys)}
       and coalesce(${inIndex}, ${unindexed}) = 1`);

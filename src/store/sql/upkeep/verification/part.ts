@@ -49,7 +49,7 @@ export interface ScorePart {
   readonly value: number | string;
 }
 
-/** A row of the index of names of states. */
+/** A row of the index of names. */
 export interface NamePart {
   readonly first_step_number: bigint;
   readonly name: string;
@@ -104,7 +104,7 @@ export async function readPart(engine: Engine, { tree, key }: TrajectoryRef, at:
     compiled<ScorePart>(sql`select p.namespace, p.step_number, p.metric, p.value
       from ${engine.sql.table('step_scores')} as p where ${within('p')}`),
     compiled<NamePart>(sql`select n.first_step_number, n.name
-      from ${engine.sql.table('segment_state_names')} as n where ${within('n')}`),
+      from ${engine.sql.table('segment_names')} as n where ${within('n')}`),
   ]);
   return { head: heads[0], segments, refs, attached, scores, names, isLast: segments.length < ROWS };
 }

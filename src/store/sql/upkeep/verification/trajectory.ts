@@ -5,7 +5,7 @@ import type { Engine, LockedHead } from '../../kit/engine.ts';
 import { NO_SUMS, type Sums, sumsBefore } from '../../kit/running_sums.ts';
 import { isSet, readDigest, readReal } from '../../kit/values.ts';
 import { readHead } from '../../log/append/heads.ts';
-import { readRuns } from '../../log/read/step_runs.ts';
+import { indexNames } from '../../log/read/step_runs.ts';
 import { confirmed } from './confirmed.ts';
 import { type AttachedPart, type HeadPart, type Part, readPart, type SegmentPart } from './part.ts';
 import { checkSegment, type FoundStep, isNear, type Report, unreadableColumns } from './segment.ts';
@@ -148,9 +148,9 @@ class TrajectoryCheck {
       const indexed = (found.get(first) ?? []).map(({ name }) => name).sort();
       found.delete(first);
       if (unreadable.has(segment)) continue; // Reported already.
-      const expected = isIndexed ? [...new Set(readRuns(segment.state_names).map(([name]) => name))].sort() : [];
+      const expected = isIndexed ? [...indexNames(segment)].sort() : [];
       if (JSON.stringify(indexed) !== JSON.stringify(expected)) {
-        report('COLUMNS', `the index of names has other names of states than ${segmentName(segment)}`);
+        report('COLUMNS', `the index of names has other names than ${segmentName(segment)}`);
       }
     }
     for (const first of found.keys()) {
