@@ -101,7 +101,6 @@ describeStore('lists of steps by labels that few steps have', (on) => {
   it('RD4: read as much of a long trajectory as of a short one, however many steps have the other labels', async () => {
     const scene = on.scene();
     const [short, long] = [await make(scene, 25), await make(scene, 60)];
-    await on.sql.rows('analyze');
     const of = await Promise.all([short, long].map((each) => filtersOf(scene, each)));
     for (const order of ORDERS) {
       for (const i of [0, 1]) {
@@ -134,4 +133,21 @@ describeStore('lists of steps by labels that few steps have', (on) => {
       }
     }
   });
+
+  it.runIf(on.engine === 'postgres')(
+    'RD4: look up frequent names by whole keys, also in tables without statistics',
+    async () => {
+      const scene = on.scene();
+      const rows = 30;
+      const made = await make(scene, rows);
+      for (const where of await filtersOf(scene, made)) {
+        const filter = { ...where, labels: new Map([['kind', 'checkpoint']]), anyOfStates: ['checkpoint'] };
+        const plans = await plansOf(on.database, () => list(scene, filter, ORDERS[0]!));
+        const read = plans.flat().filter(({ table }) => table === 'segment_names');
+      expect(read.length).toBeGreaterThan(2);
+        // Each row has as many names as steps.
+        for (const each of read) expect(each.rows).toBeLessThanOrEqual(2 * rows);
+      }
+    },
+  );
 });

@@ -68,33 +68,39 @@ export const NAMED_SEGMENTS: SegmentSource = Object.freeze({
 
 /** Whether a segment can have several rows that are `isNamed`. */
 function canRepeat(wanted: readonly WantedNames[]): boolean {
-  return wanted.every(({ names }) => names.length > 1);
+  return wanted.some(({ names }) => names.length > 1);
 }
 
 /**
  * Condition on a row `n` of the index of names: the index has its segment by one of the names of each. The rows of one
- * name are passed through, and for each of them the others are looked up by key.
+ * of them are passed through, and for each row the others are looked up by key. With several names, it is mostly rare:
+ * they are ids. Of single names, the rarest is taken.
  */
 export function isNamed(engine: Engine, wanted: readonly WantedNames[], owner: Owner): RawBuilder<unknown> {
   const index = engine.sql.table('segment_names');
   const entries = wanted.map(({ column, names }) => (column === 'labels' ? names : names.map(stateEntry)));
-  const single = entries.flatMap((names) => (names.length === 1 ? names : []));
-  const passed = single.length === 0 ? entries[0]! : single;
+  const several = entries.find((names) => names.length > 1);
+  const passed =
+    several === undefined
+      ? sql`n.name = ${rarest(index, entries.flat(), owner)}`
+      : engine.sql.amongTexts(sql`n.name`, several);
   // A value, because Postgres could begin a join with any of the names.
-  const others = entries.map(
-    (names) => sql`(select 1 from ${index} as i where i.tree = n.tree and i.trajectory = n.trajectory
-      and ${engine.sql.amongTexts(sql`i.name`, names)} and i.first_step_number = n.first_step_number limit 1) = 1`,
-  );
-  const driving =
-    single.length > 1 ? sql`n.name = ${rarest(index, single, owner)}` : engine.sql.amongTexts(sql`n.name`, passed);
-  return sql.join([driving, ...(entries.length > 1 ? others : [])], sql` and `);
+  const others = entries
+    .filter((names) => names !== several)
+    .map(
+      (names) => sql`(select 1 from ${index} as i where i.tree = n.tree and i.trajectory = n.trajectory
+        and ${isOneOf(engine, sql`i.name`, names)} and i.first_step_number = n.first_step_number limit 1) = 1`,
+    );
+  return sql.join([passed, ...(entries.length > 1 ? others : [])], sql` and `);
 }
 
 /** Rows of a name that are counted. Names that have as many are equally frequent. */
 const COUNTED = 16;
 
 /** The name of which the index has the fewest segments of the trajectory. */
-function rarest(index: RawBuilder<unknown>, names: readonly string[], owner: Owner): RawBuilder<unknown> {
+function rarest(index: RawBuilder<unknown>, names: readonly string[], owner: Owner): RawBuilder<unknown> | string {
+  const [only, ...more] = names;
+  if (only !== undefined && more.length === 0) return only;
   const rows = names.map((name) => sql`select cast(${name} as text) as name`);
   return sql`(select w.name from (${sql.join(rows, sql` union all `)}) as w
     order by (select count(*) from (
@@ -102,8 +108,13 @@ function rarest(index: RawBuilder<unknown>, names: readonly string[], owner: Own
     limit 1)`;
 }
 
+/** Whether a text is one of these. Postgres looks up a single one by all columns of a key, but perhaps not a list. */
+function isOneOf(engine: Engine, text: RawBuilder<unknown>, texts: readonly string[]): RawBuilder<unknown> {
+  return texts.length === 1 ? sql`${text} = ${texts[0]}` : engine.sql.amongTexts(text, texts);
+}
+
 /** Whether a segment `b` has a step that has one of the names. */
 function hasOneOf(engine: Engine, column: WantedNames['column'], names: readonly string[]): RawBuilder<unknown> {
   return sql`exists (select 1 from ${runsIn(engine, sql.ref<string>(`b.${column}`), 'r')}
-    where ${engine.sql.amongTexts(runName('r'), names)})`;
+    where ${isOneOf(engine, runName('r'), names)})`;
 }
