@@ -144,7 +144,7 @@ describeStore('lists of steps by labels that few steps have', (on) => {
         const filter = { ...where, labels: new Map([['kind', 'checkpoint']]), anyOfStates: ['checkpoint'] };
         const plans = await plansOf(on.database, () => list(scene, filter, ORDERS[0]!));
         const read = plans.flat().filter(({ table }) => table === 'segment_names');
-      expect(read.length).toBeGreaterThan(2);
+        expect(read.length).toBeGreaterThan(2);
         // Each row has as many names as steps.
         for (const each of read) expect(each.rows).toBeLessThanOrEqual(2 * rows);
       }
