@@ -26,7 +26,7 @@ describeStore('lists of steps by labels that few steps have', (on) => {
   const state = newState('state');
   const labels = (number: number) => {
     return new Map([
-      ['kind', 'checkpoint'],
+      ['zone', 'checkpoint'],
       ['step', `${number}`],
     ]);
   };
@@ -72,11 +72,11 @@ describeStore('lists of steps by labels that few steps have', (on) => {
         expect(await find({ labels: labels(WANTED) })).toEqual([WANTED]);
         expect(await find({ labels: labels(WANTED), anyOfStates: ['checkpoint', 'none'] })).toEqual([WANTED]);
         expect(await find({ labels: labels(WANTED), hasState: 'rare', anyOfStates: ['checkpoint'] })).toEqual([WANTED]);
-        expect(await find({ labels: new Map([['kind', 'checkpoint']]), anyOfStates: ['rare'] })).toEqual([WANTED]);
+        expect(await find({ labels: new Map([['zone', 'checkpoint']]), anyOfStates: ['rare'] })).toEqual([WANTED]);
         expect(await find({ anyOfStates: ['rare', 'none'], labels: labels(WANTED) })).toEqual([WANTED]);
         expect(await find({ labels: labels(WANTED), anyOfStates: ['none'] })).toEqual([]);
-        expect(await find({ labels: new Map([['kind', '"checkpoint"']]) })).toEqual([]);
-        expect(await find({ anyOfStates: ['["kind","checkpoint"]'] })).toEqual([]);
+        expect(await find({ labels: new Map([['zone', '"checkpoint"']]) })).toEqual([]);
+        expect(await find({ anyOfStates: ['["zone","checkpoint"]'] })).toEqual([]);
         expect(await find({ labels: labels(5 * ROW) })).toEqual([5 * ROW]);
       }
     }
@@ -141,11 +141,11 @@ describeStore('lists of steps by labels that few steps have', (on) => {
       const rows = 30;
       const made = await make(scene, rows);
       for (const where of await filtersOf(scene, made)) {
-        const filter = { ...where, labels: new Map([['kind', 'checkpoint']]), anyOfStates: ['checkpoint'] };
+        const filter = { ...where, labels: new Map([['zone', 'checkpoint']]), anyOfStates: ['checkpoint'] };
         const plans = await plansOf(on.database, () => list(scene, filter, ORDERS[0]!));
         const read = plans.flat().filter(({ table }) => table === 'segment_names');
         expect(read.length).toBeGreaterThan(2);
-        // Each row has as many names as steps.
+        // Each row has as many names as steps. That of the zone is the last one.
         for (const each of read) expect(each.rows).toBeLessThanOrEqual(2 * rows);
       }
     },
