@@ -159,12 +159,12 @@ describeApp('BranchTrajectories', (on) => {
     for (let i = 0; i < 1020; i += 1) await source(scene);
     await expect(scene.rpc.branchTrajectories(REQUEST)).rejects.toThrow('lost');
     const made = await trajectories(scene);
-    expect(made).toHaveLength(100);
+    expect(made).toHaveLength(32);
     expect((await scene.rpc.branchTrajectories(REQUEST)).count).toBe(1020n);
-    expect(sizes.slice(3)).toEqual([...Array(20).fill(50), 20]);
+    expect(sizes.slice(3)).toEqual([...Array(63).fill(16), 12]);
     const all = await trajectories(scene);
     expect(all.map(({ parent }) => parent?.id)).toEqual((await trajectories(scene, 'from')).map(({ id }) => id));
-    expect(all.slice(0, 100)).toEqual(made);
+    expect(all.slice(0, 32)).toEqual(made);
     await scene.app.close();
   });
 

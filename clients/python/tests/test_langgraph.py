@@ -443,13 +443,17 @@ def test_copies_are_labelled_as_trajectories_of_their_thread(saver: AnabranchSav
     saver.copy_thread(thread, copy)
     with pytest.raises(errors.InvalidRequest, match="must differ"):
         saver.copy_thread(thread, thread)
+
+    def ordered(described: tuple[object, ...]) -> str:
+        return json.dumps(described, sort_keys=True)
+
     with ab.connect() as client:
         copies = [(each.name, each.labels, each.metadata) for each in client.trajectories(task=f"langgraph/{copy}")]
     labels = {"integration": "langgraph", "thread": copy}
     main = (copy, {**labels, "kind": "checkpoints", "ns": ""}, {"thread_id": copy, "checkpoint_ns": ""})
     inner = (copy, {**labels, "kind": "checkpoints", "ns": "inner"}, {"thread_id": copy, "checkpoint_ns": "inner"})
     writes = (copy, {**labels, "kind": "writes"}, {"thread_id": copy})
-    assert sorted(copies, key=str) == sorted(2 * [main, inner, writes], key=str)
+    assert sorted(copies, key=ordered) == sorted(2 * [main, inner, writes], key=ordered)
     assert saver.get_tuple(config_of(copy, id_of(config))) is not None
 
 

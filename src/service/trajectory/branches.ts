@@ -14,8 +14,11 @@ import { idempotencyKeyOf } from '../request/digest.ts';
 
 const rpc = TrajectoryService.method.branchTrajectories;
 
-/** Trajectories that one statement reads, and one transaction branches: few, because their metadata can be large. */
-const GROUP = 50;
+/**
+ * Trajectories that one statement reads, and one transaction branches: few, because their metadata can be large, and
+ * SQLite runs a transaction without a pause.
+ */
+const GROUP = 16;
 
 const MOST_LABELS = 64;
 const MOST_METADATA_BYTES = 512 * 1024;
