@@ -69,9 +69,8 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
   // Of several servers, one may have no writers.
   const isVain = () => isMissed() || (instances.length > 1 && !lostAcks);
   for (; kills < plan.kills || (isVain() && kills < 10 * plan.kills); kills += 1) {
-    const instance = random.pick(instances);
     const isMuted = isMissed() || instances.length > 1;
-    const killed = await killInMidStream(plan, { instance, load, random, isMuted });
+    const { instance, ...killed } = await killInMidStream(plan, { instances, load, random, isMuted });
     leastInFlight = Math.min(leastInFlight, killed.inFlight);
     lostAcks ||= killed.lostAcks;
     // Other programs than the service are made to lose or damage something.
@@ -103,7 +102,7 @@ export async function killServer(plan: KillPlan): Promise<KillOutcome> {
 }
 
 interface KillScene {
-  readonly instance: Instance;
+  readonly instances: readonly Instance[];
   readonly load: Load;
   readonly random: Random;
   /** Whether the server's answers are held back for a moment before the kill, which loses them. */
@@ -111,17 +110,25 @@ interface KillScene {
 }
 
 interface Killed {
+  /** The server that was killed. */
+  readonly instance: Instance;
   /** Steps without an answer. */
   readonly inFlight: number;
   /** Whether acks were held back, and are lost. */
   readonly lostAcks: boolean;
 }
 
-/** Kills the server and loses its last answers in transit. */
+/** Kills a server that writers use, and loses its last answers in transit. */
 async function killInMidStream({ grants = 4 }: KillPlan, scene: KillScene): Promise<Killed> {
-  const { instance, load, random, isMuted } = scene;
+  const { instances, load, random, isMuted } = scene;
   await load.moreGrants(grants, 4_000);
+  const sentTo = ({ proxy }: Instance) => proxy.delivered('toServer');
+  const before = new Map(instances.map((each) => [each, sentTo(each)]));
   await load.moreAcks(random.between(100, 600));
+  const received = instances.map((each) => ({ each, bytes: sentTo(each) - before.get(each)! }));
+  const most = Math.max(...received.map(({ bytes }) => bytes));
+  // Readers and followers send little.
+  const instance = random.pick(received.filter(({ bytes }) => bytes >= most / 10)).each;
   if (isMuted) instance.proxy.mute();
   // At any point of a commit, or after some whose acks are lost.
   await delay(random.between(0, 20) + (isMuted ? MUTED_MS : 0));
@@ -131,7 +138,7 @@ async function killInMidStream({ grants = 4 }: KillPlan, scene: KillScene): Prom
   // On a busy machine, all writers can be idle for a moment.
   while (load.history.inFlight === 0) await delay(1);
   const dead = instance.kill();
-  const killed = { inFlight: load.history.inFlight, lostAcks: lostAcks() };
+  const killed = { instance, inFlight: load.history.inFlight, lostAcks: lostAcks() };
   await dead;
   if (!isMuted) return killed;
   // The answers that are held back get lost.
