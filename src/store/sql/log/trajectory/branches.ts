@@ -4,12 +4,12 @@ import { AnabranchError, type Reason } from '../../../../domain/errors.ts';
 import type { TrajectoryRef } from '../../../../domain/trajectory.ts';
 import type { IdempotencyKey } from '../../../contract/request.ts';
 import type { NewEndBranch } from '../../../contract/trajectory.ts';
+import { keysById } from '../../kit/by_id.ts';
 import type { Engine } from '../../kit/engine.ts';
 import { padded } from '../../kit/kept_queries.ts';
 import { findRequest, keepRequest, requireSame } from '../../kit/requests.ts';
 import { type CallerTransaction, inOneRoundTrip, type NamespaceTransaction, writeAs } from '../../kit/transaction.ts';
 import { againWhenRaced } from '../../kit/unique_violation.ts';
-import { isSet } from '../../kit/values.ts';
 import { lockBelonging } from './belonging.ts';
 import { makeBranch } from './create.ts';
 import { findRefs } from './rows.ts';
@@ -24,14 +24,14 @@ export async function branchTrajectories(
   const sources = branches.map(({ source }) => source.id);
   const { made, found } = await againWhenRaced(() =>
     writeAs(engine, caller, async (tx) => {
-      const [request, rows, deleted, visible] = await inOneRoundTrip([
+      const [request, existing, deleted, visible] = await inOneRoundTrip([
         findRequest(tx, key),
-        rowsOf(tx, ids),
+        keysById(tx, 'trajectories', ids),
         deletedAmong(tx, ids),
-        findRefs(tx, sources),
+        findRefs(tx, [...ids, ...sources]),
       ]);
       if (request !== undefined) requireSame(key, request);
-      const taken = new Set([...rows, ...deleted].map(({ id }) => id));
+      const taken = new Set([...existing.keys(), ...deleted.map(({ id }) => id)]);
       const made: { readonly id: string; readonly ref: TrajectoryRef }[] = [];
       for (const branch of branches) {
         const { id, source } = branch;
@@ -41,7 +41,7 @@ export async function branchTrajectories(
       }
       const [first] = made;
       if (request === undefined && first !== undefined) await keepRequest(tx, key, first.ref, first.id);
-      return { made, found: rows.filter(({ hidden }) => !isSet(hidden)).length };
+      return { made, found: ids.filter((id) => visible.has(id)).length };
     }),
   );
   engine.changes.announce(made.map(({ ref }) => trajectoryHint(ref.key)));
@@ -67,13 +67,6 @@ async function branchOf(tx: CallerTransaction, branch: NewEndBranch): Promise<Tr
     if (error instanceof AnabranchError && DELETED.has(error.reason)) return undefined;
     throw error;
   }
-}
-
-/** Returns the rows with these ids, those of deleted trajectories included. */
-async function rowsOf(tx: NamespaceTransaction, ids: readonly string[]) {
-  if (ids.length === 0) return [];
-  const query = tx.db.selectFrom('trajectories').select(['id', 'hidden']).where('namespace', '=', tx.namespace);
-  return query.where('id', 'in', padded(ids)).execute();
 }
 
 /** Returns those of the ids that are kept of deleted trajectories. */
